@@ -47,7 +47,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def zooms() -> dict[str, bytes]:
-    """Draw ramp-up, main phase and ramp-down, as a lesson in reading the chart."""
+    """Draw ramp-up, main phase and ramp-down of the tutorial's pipeline, as a lesson in reading the chart."""
     timeline = execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
     return {
         f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")

@@ -1,4 +1,7 @@
-"""Pages that compare runs: schedules, their memory, and selection orders."""
+"""Pages that compare runs: schedules, their memory, and selection orders.
+
+A selection order assigns a pipeline's IPUs to physical IPUs.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from reports.fidelity_tries import with_shared_statistics
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
 FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
-#: Setting for the first of the rows that may be limited by their input.
+#: Setting of a slow host, for rows that their input may limit.
 SLOW_INPUT: Final = "system.host.host_fill=260 MB/s"
 NOTHING: Final = Fraction(0)
 LAID_OUT: Final = dict.fromkeys(("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"), NOTHING)
@@ -265,7 +265,7 @@ def residuals(found: Validation) -> str:
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
         return _errors([each.with_rates(rates) for each in rows])
 
-    # Errors with the rates in use, as those of what was tried are.
+    # Errors by the rates in use, as for the tried settings.
     rows = [replace(each, unseen=None) for each in rows if each.row.use != "input" or each.row.model == "resnet50"]
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
     tuning = [each for each in rows if each.row.model.startswith("squad")]
@@ -360,7 +360,7 @@ def _priced(rows: Sequence[Prepared], **times: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Residual:
-    """Texts of the page for one model in one framework.
+    """Texts on the errors of some rows, such as those of one model in one framework.
 
     Attributes:
         errors: error of each row.

@@ -1,4 +1,7 @@
-"""Test explanations of published throughputs that no option or rate expresses, by changing the programs."""
+"""Test explanations of published throughputs that no option or rate expresses, by changing the programs.
+
+A row is a published training with its throughput.
+"""
 
 from __future__ import annotations
 

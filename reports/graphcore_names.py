@@ -1,4 +1,7 @@
-"""Public names of Graphcore's API, read from a list, with the matching objects of ipusim."""
+"""Public names of Graphcore's API, with the matching objects of ipusim.
+
+The names, with their arguments and defaults, are read from a list made from Graphcore's references.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _MODULES: Final = {path: row for path, row in graphcore_rows("ipu").items() if i
 
 @dataclass(frozen=True)
 class Argument:
-    """Argument with its default as written in the reference, None without default; names include the stars."""
+    """Argument with its default as written in the reference (None without one); the name includes its stars."""
 
     name: str
     default: str | None

@@ -15,7 +15,7 @@ from reports.graphcore_names import CONFIG, Name, names
 
 
 class Status(Enum):
-    """Status of a name or an argument, in the words of the page."""
+    """Status of a name or an argument, in the words of the page on Graphcore's API."""
 
     WORKS = "works"
     NO_EFFECT = "taken, without effect"
@@ -32,7 +32,7 @@ class Said:
 
 
 def _of_options() -> dict[str, Said]:
-    """Return configuration functions, or their arguments, without effect, with the reasons."""
+    """Return the configuration functions, or single arguments of these, that have no effect, with the reasons."""
     found = {}
     config = IPUConfig()
     for function, made in sorted(getmembers(ipu_options, isfunction)):
@@ -271,7 +271,7 @@ def _without_effect() -> dict[str, str]:
 
 
 def said_of_arguments(name: Name) -> dict[str, Said]:
-    """Return the status of each argument of a name; arguments of a missing name share its status."""
+    """Return the status of each argument of a name; unless the name works, its arguments share its status."""
     whole, different = said_of(name), name.differences() if name.here is not None else {}
     found = {}
     for argument in name.arguments:

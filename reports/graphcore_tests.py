@@ -145,7 +145,7 @@ def message(error: BaseException | str) -> str:
 
 
 class _Outcomes(unittest.TestResult):
-    """Test result that reports each outcome at once."""
+    """Test result that reports the start and the outcome of each test immediately."""
 
     def __init__(self, tell: Callable[[str, str, str], None]) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
 
 
 def run_file(checkout: Path, file: str) -> list[Row]:
-    """Run a test file in a separate process; return its tests' rows by name."""
+    """Run a test file in a separate process; return the rows of its tests, sorted by name."""
     with TemporaryDirectory() as temporary:
         told = Path(temporary, "told")
         told.touch()

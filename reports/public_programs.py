@@ -57,7 +57,7 @@ class Program:
             no output.
         needs: requirements outside the simulation of an IPU, such as compiled C++; empty for none.
         outcome: outcome of the last run.
-        why: refusal of the last run with its file and line, missing output, or elapsed time.
+        why: refusal of the last run with its file and line, missing output, or exceeded time limit.
         state: commit of ipusim of the last run.
         first: outcome of the first run, and its commit of ipusim; empty if not recorded.
     """

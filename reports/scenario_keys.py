@@ -1,4 +1,4 @@
-"""Mappings of a scenario with their keys, found in the JSON Schema."""
+"""Mappings of a scenario with their keys, found in the JSON Schema: a section of the scenario page for each."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _common(path: str, kinds: dict[str, Schema]) -> Section:
 
 
 def _names(node: Schema) -> set[str]:
-    """Return the definitions of all mappings in a value, by name."""
+    """Return the names of the definitions of all mappings in a value."""
     return {name for name, _ in _mappings(node, "")}
 
 

@@ -2,7 +2,8 @@
 
 The command measures CHECKOUT, by default this checkout, adds a row with its commit and CHANGE to ``speed.csv``, and
 writes ``speed.md``. Times are processor times of a command and its children, as other load disturbs processor time less
-than elapsed time; each time is the minimum of several runs, alternating with the bare loop.
+than elapsed time; one measure takes elapsed time. Quick commands run several times, alternating with the bare loop, and
+the minimum counts.
 """
 
 from __future__ import annotations
@@ -146,7 +147,10 @@ TRIED: Final = (
 def _seconds(
     words: Iterable[str], checkout: Path, environment: Mapping[str, str], waited: bool = False
 ) -> float | None:
-    """Return the processor time of Python with ``words`` and its children; None after a failure or timeout."""
+    """Return the processor time of Python with ``words`` and its children, or the elapsed time if ``waited``.
+
+    None after a failure or timeout.
+    """
     before, start = os.times(), time.perf_counter()
     try:
         command = [sys.executable, *words]
@@ -160,7 +164,7 @@ def _seconds(
 
 
 def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str, float | None]:
-    """Return processor times of measures in a checkout, and of the bare loop.
+    """Return the times of measures in a checkout, and of the bare loop.
 
     Keys are the names of the measures, and ``bare``.
     """

@@ -104,14 +104,14 @@ class StochasticRoundingBehaviour(IntEnum):
 
     @classmethod
     def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
-        """Return the member that an older release's truth value stands for."""
+        """Return the member for True or False, the values of releases before 2.4."""
         return cls.ON if value else cls.OFF
 
 
 _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
-#: Attributes with an effect that have no scenario key, or whose scenario key accepts fewer spellings.
+#: Attributes that have no scenario key, or whose scenario key accepts fewer spellings.
 _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "auto_select_ipus": attributes.devices(),
     "select_ipus": attributes.devices(),
@@ -132,7 +132,7 @@ _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "machine": attributes.text(),
     "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
-#: Graphcore's attributes without effect whose default differs from the kind's default.
+#: Attributes without effect that are not plain flags with the default False.
 _FURTHER_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "serialization_output_folder": attributes.text(),
     "compilation_poplar_options": attributes.options(),
@@ -159,7 +159,7 @@ _FURTHER_ATTRIBUTES: Final[Mapping[str, Field]] = {
 
 @cache
 def _fields() -> Fields:
-    """Return all attributes: scenario keys by their rows, the rest marked as without effect."""
+    """Return the fields of all attributes, in mappings nested by the dots of an attribute's name."""
     fields_without_effect = {
         row.name: replace(_FURTHER_ATTRIBUTES.get(row.name, attributes.flag()), without_effect=row.effect)
         for row in runs.OTHER_ATTRIBUTES
@@ -174,7 +174,7 @@ def _fields() -> Fields:
 
 
 def _field(row: runs.GraphcoreOption) -> Field:
-    """Return the attribute of a row, by kind; a scenario has the same defaults as Graphcore."""
+    """Return the field of an attribute with a scenario key, with Graphcore's default, which scenarios share."""
     if row.kind is bool:
         return attributes.flag(row.default)
     if row.kind is int:
@@ -225,7 +225,7 @@ class IPUConfig(Category):
         return int(self.norms.experimental.distributed_batch_norm_replica_group_size)
 
     def remark(self, setting: str, reason: str) -> None:
-        """Note a ``setting`` without effect and without an attribute, with the reason."""
+        """Add a note that ``setting``, which is no attribute, has no effect, with the reason."""
         self._remarks[setting] = f"{setting} will have no effect: {reason}."
 
     def notes(self) -> tuple[str, ...]:
@@ -315,7 +315,12 @@ class IPUConfig(Category):
 
 
 def _check_processes(processes: Any) -> None:
-    """Refuse process counts other than the simulated hosts; raises ProgramError, in Graphcore's words for an index."""
+    """Refuse a process count other than the number of simulated hosts, and an index other than this host's rank.
+
+    Raises:
+        ProgramError: the index is wrong, in Graphcore's words if it is not below the count.
+        UnsupportedProgramError: the count is wrong.
+    """
     index = processes.process_index
     if processes.process_count and index >= processes.process_count:
         raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")

@@ -134,7 +134,7 @@ def precompiled_user_op(
 
 
 def _with_arrays(outs: Any) -> Any:
-    """Return the description of results with NumPy dtypes and shapes as lists."""
+    """Return ``outs`` with NumPy dtypes in place of TensorFlow's, and with shapes as lists."""
     if not isinstance(outs, dict) or not all(isinstance(value, list | tuple) for value in outs.values()):
         return outs
     description = dict(outs)

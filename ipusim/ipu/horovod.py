@@ -67,7 +67,7 @@ starter: Final[ContextVar[Callable[[Callable[[], Any], int], list[Any]] | None]]
 
 
 class Operation(Enum):
-    """Reduction of ``allreduce``; values are the core's names."""
+    """Reduction of ``allreduce``; values are the names in ``host_collectives``."""
 
     Average = "average"
     Sum = "sum"
@@ -79,7 +79,7 @@ class Operation(Enum):
 
 Average, Sum, Min, Max, Product, Adasum = Operation
 
-#: Current host, and the number of unnamed calls per collective on it.
+#: Host that called last, and its number of unnamed calls per collective.
 _CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
     "collectives_called", default=(None, {})
 )

@@ -23,7 +23,7 @@ _OPTIMIZER: Final = tf.compat.v1.train.Optimizer
 
 
 class HostStrategy(IPUStrategyV1):
-    """Strategy for training on several simulated hosts, with device and data per host.
+    """Strategy for training on several simulated hosts; every host has a device and data of its own.
 
     Before a weight update, hosts sum their gradients. A program therefore divides its loss by the batch of all hosts,
     as ``tf.nn.compute_average_loss`` does; an estimator with the strategy divides the sum by the number of hosts.
@@ -104,7 +104,7 @@ class IPUMultiReplicaStrategy(HostStrategy):
     """Strategy of PopDist and PopRun, for hosts whose devices belong to one machine.
 
     Before a weight update, IPUs of all hosts with the same variables sum gradients as replicas do, without the hosts.
-    First values of variables, and reduced values, go over the hosts' network.
+    The first host's variables, and values of ``reduce``, go over the hosts' network.
     """
 
     over_links: ClassVar[bool] = True

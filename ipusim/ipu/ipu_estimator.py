@@ -251,7 +251,7 @@ def _metrics(spec: Any, outputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]
 
 
 def _by_name(kind: str, tensors: Any) -> dict[str, Any]:
-    """Return tensors by unique names, from a dictionary, a list or a single tensor."""
+    """Return a dictionary, a list or a single tensor as tensors by name; names begin with ``kind``."""
     if tensors is None:
         return {}
     if isinstance(tensors, dict):
@@ -262,7 +262,7 @@ def _by_name(kind: str, tensors: Any) -> dict[str, Any]:
 
 
 def _in_structure(kind: str, outputs: Mapping[str, Any], like: Any) -> Any:
-    """Return the tensors named by :func:`_named`, in the structure of ``like``."""
+    """Return the outputs that :func:`_by_name` has named, in the structure of ``like``."""
     if isinstance(like, dict):
         return {name: outputs[f"{kind}/{name}"] for name in like}
     if isinstance(like, list | tuple):

@@ -19,7 +19,7 @@ class IPUInfeedQueue(InfeedArguments):
     """Feeds a pipeline or a loop with an element per micro-batch and replica.
 
     Attributes:
-        feed: the queue's part in the graph.
+        feed: data set and operations of the queue in TensorFlow's graph.
     """
 
     @infeed_in_any_release

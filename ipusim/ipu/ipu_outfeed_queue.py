@@ -21,7 +21,7 @@ class IPUOutfeedQueue(OutfeedArguments):
     """Carries results of one program to the host.
 
     Attributes:
-        feed: the queue's part in the graph.
+        feed: buffer and operations of the queue in TensorFlow's graph.
         enqueued: whether a program sends to the queue.
     """
 
@@ -67,7 +67,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         self.enqueued = False
 
     def connect(self) -> Outfeed:
-        """Return the queue's part in the graph for the sending program; raises ProgramError for a second program.
+        """Return ``feed`` for the program that sends; raises ProgramError for a second program.
 
         TensorFlow 2 traces a function several times; repeated traces count as one program.
         """

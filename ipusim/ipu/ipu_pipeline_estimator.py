@@ -198,7 +198,11 @@ class IPUPipelineEstimator(EstimatorOnIpus):
 
 
 def _repeats(iterations: int, count: int) -> int:
-    """Return the executions per run; raises ProgramError in Graphcore's words for a fraction."""
+    """Return the pipeline's executions per run.
+
+    Raises:
+        ProgramError: in Graphcore's words, a run has no whole number of executions.
+    """
     names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
     if iterations < count:
         raise ProgramError(names.format("cannot be less than"))

@@ -1,4 +1,4 @@
-"""Graphcore's RunConfig: IPUs and loop of an estimator."""
+"""Graphcore's RunConfig: an estimator's IPUs, and its mini-batches per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``loops``: a body that runs repeatedly on one IPU."""
+"""Graphcore's ``loops``: a body that runs repeatedly on one IPU, or on several IPUs as shards."""
 
 from __future__ import annotations
 

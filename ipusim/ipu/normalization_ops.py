@@ -1,4 +1,4 @@
-"""Graphcore's ``normalization_ops``, on layers of the core, with variables ``scope/gamma`` and ``scope/beta``."""
+"""Graphcore's ``normalization_ops``, computed by ipusim's layers; variables are ``scope/gamma`` and ``scope/beta``."""
 
 from __future__ import annotations
 

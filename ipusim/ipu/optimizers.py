@@ -83,7 +83,7 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
 
 
 class _Accumulating(IpuOptimizer):
-    """Optimizer with an update by gradients accumulated over mini-batches."""
+    """Accumulates gradients over mini-batches for the wrapped optimizer."""
 
     def _accumulate(self, accumulation: Accumulation) -> None:
         self._accumulation = accumulation
@@ -100,7 +100,7 @@ class _Accumulating(IpuOptimizer):
 
 
 def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
-    """Return pairs with marked gradients: a gradient passes through a node that holds a value."""
+    """Mark gradients: pass each through a node that holds ``value(variable)``, for readers of the graph."""
     result = []
     for gradient, variable in pairs:
         if gradient is not None:
@@ -113,7 +113,7 @@ def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[A
 
 
 def _handed_on(node: Node) -> Kernel:
-    """Return the kernel of a marked gradient: identity, or the average over replicas within a pass."""
+    """Return the NumPy function of a marking node: identity, or the average over replicas inside a pass."""
     (dtype,), mark = node.output_types, averaged_of(node)
     if mark is not None and mark.in_pass:
         return lambda gradient: functions.all_reduce(gradient) / dtype.type(functions.surroundings().replica.count)
@@ -121,7 +121,7 @@ def _handed_on(node: Node) -> Kernel:
 
 
 def accumulates(optimizer: Any) -> bool:
-    """Tell whether an optimizer or an optimizer inside accumulates gradients."""
+    """Tell whether an optimizer, or an optimizer that it wraps, accumulates gradients."""
     while isinstance(optimizer, IpuOptimizer) and not isinstance(optimizer, _Accumulating):
         optimizer = optimizer._opt
     return isinstance(optimizer, _Accumulating)

@@ -77,7 +77,7 @@ def _scattered(x: Any, size: int, op: str, name: str) -> Any:
 
 
 def _own_back(size: int) -> Any:
-    """Return the function for the gradient of a replica's own chunk."""
+    """Return the gradient function of ``COLLECTIVE_OP_LOCAL``: zeros outside the replica's part."""
 
     def pull_back(array: Any, gradient: Any) -> Any:
         whole = np.zeros(gradient.size * size, array.dtype)

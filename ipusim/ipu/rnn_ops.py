@@ -24,7 +24,13 @@ LSTMStateTuple = _V1.nn.rnn_cell.LSTMStateTuple
 
 
 class _Popnn:
-    """Common base of recurrent layers: arguments, name, and the variables of kernel and biases."""
+    """Base class of recurrent layers: arguments, name, and the variables of kernel and biases.
+
+    Attributes:
+        kind: name of the operation, and of the variables' scope.
+        gates: number of gates.
+        core: class of ipusim's layer.
+    """
 
     kind: ClassVar[str]
     gates: ClassVar[int]
@@ -91,7 +97,7 @@ class _Popnn:
         raise NotImplementedError
 
     def _layer(self) -> layers.LSTM | layers.GRU:
-        """Return the core's layer."""
+        """Return ipusim's layer."""
         return self.core(self.num_units, *self._activations, return_sequences=True, **self._options)
 
     def _bias_shape(self) -> list[int]:
@@ -238,7 +244,7 @@ class PopnnDynamicGRU(PopnnGRU):
     def call(  # type: ignore[override]
         self, inputs: Any, seq_len: Any, initial_state: Any = None, training: bool = True, time_major: bool = True
     ) -> tuple[Any, Any]:
-        """Return outputs (time steps, batch, units), and the state of the last cell.
+        """Return outputs (time steps, batch, units), and the state after the last step.
 
         ``training`` has no effect: training and inference compute the same.
 
@@ -266,7 +272,7 @@ class PopnnDynamicGRU(PopnnGRU):
 
 
 class PopnnAUGRU(PopnnDynamicGRU):
-    """Graphcore's GRU with attention scores that scale the update gate (see the core's AUGRU).
+    """Graphcore's GRU with attention scores that scale the update gate (see ``layers.AUGRU``).
 
     ``bias_initializer`` has no effect: as in Graphcore's layer, gate biases start at one and the candidate's biases at
     zero.

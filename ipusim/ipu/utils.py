@@ -69,7 +69,7 @@ def move_variable_initialization_to_cpu(graph: Any = None) -> None:
 def reset_ipu_seed(
     seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
 ) -> None:
-    """Check the arguments alone: seeds depend on the place in the program, which makes runs reproducible.
+    """Only check the arguments: a draw's place in the program seeds it, so that runs are reproducible.
 
     Args:
         seed, device, cpu_device, experimental_identical_replicas: without effect.

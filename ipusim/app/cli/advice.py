@@ -18,7 +18,8 @@ def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[N
     """Add advice on memory to a ScenarioMemoryError raised in the block.
 
     Args:
-        moves_of: function that returns the changes for a Job; by default, changes are tried unless trying takes long.
+        moves_of: function that returns the changes that free memory of a Job; by default, changes are tried unless that
+            takes long.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice

@@ -116,7 +116,10 @@ def split_names(names: str) -> list[str]:
 
 
 def refuse_beside(context: typer.Context, input_name: str, *exceptions: str) -> None:
-    """Raise OptionError for options beside ``input_name``, such as ``--perfetto``, except ``exceptions``."""
+    """Raise OptionError if the command line has an option besides ``input_name`` and ``exceptions``.
+
+    ``input_name`` is an option such as ``--perfetto``, or a description of the input.
+    """
     for parameter in context.command.params:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")

@@ -153,7 +153,7 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
-    """Raise the problems of scenarios with their places in the files; if the files are right, of one variant."""
+    """Raise the problems of scenarios with their places in the files; without problems, raise those of a variant."""
     from ipusim.app.scenario.load import load_job
 
     scenarios = [path for path in runs if not path.is_dir()]

@@ -1,4 +1,7 @@
-"""Tables of hardware figures and rates with values and sources, and tables of a pipeline's costs."""
+"""Tables of hardware figures and rates with values and sources, and tables of a pipeline's costs.
+
+A cost is a sum of terms; a law is the formula of a kind of term.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def _range(plausible: str, evidence: str) -> str:
 
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
-    """Yield the terms of ``costs``, then their laws, rates and figures with sources."""
+    """Yield the terms of ``costs``, then the terms' laws, rates and figures with sources."""
     priced = pricing.terms_of(costs, plan, program, system)
     before = ("", *(term.of for term in priced))
     rows = tuple(

@@ -1,4 +1,7 @@
-"""Command ``test``: check scenarios against their expectations and pins."""
+"""Command ``test``: check scenarios against their expectations and pins.
+
+A pin is a file of a run's results, with which later runs are compared.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class MemoryResult(Result):
     Attributes:
         job: assembled program.
         moves: changes, best first; None if trying changes takes too long.
-        is_requested: whether the user asked for each IPU's memory by holder.
+        is_requested: whether the user asked for each IPU's memory by holder, such as weights or FIFOs.
     """
 
     job: Job
@@ -62,7 +62,8 @@ class CheckResult(Result):
         memory: memory by holder and changes that free memory; None if not requested and the program fits.
         measured_passes: measured passes next to their priced cycles.
         costs: whether to print the terms of all costs.
-        judged, unknown: expectations that can be judged without a run, and expectations that need a run.
+        judgements: expectations that can be judged without a run.
+        open_expectations: expectations that need a run.
     """
 
     scenario: str

@@ -56,7 +56,7 @@ def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
 
 
 def holder_table(fit: analysis.Fit) -> Table:
-    """Return each IPU's memory at its peak by holder, without empty holders."""
+    """Return each IPU's memory at its peak by holder (weights, FIFOs and others), without empty holders."""
     holders = [holder for holder in pipelines.Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks

@@ -1,4 +1,7 @@
-"""Changes that may speed up a run: count, schedule, recomputation, split, stages, and hardware."""
+"""Changes that may speed up a run: count, schedule, recomputation, split, stages, and hardware.
+
+The count is the number of micro-batches per weight update.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
-    """Yield the changes to try for a Job; schedules are tried in modes ``syncs``, by default the run's mode."""
+    """Yield the changes to try for a Job; schedules are tried in the sync modes ``syncs``, by default the run's."""
     yield from _counts(job)
     yield from _schedules(job, syncs)
     if job.plan.shape.recompute or job.plan.shape.recompute_inline:

@@ -39,8 +39,10 @@ class Explanation(Result):
 
     Attributes:
         timeline: Timeline of the run.
-        execution: number of the execution with explained idle time; None for the whole run.
-        waterfall: parts of the whole run's time, for an unknown scenario from the run's files; None without such parts.
+        execution: number of the execution whose idle time is explained; None for the whole run.
+        waterfall: parts of the whole run's time, read from the run's files if the scenario is unknown; None without
+            such
+            parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -51,7 +53,9 @@ class Explanation(Result):
         stragglers: cost of stragglers; None unless requested.
         disturbances: cost of the run's disturbances; None without disturbances, and for an unknown scenario.
         memory: peaks of the IPUs and their memory; None for an unknown scenario.
-        sensitivities: change of the run's cycles with every pass of a stage; None for an unknown scenario.
+        sensitivities: change of the run's cycles if each pass of a stage takes a cycle more or less; None for an
+            unknown
+            scenario.
         picture: title, size and theme of both charts.
     """
 
@@ -256,7 +260,7 @@ def explain(
     Args:
         timeline: the run.
         job: Job of the run, or the reason why the scenario is unknown.
-        execution: number of the execution with explained idle time; None for the whole run.
+        execution: number of the execution whose idle time is explained; None for the whole run.
         waterfall: parts of the run's time from the run's files, for an unknown scenario.
         texts: user's changes, in the format of :func:`~ipusim.app.explain.what_if.requested_changes`, instead
             of default changes.

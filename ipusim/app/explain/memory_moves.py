@@ -1,8 +1,8 @@
 """Changes that reduce memory of IPUs, by class of tensor: freed bytes and time cost per change.
 
-Each change is an option of the scenario. The memory comes from the footprint of the changed program. The time between
-two weight updates comes from a timing-only run, and the time cost from the parts of that run's time, which add up to
-the run.
+Each change sets options of the scenario; a change that frees memory is a move. The memory comes from the footprint of
+the changed program. The time between two weight updates comes from a timing-only run, and the time cost from the parts
+of that run's time, which add up to the run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Move:
         peak_bytes: peak of the fullest IPU after the change, which may be another IPU.
         fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
-        paid: longer parts of this time with additional seconds, largest first.
+        paid: parts of this time that become longer, with their additional seconds, largest first.
     """
 
     words: str
@@ -88,8 +88,8 @@ class Moves:
 def memory_moves(job: Job) -> Moves:
     """Return bytes freed on the fullest IPU and time cost of each change.
 
-    If no single change makes the program fit, every two changes for different tensors are tried together, and then
-    more. The moves then include the fastest combination that fits, or the combination with the lowest peak.
+    If no single change makes the program fit, changes for different tensors are combined, first two, then more. The
+    moves then include the fastest pair that fits, else a larger set that fits, else the set with the lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     candidates = [*_candidates(job)]
@@ -132,7 +132,7 @@ def _freed_bytes(base: Trial, trial: Trial) -> int:
 
 
 def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
-    """Return the parts of the time that are longer than in ``base``."""
+    """Return the parts of the time that are longest beyond ``base``, with their additional seconds."""
     longer = {part.words: seconds - base.parts_s[part] for part, seconds in trial.parts_s.items()}
     least = _LEAST * base.throughput.weight_update_period_s
     longest = [(words, seconds) for words, seconds in longer.items() if seconds > least]
@@ -225,7 +225,7 @@ def products_in_half(job: Job) -> dict[str, Any]:
 
 
 def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.PoplarOptionsSpec]]:
-    """Yield Poplar options of products by dotted name: global options, and options of stages with a share set."""
+    """Yield Poplar options of products by dotted name: global ones, and those of stages that set a share of memory."""
     for kind in ("matmuls", "convolutions"):
         yield f"system.{kind}.poplar_options", getattr(options.system, kind).poplar_options
     for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):

@@ -45,7 +45,7 @@ def move_words(moves: Moves) -> list[str]:
 
 
 def advice(moves: Moves) -> str:
-    """Return the options of the fastest fitting changes, or a sentence without such changes.
+    """Return a sentence with the options of the fastest change that fits, or on the lack of such a change.
 
     Changes that leave another IPU equally full are excluded.
     """

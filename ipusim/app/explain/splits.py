@@ -1,4 +1,7 @@
-"""Improve the split of a run's model, by the cycles of its layers."""
+"""Improve the split of a run's model, by the cycles of its layers.
+
+A split names the layers at which a new stage begins, its cuts.
+"""
 
 from __future__ import annotations
 

@@ -180,7 +180,8 @@ class _Real:
 def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
     """Return the cycles of runs.
 
-    Variants of passes alone are computed together without events; others are simulated.
+    Three or more variants in which only passes keep their real values are computed together, without events; others are
+    simulated.
     """
     alike = [variant for variant in variants if not (variant.copies or variant.disturbed)]
     cycles_of = dict[int, int | None]()

@@ -49,8 +49,8 @@ class ChangePair:
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
     """Try all default changes of a Job's run; returns outcomes, best first.
 
-    Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
-    mode.
+    Changes of hardware follow changes of software. Schedules are tried in the sync modes ``syncs``, by default the
+    run's.
     """
     trial = ChangeTrials(job, timeline)
     rows = _each_plan_once([trial.outcome_of(change) for change in changes(job, syncs)])
@@ -103,7 +103,7 @@ def _cycle(timeline: Timeline) -> Fraction:
 
 
 def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
-    """Name an effective link rate after an ineffective change of another rate; else empty."""
+    """Return a sentence on other link rates if a change of link rates has no effect; else empty."""
     names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
     if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
         return ""

@@ -1,4 +1,8 @@
-"""Fit rates to a user's measurements: the determined rates, their values, and uncertainties."""
+"""Fit rates to a user's measurements: the determined rates, their values, and uncertainties.
+
+A rate is a number that prices work, such as bytes per second of a link. A row is a measured training, or pass of a
+stage. Fits use logarithms of times and rates.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +106,9 @@ class Calibration:
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     """Return the least-squares fit of the rates called ``names`` to the rows.
 
-    Without names, the fit covers rates of computation and of the rows' hosts, if rows determine a rate better than the
-    prior, and at most one rate fewer than rows. Raises OptionError for names of no rate to fit, UndeterminedError for
-    rates not determined by the rows, and the errors of pricing.
+    Without names, the fit covers those rates of computation and of the rows' hosts that the rows determine better than
+    the plausible ranges do, and at most one rate fewer than rows. Raises OptionError for names of no rate to fit,
+    UndeterminedError for rates not determined by the rows, and the errors of pricing.
     """
     requested = _named(names)
     count = len(rows.names)
@@ -148,8 +152,8 @@ def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
 def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
     """Return the problem of the rates determined by the rows, and the other rates with reasons.
 
-    Rates are tried in order of effect on the rows. A rate is accepted if its standard deviation, and the deviations of
-    rates accepted before, do not exceed their priors'.
+    Rates are tried in order of effect on the rows. A rate is accepted if neither its standard deviation nor the
+    deviation of a rate accepted before then exceeds that of the rate's prior, which is a quarter of the range.
     """
     slopes = problem.slopes(problem.start)
     known = np.minimum(problem.high - problem.low, _KNOWN) / _DEVIATIONS
@@ -177,7 +181,7 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
-    """Return the standard deviations of the rates' logarithms, for rows with standard deviation ``spread``."""
+    """Return the standard deviations of the rates' logarithms; rows have the standard deviation ``spread``."""
     if _least_unlike(slopes) < 1 - _TOGETHER:
         return np.full(slopes.shape[1], np.inf)
     deviations: Vector = spread * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
@@ -206,7 +210,7 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
 
 
 def _felt(problem: Problem, slopes: Vector) -> Vector:
-    """Return the largest change of a row's time over the rates' ranges, as logarithms per rate."""
+    """Return, for each rate, the largest change of any row's time over the rate's range, as a logarithm."""
     felt: Vector = np.max(np.abs(slopes), axis=0) * (problem.high - problem.low)
     return felt
 
@@ -256,7 +260,7 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
-    """Return the calibration for rates with the logarithms ``x``, rounded, with uncertainties."""
+    """Return the calibration with fitted rates of the logarithms ``x``; the rates are rounded."""
     slopes = problem.slopes(x)
     values = [rounded(math.exp(at), _DIGITS) for at in x]
     by_attribute = {rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
@@ -276,8 +280,8 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
 def _foreseen(problem: Problem) -> dict[int, float]:
     """Return the mean of |simulated - measured| / measured over rows left out, by number of rows in the fit.
 
-    Rows are left out in turn. Rates are fitted to the rows that follow cyclically, linearised with the slopes at the
-    scenarios' rates.
+    Each row is left out in turn, and rates are fitted to the next rows, the first row following the last. Times are
+    linearised with the slopes at the scenarios' rates.
     """
     start, slopes = problem.start, problem.slopes(problem.start)
     misfits = problem.misfits(problem.rates(start))

@@ -20,7 +20,7 @@ _UNSURE = 1.0
 
 @dataclass(frozen=True)
 class CalibrationResult(Result):
-    """Fitted rates for every face."""
+    """Fitted rates as printout, data and rows."""
 
     calibration: Calibration
 
@@ -134,7 +134,7 @@ def _foreseen_words(calibration: Calibration) -> Iterator[str]:
 
 
 def rates_file(calibration: Calibration, name: str) -> bytes:
-    """Return the YAML file ``name`` with the rates, and a comment on their origin.
+    """Return a YAML file, to be called ``name``, with the rates and a comment on their origin.
 
     The file also contains the scenarios' unfitted rates, since a scenario names a single file for its rates.
     """

@@ -1,4 +1,4 @@
-"""Measurements for rate fits: whole trainings and stages, simulated by any rates."""
+"""Measurements for rate fits: whole trainings and stages, which can be simulated with any rates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part =
 
 
 class Measured(Protocol):
-    """Rows of a kind of measurement, prepared for a fit.
+    """Rows of one kind of measurement (trainings or stages), prepared for a fit.
 
     Attributes:
         names: names of the rows.
-        scenarios: the scenarios with their rates.
-        frameworks: frameworks with host time in a row.
+        scenarios: the rows' scenarios, each with its rates.
+        frameworks: frameworks whose time on the host is part of a row.
         sources: authors of the measurements.
     """
 
@@ -147,7 +147,7 @@ class Rows:
 
     @property
     def frameworks(self) -> set[str]:
-        """Frameworks with host time in a row."""
+        """Frameworks whose time on the host is part of a row."""
         return {name for part in self.parts for name in part.frameworks}
 
     @property
@@ -170,7 +170,7 @@ class Rows:
 
 
 def read_measured(paths: Sequence[Path]) -> Rows:
-    """Return the rows of CSV files, with whole trainings in the format of :func:`read_throughputs`, or stages.
+    """Return the rows of CSV files; a file has whole trainings in the format of :func:`read_throughputs`, or stages.
 
     A file of stages has a column ``scenario``, a path relative to the file's folder, in addition to the columns of a
     profile. Raises FileError with the mistakes of a file, and for scenarios with different rates; OSError for an

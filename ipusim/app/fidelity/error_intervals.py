@@ -1,9 +1,10 @@
-"""Prediction intervals of errors: the range in which the error of another training of a kind lies four times of five.
+"""Prediction intervals of errors: ranges that contain the error of a further training of a kind four times of five.
 
-The logarithm of simulated over published throughput is taken as normal within a kind of model and run, each row with
-its source left out of the fit. Rows of one source are alike, so that Student's interval is too narrow for another
-source. One factor stretches the intervals of all kinds: with it four of five rows lie in the interval that rows of
-other sources give their kind, where these are three or more.
+A row is a published training, and its kind is one of model and run. Within a kind, the logarithm of simulated over
+published throughput is taken as normally distributed; rates were fitted without the row's source. Rows of one source
+resemble each other, and Student's interval is too narrow for another source. One factor therefore widens the intervals
+of all kinds: four in five rows then lie in the interval of the other sources' rows of their kind. Rows with fewer than
+three such others do not count.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _EQUAL: Final = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """The interval of a further row's error.
+    """Interval of a further row's error.
 
     Attributes:
         middle: mean of the logarithms of simulated over published throughput.
-        width: of the logarithms, to either side.
+        width: distance of either end from the middle, in logarithms.
     """
 
     middle: float
@@ -41,11 +42,11 @@ class Interval:
 
     @classmethod
     def of(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
-        """Return the interval of a kind's rows, ``stretch`` times Student's.
+        """Return the interval of a kind's rows, ``stretch`` times as wide as Student's.
 
         None for fewer rows than :data:`LEAST_ROWS`, and for equal errors, from which no width follows.
 
-        Of n logarithms Student's width is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile of
+        Student's width for n logarithms is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile of
         Student's distribution with n - 1 degrees of freedom.
         """
         if len(rows) < LEAST_ROWS:
@@ -61,7 +62,7 @@ class Interval:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The least and the largest error in it."""
+        """Least and largest error in the interval."""
         return math.expm1(self.middle - self.width), math.expm1(self.middle + self.width)
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ class Interval:
 
 
 def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
-    """Return the rows of each kind; those that their host may hold back are left out."""
+    """Return rows by kind, without rows of no kind and rows whose host may be the bottleneck."""
     kinds: dict[str, list[SimulatedRow]] = {}
     for row in rows:
         if row.row.use != "input" and row.kind:
@@ -79,21 +80,21 @@ def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
 
 
 def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
-    """Return the interval of each kind; None for a kind of few rows."""
+    """Return the interval of each kind; None for few rows or equal errors."""
     stretch = stretched(rows)
     return {kind: Interval.of(of, stretch) for kind, of in of_kinds(rows).items()}
 
 
 def stretched(rows: Sequence[SimulatedRow]) -> float:
-    """Return the factor of all intervals: 1 where no kind has other sources with three rows."""
+    """Return the factor that widens all intervals; 1 if no row has an interval of other sources."""
     apart = [part for of in of_kinds(rows).values() for part in widths_apart(of)]
     return float(np.quantile(apart, SHARE, method="lower")) if apart else 1.0
 
 
 def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
-    """Return how far each row of a kind lies from the middle of other sources' rows, in Student's widths of theirs.
+    """Return the distance of each row of a kind from the middle of other sources' rows, in widths of their interval.
 
-    Rows without an interval of others are left out.
+    Rows without an interval of other sources are left out.
     """
     found = []
     for row in rows:
@@ -105,7 +106,7 @@ def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
 
 
 def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
-    """Return CSV with the interval of each kind, without ends for few rows."""
+    """Return CSV with the ends of each kind's interval; ends are empty for few rows or equal errors."""
     lines: list[tuple[object, ...]] = [runs.COLUMNS]
     ranges = intervals(rows)
     for kind, of in of_kinds(rows).items():

@@ -106,7 +106,7 @@ def _halo(row: MicroBenchmark, system: System) -> float:
 
 
 def _neighbours(row: MicroBenchmark, system: System) -> float:
-    """Return the rate per direction with both directions active, without a superstep's fixed cost."""
+    """Return the rate per direction between a pair with both directions active, without a superstep's fixed cost."""
     cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
     return int(row.bytes) * system.clock_hz / cost.transfer_cycles
 
@@ -124,7 +124,7 @@ def _all_pairs(row: MicroBenchmark, system: System) -> float:
 
 
 def _ring(row: MicroBenchmark, system: System) -> float:
-    """Return the seconds of a ring of sends, up one rail and down the other."""
+    """Return the seconds of a ring of sends, up one side of the ladder of IPUs and down the other."""
     ring = hardware.laid_out(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 
@@ -137,7 +137,7 @@ def _all_reduce(row: MicroBenchmark, system: System) -> float:
 
 
 def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:
-    """Return the rate of a transfer by a single IPU or its host."""
+    """Return a function for the rate of a transfer that takes ``cycles``, by a single IPU or its host."""
     return lambda row, system: int(row.bytes) * system.clock_hz / cycles(system, int(row.bytes))
 
 

@@ -1,8 +1,9 @@
 """Fit the planner's rates to measured products: regularised least squares over logarithms of cycles and rates.
 
-Plans depend on the rates. The fit therefore alternates: rates for the current plans, then plans for the new rates,
-until no plan changes. A rate has a normal prior around the middle of its plausible range, with the range four standard
-deviations wide. Without priors, rates indistinguishable by the measurements would run to an edge.
+The planner splits a product over the tiles of an IPU; its plan is the split with the fewest cycles, and depends on the
+rates. The fit therefore alternates: rates for the current plans, then plans for the new rates, until no plan changes. A
+rate has a normal prior around the middle of its plausible range, which is four standard deviations wide. Without
+priors, rates indistinguishable by the measurements would run to an edge.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
 
 
 def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[float]:
-    """Return the absolute value of the products' mean elasticity of cycles, per planner rate.
+    """Return, per planner rate, the absolute mean elasticity of the products' cycles.
 
     The elasticity is the change of cycles in per cent for a one per cent change of the rate.
     """

@@ -1,4 +1,7 @@
-"""Measured dense products against the planner's model: errors as sentence, tables, CSV and picture."""
+"""Measured dense products against the planner's model: errors as sentence, tables, CSV and picture.
+
+The planner splits a product over the tiles of an IPU and estimates its cycles.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,11 @@ class ValidatedRow:
 def validate_products(
     rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, fitted: bool = False
 ) -> list[ValidatedRow]:
-    """Return the rows with the planner's estimates; ``fitted`` marks the rows used to fit the rates."""
+    """Return the rows with the planner's estimates.
+
+    If the rates were fitted to these rows (``fitted``), further estimates are by rates fitted without the rows of equal
+    m and k.
+    """
     unseen = {}
     if fitted:
         for size in sorted({(row.m, row.k) for row in rows}):
@@ -100,7 +107,7 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def error_table(validated: Sequence[ValidatedRow]) -> Table:
-    """Return mean and worst error by type, and by left-out size."""
+    """Return mean and worst error by type, and by size left out of the fit."""
     rows = []
     for dtype in sorted({product.row.dtype for product in validated}):
         of = [product for product in validated if product.row.dtype == dtype]
@@ -115,7 +122,7 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
-    """Return the planner's rates with value, range, and share of the rows' cycles."""
+    """Return the planner's rates with value, plausible range, and mean share of the rows' cycles."""
     measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
     shares = term_shares(measured, ipu)
     edges = at_edge(pricing.DEFAULT_PLANNER_RATES)

@@ -24,7 +24,7 @@ _PASSES: Final = {
 
 @dataclass(frozen=True)
 class MeasuredPass:
-    """A pass, or the weight update, of a stage.
+    """Measured and simulated cycles of a stage's pass or weight update.
 
     Attributes:
         stage: the stage's name, followed by the name in the file in brackets if both names differ.
@@ -72,7 +72,7 @@ def priced(request: Request, option: str) -> Job:
 def passes_of(
     job: Job, rows: Sequence[runs.MeasuredStage], called: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
-    """Return measured and simulated cycles of the passes of ``job`` measured in ``rows``.
+    """Return measured and simulated cycles of those passes of ``job`` that ``rows`` measured.
 
     ``rates`` are by default the job's; ``called`` is the name of the rows' file in messages. Raises FileError for rows
     of other stages than the job's.

@@ -26,7 +26,7 @@ _STEP: Final = 0.02
 #: Largest number of iterations; they end early below the following change of a rate's logarithm.
 _MOST_TURNS: Final = 8
 _SAME: Final = 1e-3
-#: Lower bound of the factor of change of a time, for overlapping shares.
+#: Least factor by which a time changes; the shares of a time may overlap, and their sum may exceed 1.
 _LEAST_CHANGE: Final = 1e-6
 #: Digits of intermediate rates: more than a step shows, and few enough for fast exact arithmetic.
 _DIGITS: Final = 9
@@ -67,7 +67,7 @@ class Problem:
         return float(np.sum(np.square(self.misfits(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
-        """Return the derivatives of the rows' misfits by the rates, as central differences."""
+        """Return the derivatives of the rows' misfits by the rates' logarithms, as central differences."""
         least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.fitted]
         most = [math.log(rate.most) for rate in self.fitted]
         columns = []
@@ -87,7 +87,7 @@ class Problem:
         return min(met, key=self.cost)
 
     def _met_from(self, x: Vector) -> list[Vector]:
-        """Return the logarithms of the rates after every iteration, starting from ``x``."""
+        """Return the logarithms of the rates at the start, ``x``, and after every iteration."""
         met = [x]
         for _ in range(_MOST_TURNS):
             x = _solved(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
@@ -124,6 +124,6 @@ def rounded(value: float, digits: int) -> Fraction:
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return a rate's plausible range, or else its bounds, from a thousandth of the default."""
+    """Return a rate's plausible range, or else its bounds; the lower end is at least a thousandth of the default."""
     least, most = rate.plausible or (rate.least, rate.most)
     return max(least, rate.default / 1000), most

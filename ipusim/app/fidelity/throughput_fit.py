@@ -1,10 +1,10 @@
-"""Fit rates to published throughputs: to the rows of complete models, and with sources left out in turn.
+"""Fit rates to published throughputs: to the rows whose use is ``fitted``, and with sources left out in turn.
 
 Four rates have no other measurement: the host's time per resent optimizer value; the host's time for optimizer state
 off chip, in PyTorch and in other frameworks; the cycles to lay out a variable in a weight update. A row's time is
 linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation of a
-few per cent. Rates have a normal prior around the middle of the plausible range, with the range four standard
-deviations wide. A rate without effect on any row therefore stays in the middle of its range.
+few per cent. Rates have a normal prior around the middle of the plausible range, which is four standard deviations
+wide. A rate without effect on any row therefore stays in the middle of its range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Linear:
-    """Seconds of a row's weight update: published, simulated with current rates, and per unit of the fitted rates."""
+    """Seconds of a row's weight update: published, simulated with the rates in use, and per unit of a fitted rate."""
 
     source: str
     published: float
@@ -40,7 +40,7 @@ class _Linear:
 
     @classmethod
     def of(cls, prepared: Prepared, row: SimulatedRow) -> _Linear:
-        """Return those of a row by the rates in use."""
+        """Return the seconds of a row with its scenario's rates."""
         slopes = np.array([_slope(prepared, row, name) for name in FITTED])
         return cls(source_of(prepared.row.source), row.seconds_published, row.seconds, slopes)
 

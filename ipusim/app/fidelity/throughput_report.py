@@ -62,7 +62,7 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 
 def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
-    """Return the rows of a use; all rows of several pods are of ``pods``."""
+    """Return the rows of a use; every training on several pods counts as ``pods``."""
     return [row for row in rows if ("pods" if row.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
@@ -105,7 +105,8 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return mean, worst and range of the errors of all rows, by use and by kind, with the interval of each kind.
 
-    Rows count with their source left out of the fit. The last column holds them against intervals without their source.
+    Errors are by rates fitted without the row's source, where there is such a fit. The last column counts the rows
+    inside the interval of other sources' rows.
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
@@ -147,7 +148,7 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
-    """Return the change of a throughput for a one per cent increase per rate, with the rate's value and range.
+    """Return the change of a throughput for a one per cent increase of each rate, with the rate's value and range.
 
     The throughput is the first row's; rates of other hosts use the first row with such a host.
     """

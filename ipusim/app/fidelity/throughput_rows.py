@@ -53,11 +53,10 @@ class ThroughputRow:
         items: published items per sample, such as sequences in a pack.
         items_per_s: published throughput; for a range the geometric mean of the ends.
         band: both ends of a published range, from differing editions of a program; None for a single figure.
-        use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
-            scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
-            that the time between its layers counts as much as the layers; ``input`` where what the host does besides,
-            such as input or checkpoints, may be the bottleneck; ``pods`` for trainings on several pods that lack an
-            exchange; else ``held``.
+        use: ``fitted`` if rates are fitted to the row; ``incomplete`` if the scenario lacks a part of the published
+            program, which the scenario's comments name; ``small`` for networks so small that the time between layers
+            counts as much as the layers; ``input`` if other work of the host, such as input or checkpoints, may be the
+            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: publisher of the throughput.
         position: line of the row, as ``file:line``; empty for a row from elsewhere.
@@ -176,7 +175,7 @@ def _band(text: str) -> tuple[float, float]:
 
 
 def _ends(text: str) -> list[str]:
-    """Return the parts of a range, possibly with negative exponents; a single number is a single part."""
+    """Return the ends of a range, whose numbers may have negative exponents; a single number is a single end."""
     return [end.strip() for end in re.split("(?<![eE])-", text)]
 
 

@@ -1,7 +1,8 @@
 """Simulation of published throughputs: the time of a weight update, and the host's share.
 
-A row is simulated at three small counts with a full pipeline, and the time is extrapolated to the published count. The
-extrapolation includes counts refused by schedules of Graphcore's TensorFlow, since PopART and PyTorch accept any count.
+The count is the number of micro-batches per weight update. A row is simulated at three small counts that fill the
+pipeline, and the time is extrapolated to the published count. The extrapolation includes counts refused by schedules of
+Graphcore's TensorFlow, since PopART and PyTorch accept any count.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class UpdateTime:
         fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
         micro_batch: seconds per micro-batch.
         updates: weight updates per session run.
-        learners: total replicas of the model over the hosts.
+        learners: number of the model's replicas on all hosts.
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
-        streamed_bytes: bytes of that state, in and out of the machine that streams most.
+        streamed_bytes: bytes of that state that stream in and out of the machine with most of them.
         variables: variables for which the optimizer has values.
-        interval: session runs from one time that the program sends these anew to the next; 0: never.
-        framework: the framework whose host code runs between session runs; empty for none.
-        rates: the rates that priced all of it.
+        interval: session runs after which the host sends these values again; 0 for never.
+        framework: framework whose host code runs between session runs; empty for none.
+        rates: rates of the simulation.
     """
 
     fixed: float
@@ -58,7 +59,7 @@ class UpdateTime:
 
     @property
     def host(self) -> float:
-        """The seconds of the framework's host per weight update, session run included; 0 without a framework."""
+        """Seconds of the framework's host per weight update, session run included; 0 without a framework."""
         if not self.framework:
             return 0.0
         state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
@@ -76,9 +77,9 @@ class Prepared:
 
     Attributes:
         row: the published row.
-        jobs: Jobs by count, ``multiple`` micro-batches apart.
+        jobs: Jobs by count.
         cycles: cycles of a weight update per job with the rates of the row's scenario, averaged over a session run.
-        count: micro-batches of the first job.
+        count, multiple: micro-batches of the first job, and difference between two jobs.
         fits: whether the last job fits into the memory of its IPUs.
     """
 
@@ -96,7 +97,7 @@ class Prepared:
 
     @property
     def kind(self) -> str:
-        """The kind of its model and run; empty for one like no published one."""
+        """Kind of the row's model and run; empty if no published training is of its kind."""
         return runs.kind_of(self.jobs[0])
 
     @property
@@ -163,9 +164,9 @@ def _prepared(row: ThroughputRow) -> Prepared:
 
 
 def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
-    """Return the cycles of a weight update, by ``rates`` or the Job's, without what a framework's host adds to it.
+    """Return the cycles of a weight update without the framework's host, by ``rates`` or the Job's rates.
 
-    The host's part stands beside them in an UpdateTime, which other rates of the host change without a simulation.
+    An UpdateTime holds the host's part apart, so that other rates of the host need no simulation.
     """
     system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
 
@@ -182,10 +183,10 @@ class SimulatedRow:
 
     Attributes:
         row: the published row.
-        time: the simulated time of a weight update by the rates in use.
-        kind: the kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
+        time: simulated time of a weight update by the rates in use.
+        kind: kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
         unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
-        fits: the answer to whether the program fits the memory of its IPUs.
+        fits: whether the program fits in the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -196,7 +197,7 @@ class SimulatedRow:
 
     @property
     def seconds(self) -> float:
-        """The simulated time of a weight update."""
+        """Simulated seconds of a weight update."""
         return self.time.seconds(self.row.count)
 
     @property
@@ -211,7 +212,7 @@ class SimulatedRow:
 
     @property
     def unseen_error(self) -> float | None:
-        """The error with the row's source left out of the fit; None for a source in no fit."""
+        """Error with the row's source left out of the fit; None for a source in no fit."""
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
@@ -221,7 +222,7 @@ class SimulatedRow:
 
     @property
     def seconds_published(self) -> float:
-        """Published time of a weight update, for a range at the middle."""
+        """Published seconds of a weight update; for a range, of its geometric mean."""
         return self._items / self.row.items_per_s
 
     def with_rates(self, rates: Rates) -> SimulatedRow:
@@ -259,7 +260,7 @@ def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[
 
 
 def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
-    """Return the relative change of a row's throughput for a 1 % increase of a rate, without ineffective rates.
+    """Return the relative change of a row's throughput for a 1 % increase of each rate that changes it.
 
     Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
     """

@@ -31,9 +31,9 @@ class Validation(Result):
         fitted: whether the products were used to fit the rates.
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
-        felt: sensitivity of a training to the rates; None if unrequested.
-        dials: the fitted rates with their determining measurements; None if unrequested.
-        prepared: the trainings laid out, to be priced by other rates.
+        felt: sensitivity of a training to the rates; None for a user's rows.
+        dials: fitted rates with the number of measurements that determine each; None for a user's rows.
+        prepared: trainings prepared for pricing by other rates.
     """
 
     products: Sequence[products.ValidatedRow]

@@ -26,7 +26,7 @@ def frame(columns: Columns) -> pd.DataFrame:
 
 
 def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row for every IPU with a stage: peak, its cycle, and bytes by holder.
+    """Return a row for every IPU with a stage: peak, cycle of the peak, and bytes by holder, such as parameters.
 
     ``memory`` is the part of ``summary.json``; columns keep its names. Raises MissingPackageError without pandas.
     """

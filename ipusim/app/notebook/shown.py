@@ -46,7 +46,7 @@ class RunOutput(Result):
     names = ("summary.json", "trace.png")
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield verdict, main figures, a missing or unknown fit, and notes."""
+        """Yield description, verdict, main figures, a line on memory unless the program fits, and notes."""
         memory = self.summary_data["memory"]
         yield self.summary_data["description"]
         yield f"{html.verdict(self.times)}."

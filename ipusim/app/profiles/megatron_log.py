@@ -2,9 +2,9 @@
 
 The format is that of ``--timing-log-level 2 --timing-log-option all``, written by ``timers.py`` of Megatron Core 0.13
 and by Megatron-LM since 2022: after ``times across ranks (ms):`` the name of each timer, followed by a line per rank. A
-time covers an iteration with its micro-batches. The head states sizes of parallel groups as dotted arguments, YAML,
-options or lines of ``initialize.py``. The number of micro-batches appears when set, with a hyphen in its name before
-2024. Logs of several nodes form one log: rank 0 writes the head, the last rank the times.
+time covers an iteration with its micro-batches. The head of a log states sizes of parallel groups as dotted arguments,
+YAML, options or lines of ``initialize.py``. The number of micro-batches appears when set, with a hyphen in its name
+before 2024. Logs of several nodes form one log: rank 0 writes the head, the last rank the times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
 
 _BLOCK: Final = "times across ranks (ms):"
-#: Blocks without times of ranks.
+#: Beginnings of blocks whose times are not by rank.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
 #: Line of a timer in a block, possibly behind a launcher's prefix.
 _TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
@@ -49,7 +49,7 @@ _LINES: Final = {
 #: Words of the head's lines; other lines skip the expressions.
 _HEAD: Final = re.compile(r"parallel|world|micro|mapping")
 _WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
-#: Facts that place ranks.
+#: Facts that decide the stages of ranks.
 _RUN: Final = (
     "world_size",
     "pipeline_model_parallel_size",
@@ -163,7 +163,10 @@ class _Log:
             self._recordings[-1].pass_by(self._timer, float(ms) * 1000)
 
     def _note_batch(self) -> None:
-        """Derive the count of a ramping batch from its size; refuse a batch of unknown count."""
+        """Derive the count of micro-batches from the global batch, which may ramp up.
+
+        Without the sizes for this, a changed global batch is refused.
+        """
         if self._batch is None or self._count is None or self._chosen_count:
             return
         sizes = [self._facts[key].value for key in ("micro_batch_size", "data_parallel_size") if key in self._facts]

@@ -13,7 +13,7 @@ from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: Figures of a stage, by key in a scenario's stages.
+#: Passes and update of a stage, as keys in a scenario's stages.
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weights", "update")
 FORWARD: Final = PASSES[0]
 BACKWARD: Final = PASSES[1:-1]

@@ -56,7 +56,7 @@ def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int |
 
 
 def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str:
-    """Refuse missing ranks; return words on ranks taken for a replica of several."""
+    """Refuse missing ranks; return words if the ranks are assumed to be one of several replicas."""
     world_size = measurement.facts.get("world_size")
     world = world_size.value if world_size else ranks[-1] + 1
     missing_ranks = sorted({*range(world)} - {*ranks})

@@ -17,7 +17,7 @@ from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording
 from ipusim.base.errors import FileError
 
-#: Callback that occasionally receives a function to the reading progress as text.
+#: Callback that now and then receives a function, which returns the progress of reading as text.
 _Progress = Callable[[Callable[[], str]], None]
 
 
@@ -90,7 +90,7 @@ def read_measured(
         names: rules as in :class:`~ipusim.app.profiles.names.Names`.
         count: micro-batches of an iteration of a log.
         parts: number of spans in a pass made of parts.
-        progress: callback that occasionally receives a function to the reading progress as text.
+        progress: callback that now and then receives a function, which returns the progress of reading as text.
 
     Raises FileError for files of unknown or several kinds, OptionError for wrong rules, and OSError.
     """

@@ -41,7 +41,7 @@ class Source:
     """
 
     def __init__(self, path: Path, progress: Callable[[Callable[[], str]], None] = lambda _: None) -> None:
-        """Open ``path``; ``progress`` occasionally receives a function to the reading progress as text.
+        """Open ``path``; ``progress`` now and then receives a function, which returns the progress of reading as text.
 
         Raises OSError for a file that cannot be opened.
         """

@@ -25,7 +25,7 @@ _MOST_FILES: Final = 16
 
 @dataclass(frozen=True)
 class Figure:
-    """Figure of a stage in microseconds: median, least, most, and number of measurements."""
+    """Statistics of a stage's pass or update, in microseconds: median, least, most, and number of measurements."""
 
     median: Fraction
     least: Fraction
@@ -39,7 +39,7 @@ class Stages:
 
     Attributes:
         tool: program that measured.
-        stages: figures by stage, named or numbered, in order; figures are by pass and update, in the order of PASSES.
+        stages: statistics by stage, named or numbered, in order, then by pass and update, in the order of PASSES.
         mapping: IPU of each stage; stages that share ranks share an IPU.
         count: micro-batches per weight update; None if unknown.
         notes: sentences for the user.
@@ -177,7 +177,7 @@ def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
 
 
 def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
-    """Return the measured figures of a stage."""
+    """Return the statistics of a stage by pass and update."""
     return {
         kind: Figure(statistics.median(values), min(values), max(values), len(values))
         for kind in PASSES

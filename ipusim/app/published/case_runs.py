@@ -99,7 +99,7 @@ def run_case(case: Case) -> CaseRun:
 
 
 def job_of(case: Case, **holds: int) -> Job:
-    """Return a case's unshortened Job, with stage bytes given by scenario key."""
+    """Return a case's Job of the whole run; ``holds`` are the bytes of every stage by scenario key."""
     if case.schedule != SEARCHED:
         return assemble(_request(case, schedules.find(case.schedule), holds)).whole
     request = _request(case, schedules.find("zero_bubble_h1"), holds)

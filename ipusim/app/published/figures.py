@@ -1,4 +1,8 @@
-"""Recompute published figures of schedules from runs of their inputs."""
+"""Recompute published figures of schedules from runs of their inputs.
+
+A value is one printed number or order; its figure names the kind of value, such as a makespan. Some figures need
+constants of a model, which other values of the publication determine; these are fitted values.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ _GIB: Final = 2**30
 #: Bytes per parameter: 16-bit weight, gradient, and optimizer state.
 _OF_WEIGHT: Final = {"parameter_bytes": 2, "accumulator_bytes": 4, "state_bytes": 12}
 
-#: Computes a figure from a value's inputs and the fitted values of its model.
+#: Function that computes a figure from a value with its inputs, and from the fitted values of its model.
 _Figure = Callable[[PublishedValue, Sequence[PublishedValue]], Fraction | str]
 
 
@@ -128,7 +132,7 @@ def _order(row: PublishedValue, _: Sequence[PublishedValue]) -> str:
 
 
 def _forwards(number: int) -> _Figure:
-    """Return a figure of stages (0) or micro-batches (1) of a device's forward passes."""
+    """Return a figure that lists the stages (0) or micro-batches (1) of a device's forward passes."""
     return lambda row, _: " ".join(cell.split("F")[number] for cell in _order(row, ()).split() if "F" in cell)
 
 

@@ -1,6 +1,7 @@
 """First difference of a run from its pin, with its causes.
 
-Causes come from Plan, prices and options.
+A pin holds the recorded results of an earlier run. Causes come from Plan, options and prices: the cycles of an
+operation, by a formula called law.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pin files: written beside their scenarios, and read as untrusted data."""
+"""Pin files: recorded results of a run, written beside its scenario, and read as untrusted data."""
 
 from __future__ import annotations
 

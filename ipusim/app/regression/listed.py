@@ -1,4 +1,7 @@
-"""Fingerprints of long lists: first items as text, and hashes of blocks to locate differences."""
+"""Fingerprints of long lists: first items as text, and hashes of blocks to locate differences.
+
+Pins, files with recorded results of a run, contain fingerprints. A block is one of several equal parts of a list.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class ListChange:
 
     Attributes:
         first, last: range of items that contains the first difference; equal if the item is known.
-        was, now: old and new text of the item; empty if unknown or missing.
+        was, new_text: old and new text of the item; empty if unknown or missing.
     """
 
     first: int

@@ -1,4 +1,7 @@
-"""Content of a pin: request, device, Plan, prices, time, memory and learning, as plain data."""
+"""Content of a pin: request, device, Plan, prices, time, memory and learning, as plain data.
+
+A pin records a run, to be compared with later runs. A price is the cycles of an operation, by a formula called law.
+"""
 
 from __future__ import annotations
 
@@ -217,10 +220,10 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def spans(timeline: Timeline) -> Items:
-    """Return the spans of a Timeline, with every copy of its blocks.
+    """Return the spans of a Timeline, with all periods of a repetitive run.
 
-    Pins therefore do not depend on the form of the simulation, spans or blocks. Raises OutputError for impractically
-    many spans.
+    Pins therefore do not depend on whether the simulation stores each period or repeated blocks. Raises OutputError for
+    impractically many spans.
     """
     if timeline.spans_in_all > _MOST_SPANS:
         raise OutputError(f"expected a run of at most {_MOST_SPANS:,} spans to pin, got {timeline.spans_in_all:,}")

@@ -1,4 +1,7 @@
-"""Parallel test of scenarios that have expectations or pins, in files and folders."""
+"""Parallel test of scenarios that have expectations or pins, in files and folders.
+
+A pin is a file beside a scenario with recorded results of its run.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +157,7 @@ def hold_all(
 
 
 def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
-    """Return the outcome of a scenario; only workers import its code."""
+    """Return the outcome of a scenario; only workers import the code of the test."""
     from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
     return hold(path, renew=renew, needs_pin=needs_pin, times=times)

@@ -1,4 +1,7 @@
-"""Time axes of a trace: cycles below, seconds above, in units with short numbers."""
+"""Time axes of a trace: cycles below, seconds above, in units with short numbers.
+
+A break is a narrow gap of the axis in place of periods that the picture leaves out.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Rectangles of an execution trace, as arrays; no drawing.
 
+A look is the colour and hatching of a kind of work, an entry of ``LOOKS``.
+
 Spans get boxes while time-steps are wide enough to see. Otherwise a bin of whole time-steps becomes a stack with a box
 per look. Heights are shares of time: every look keeps its exact area, and equal neighbouring bins merge.
 """

@@ -47,7 +47,7 @@ def execution_trace(
 
 
 def _chart_of(timeline: Timeline, window: Window, title: str, picture: Picture) -> Chart:
-    """Return the execution trace of a Timeline without blocks in a window."""
+    """Return the execution trace of a window, from a Timeline that holds every drawn span."""
     title = with_omissions(title, window) if title else title
     if replicas_alike(timeline, window):
         timeline = first_replica(timeline)

@@ -1,5 +1,7 @@
 """Legend under a picture: samples and names in even lines that never overlap.
 
+A look is the colour and hatching of a kind of work.
+
 matplotlib's legend has columns of equal width: with names of different lengths it takes more lines. It also lacks
 partly filled samples.
 """

@@ -1,4 +1,8 @@
-"""Map of a system's IPU-Links: routes of copies and link loads by selection order."""
+"""Map of a system's IPU-Links: routes of copies and link loads by selection order.
+
+IPUs form a ladder; a rung is a pair of IPUs. A cable between distant IPUs, as at the ends of a torus, appears as a
+short line at either IPU, a stub.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Layers of an IPU's memory over time and at its peak; no drawing."""
+"""Layers of an IPU's memory over time and at its peak; no drawing.
+
+A layer is a band of the memory chart: the bytes of a holder (a use of memory, such as weights), or of its unused part.
+"""
 
 from __future__ import annotations
 

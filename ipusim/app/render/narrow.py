@@ -1,7 +1,8 @@
 """Widening and merging of boxes that are too narrow to see; no drawing.
 
 A box narrower than a pixel would be visible at some positions only. Each narrow box is widened at the cost of the time
-after it. Dense groups of narrow boxes, which would move far, become stacks of shares.
+after it. Dense groups of narrow boxes, which would move far, become stacks: boxes as high as each look's share of the
+time. A strip is a row of boxes or, in runs with I/O tiles, the lower part of a row (their copies) or its upper part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Shortened long runs: only the first and last of repeated periods.
 
-Pictures break their time axis at the repeats, and files leave them out.
+A Timeline stores equal periods of a long run once, as a block of rows with a number of repeats. Pictures break their
+time axis at the periods without rows, and files leave them out.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _MOST_SPANS: Final = 200_000
 
 
 def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return a picture's Timeline without blocks, and its window with breaks.
+    """Return the Timeline of a picture, in which each row is one span, and its window with breaks.
 
-    Nothing is left out up to the largest Timeline without blocks. In longer runs every block keeps its first and last
-    periods, with a break between them. Spans after a break are earlier in the picture than in the run; the window holds
-    the offsets. ``part`` is the window's share of a picture's width.
+    Only runs with too many spans for such a Timeline are shortened: every block keeps its first and last periods, with
+    a break between them. Spans after a break are earlier in the picture than in the run; the window holds the offsets.
+    ``part`` is the window's share of a picture's width.
     """
     return without_gaps(drawn_of(timeline, window), window, part)
 
@@ -84,7 +85,7 @@ def left_out_words(window: Window) -> str:
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:
-    """Yield the breaks of a Timeline, in cycles with every block once."""
+    """Yield the breaks of a Timeline, in cycles of a run that contains every block once."""
     run = timeline.contiguous()
     for block in timeline.repeats:
         start = int(run.start[block.last]) if block.last < len(run) else run.makespan_cycles
@@ -102,7 +103,7 @@ class LeftOut(NamedTuple):
 
 
 def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
-    """Return the Timeline of a file: complete, or periods at the ends of long blocks.
+    """Return the Timeline of a file: complete, or only the first and last periods of blocks in a long run.
 
     Raises OptionError if ``full`` is set and the run exceeds the largest file.
     """
@@ -126,7 +127,7 @@ def left_out(timeline: Timeline) -> Iterator[LeftOut]:
 
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
-    """Convert cycles of a Timeline with every block once to cycles of the run."""
+    """Convert cycles that count every block of a Timeline once to cycles of the run."""
     result = cycles.copy()
     for gap in gaps(timeline):
         result[cycles >= gap.start] += gap.cycles

@@ -44,7 +44,7 @@ class Slices:
         start_ns, end_ns: nanoseconds from the start of the run.
         name: label for readers; passes as in a printed schedule, ``F1.3→``.
         sends, receives: names of tensors.
-        leaving, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
+        departures, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
             (slices, flows); 0 for no flow.
         kind: number of the span kind.
         numbers: columns of the Timeline by argument name, times in cycles; bytes belong to the slice's track, so a
@@ -95,7 +95,7 @@ class TraceContent:
     ) -> None:
         """Prepare the content of a run.
 
-        Repeats of blocks without rows in ``timeline`` are left out.
+        Where the rows of ``timeline`` stand for several equal periods of the run, the file has the rows only.
 
         Args:
             timeline: the run.

@@ -37,8 +37,8 @@ def counters(
 ) -> tuple[Counter, ...]:
     """Return the counters of a run, including the IPUs' ``memory``.
 
-    Known parts of the run's time are constant counters. In repeats without rows, counters keep the values from the
-    repeats' beginning.
+    The parts of the run's time in ``waterfall`` are constant counters. During periods without rows, a counter keeps
+    its last value.
     """
     run, timeline = timeline, timeline.contiguous()
     compute = timeline.rows(*timelines.COMPUTE_KINDS)

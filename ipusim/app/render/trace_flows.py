@@ -52,9 +52,9 @@ def flows(timeline: Timeline) -> Flows:
 def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     """Return every crossing tensor, and those between drawn rows.
 
-    Blocks count once.
+    Rows that stand for several periods of the run count once.
     """
-    # With every block once, each tensor has a consuming pass, perhaps outside the drawn rows.
+    # With every period once, each tensor has a consuming pass, perhaps outside the drawn rows.
     later, *_ = timeline.blocks.added(timeline.columns)
     crossing = flows(timeline.contiguous())
     return crossing, crossing.select(later[crossing.source] == later[crossing.target])

@@ -19,7 +19,7 @@ LETTERS: Final = timelines.by_number(lambda row: "" if row.of_pass is None else 
 
 
 class Tensors:
-    """Tensors that cross IPUs, by the preceding time-step.
+    """Tensors that cross IPUs, found by the time-step before their copy.
 
     Tensors are named after their pass: ``activations F1.3``, ``gradients B2.0``.
     """

@@ -30,7 +30,7 @@ KINDS: Final = dict(
 _BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Microseconds of rounding by profilers.
 _TOLERANCE_CYCLES: Final = 2
-#: Divisor of the shortest pass: largest share of a send within a pass's span.
+#: A send within a pass's span takes at most the shortest pass's time, divided by this number.
 _SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
 
@@ -193,8 +193,9 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
 
     Shifts make passes begin after their tensors are produced.
 
-    Shifts are 0 unless awaited tensors usually arrive too early. The violation must exceed what sends within both
-    ranks' spans explain, and a small share of the shortest pass, since sends may be in one rank's spans only.
+    An IPU's shift is 0 unless awaited tensors usually arrive before they are produced. They must arrive earlier by more
+    than sends within the spans of both ranks explain, and by more than a small share of the shortest pass, since sends
+    may be within one rank's spans only.
     """
     early: dict[tuple[int, int], list[int]] = defaultdict(list)
     passes = [item for step in steps for item in step.pass_runs()]
@@ -221,11 +222,10 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
-    """Align a step's clocks, beginning at its first pass.
+    """Return a step with aligned clocks, in cycles from its first pass.
 
-    Passes end at the first use of their tensors.
-
-    The cut remainder of a span is a send. Raises FileError for a tensor used before its pass begins.
+    A pass ends at the latest when another IPU first uses its tensor; the rest of its span was a send, and is cut off.
+    Raises FileError for a tensor used before its pass begins.
     """
     first = min(shifts[ipu] + begin for ipu, spans in step.passes.items() for begin, _ in spans.values())
 

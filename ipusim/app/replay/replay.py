@@ -60,7 +60,7 @@ class Replay(Result):
         parts: cycles of each part of the difference between the two.
         step, steps: number of the step, and number of complete measured steps.
         order: passes of each rank in order, in torch's format.
-        shifts: shift of each rank's clock in cycles, to produce tensors before their use.
+        shifts: cycles added to each rank's clock, to make tensors appear before their use.
     """
 
     stages: Stages
@@ -221,7 +221,7 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
 
 
 def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the options of the measured Order with medians and free copies."""
+    """Return options of a scenario that runs the measured Order with median times, and copies without time."""
     passes, updates = _medians(steps)
     stages_data: list[dict[str, Any]] = [
         {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
@@ -237,7 +237,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
-    """Return Jobs that add copies, waits, jitter and stragglers in turn."""
+    """Return a Job with copies, and Jobs that add waits, jitter and stragglers one after another."""
     waits, late = _waits(step, copies)
     (usual, updates), (passes_here, updates_here) = _medians(steps), _medians([step])
     lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
@@ -284,7 +284,7 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
 
 
 def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
-    """Return the avoidable delay of every pass in cycles, and of every weight update."""
+    """Return the cycles by which each pass, and each weight update, begins after IPU and inputs are ready."""
     waits, last = dict[Key, int](), dict[int, int]()
     for item in step.pass_runs():
         come = item.made_at + copies[item.source.stage, item.key.stage] if item.source else 0

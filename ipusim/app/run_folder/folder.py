@@ -231,7 +231,7 @@ class ResultsFolder:
                 os.unlink(_LOCK, dir_fd=self._descriptors[_LIST_FOLDER])
 
     def _remove_made(self) -> None:
-        """Remove the folders created for missing results, innermost first."""
+        """Remove the folders that were created if no results were written, innermost first."""
         with suppress(OSError):
             for path in self._new_folders:
                 path.rmdir()

@@ -1,4 +1,4 @@
-"""Run folder's file with the memory of IPUs over time."""
+"""Run folder's file with the memory of IPUs over time: a curve for each IPU, with an entry for each change."""
 
 from __future__ import annotations
 

@@ -84,8 +84,8 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
 
     The Job simulates time alone.
 
-    Naming a results folder names no program. Without ``trust``, Python named in its scenario does not run, and files
-    outside the folder are not read.
+    Whoever names a results folder does not name the programs in its scenario: without ``trust``, Python named there
+    does not run, and files outside the folder are not read.
 
     Raises as :func:`~ipusim.app.scenario.load.load_job` does.
     """

@@ -147,8 +147,8 @@ def run_files(
         result: the run.
         view: window of the pictures.
         folder: the run folder.
-        comments: lines at the head of ``scenario.yaml``, which reproduces the run. It is missing for programs of Python
-            functions, which no scenario can express.
+        comments: lines at the head of ``scenario.yaml``, which reproduces the run. This file is missing for programs of
+            Python functions, which no scenario can express.
         full_trace: whether the trace keeps every span of a repetitive run.
         drawing: process begun before the run; its files are not made again.
     """
@@ -186,7 +186,7 @@ def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
 
 
 def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace: bool = False) -> Drawing:
-    """Return a process that makes files in parallel with a Job's arithmetic.
+    """Return a process that makes the files of a run in parallel with the arithmetic of its Job.
 
     The process imports matplotlib and simulates the Job without arithmetic. If the received run is the same, it returns
     the finished files. Otherwise it draws only the pictures of the received run. Jobs without arithmetic and very long

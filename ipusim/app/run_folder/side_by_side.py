@@ -50,7 +50,7 @@ class Ahead(Generic[T]):
 
         with Ahead(lambda: function_that_takes_long_to_import) as ahead:
             sent = ahead.send(value_that_takes_long_to_compute)
-            made = ahead.brought() if sent else None
+            made = ahead.results() if sent else None
     """
 
     def __init__(self, prepare: Callable[[], Callable[[T], dict[str, bytes]]]) -> None:

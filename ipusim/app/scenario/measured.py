@@ -11,7 +11,7 @@ from ipusim.base.errors import FileError, printable
 
 #: File ending of measured stages.
 SUFFIX: Final = ".csv"
-#: Micro-batches per stage: a multiple of two, which every schedule of the house accepts.
+#: Micro-batches per stage: a multiple of two, which every schedule of ipusim accepts.
 _COUNT: Final = 4
 
 

@@ -1,4 +1,4 @@
-"""Given plan of a scenario, the reference of a suggestion."""
+"""Plan that a scenario gives, legal or not: the reference of a suggestion."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Baseline:
 
     @property
     def serialization(self) -> int:
-        """Number of consecutive micro-batches that each stage runs."""
+        """Number of consecutive micro-batches per stage, due to batch serialization."""
         return self.request.options.pipeline.batch_serialization_iterations
 
     @property
@@ -91,9 +91,9 @@ def _concurrent(pipeline: runs.PipelineSpec) -> bool:
 
 
 def _with_listed_stages(request: Request) -> Request:
-    """Return a request with the stages of its file of times listed.
+    """Return a request with its stages listed instead of a file of times.
 
-    Listed stages can get other placements.
+    The search can place listed stages anew.
     """
     if not isinstance(request.options.pipeline.stages, str):
         return request

@@ -1,8 +1,9 @@
 """Lower bounds on the time of partial or complete cuts, for branch and bound.
 
-A partial cut fixes the first stages. Two exact dynamic programming tables over the units, from the last stage back,
-bound the remaining stages: the minimum of the longest stage, and the minimum sum. For many remaining cuts, Lagrange
-multipliers (prices) bound all maxima together.
+A cut divides a model's units, which are layers or given stages, into stages; a partial cut fixes the first stages. The
+time is a sum of terms, and a term is a maximum over IPUs (see ``terms``). Two exact dynamic programming tables over the
+units, from the last stage back, bound the remaining stages: the minimum of the longest stage, and the minimum sum. For
+many remaining cuts, Lagrange multipliers, called prices, bound all maxima together.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MATTERS: Final = 0.05
 _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles of an impossible cut.
 _NEVER: Final = float(1 << 62)
-#: Number of steps that raise prices, and maximum size of all rows for prices in reasonable time.
+#: Number of steps that raise prices, and largest number of coefficients for which these steps take reasonable time.
 _STEPS: Final = 600
 _LARGE: Final = 4_000_000
 #: Relative tolerance of sums of fractions in bounds by prices.
@@ -50,6 +51,7 @@ class Bounds:
         self._stages = layout.plan.shape.stages
         self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
         shape = layout.plan.shape
+        # Cycles in which the host fills elements beyond the prefetched ones.
         self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill_of(layout.system.replicas)
         # Cycles of all cuts besides the terms: work begins only after the host has filled the first element.
         self._at_once = 0 if shape.overlapped_io else units.host.fill_of(1)
@@ -61,12 +63,16 @@ class Bounds:
         self._passes = units.passes.astype(np.float64)
         parts = layout.offload.replicas if layout.offload.sharded_update else 1  # of an update, at least
         self._updates = units.updates // parts + self._streams[0]
+        #: Numbers of the terms with large parts of the time, and least cycles of everything else; see :meth:`within`.
         self._heavy: list[int] = []
         self._light = 0.0
+        #: Least cycles of all copies, for bounds by prices.
         self._base = 0
         self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes
+        #: Tables of the remaining stages, by term.
         self._rests = [self._programmes(term.loads.sum(axis=0)) for term in terms]
+        # Coefficients of the mean over IPUs, summed over terms, and its least value for the remaining stages.
         shares = [term.times / term.busy * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
         self._shared = self._programmes(self._share)[1]
@@ -123,7 +129,7 @@ class Bounds:
         return np.floor(np.minimum(cycles, _NEVER)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
-        """Return the least cycles for streaming state, per stage and for all stages."""
+        """Return the least cycles for streaming the optimizer's state, per stage and for all stages."""
         system, offload, profiles = self._layout.system, self._layout.offload, self._units.profiles
         stored = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:
@@ -149,11 +155,9 @@ class Bounds:
         return possible
 
     def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the least longest and the least sum of remaining stages.
+        """Return tables of the least longest and the least sum of all stages from a stage and a unit on.
 
-        Both are tables over stages and units.
-
-        ``loads`` are the coefficients of the columns.
+        ``loads`` are the coefficients of the columns that describe the stages.
         """
         takes = self._takes(loads)
         return least_longest(takes), least_sum(takes)
@@ -169,7 +173,7 @@ class Bounds:
     def within(self, below: int) -> Bounds:
         """Return tighter bounds, valid only for cuts below ``below``.
 
-        With minimum cycles for all other work, the remainder limits a stage in each kind of time-step.
+        Other work takes at least its minimum; the rest of ``below`` limits the longest stage in each kind of time-step.
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])
@@ -202,9 +206,9 @@ class Bounds:
         return cuts[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
-        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages); 0 for passes of later stages.
+        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages).
 
-        Later stages send the minimum over all units.
+        Stages that a partial cut leaves open have passes of 0 cycles, and send the minimum over all units.
         """
         values = np.zeros((len(cuts), COLUMNS, self._stages))
         for stage in range(cuts.shape[1] - 1):

@@ -34,7 +34,7 @@ class Budget:
 
         Args:
             seconds: seconds from now; None or infinite for no limit.
-            work: maximum number of bounded cuts; None for no limit.
+            work: maximum number of cuts whose bounds are computed; None for no limit.
             interrupted: function that tells whether a user interrupted the search.
 
         Raises:
@@ -74,7 +74,7 @@ class Budget:
             raise SearchEndedError(self.end_reason)
 
     def begin_afterwards(self) -> None:
-        """Allow the runners-up half of the remaining time, and any number of cuts."""
+        """Allow half of the remaining time, and any number of cuts, for the simulation of runners-up."""
         self._most = None
         if self._deadline is not None:
             self._search_until = (time.monotonic() + self._deadline) / 2

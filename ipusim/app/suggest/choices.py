@@ -1,4 +1,7 @@
-"""Search space of a suggestion: all layouts of a model, a Choice each, without the cuts."""
+"""Search space of a suggestion: all layouts of a model, each a Choice.
+
+A choice leaves the cuts open, which divide the model into stages. The given plan is the plan of the scenario.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ class Limits:
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
     def leave(self, baseline: Baseline) -> bool:
-        """Return whether the limits allow the given plan; False with any placements, which are not compared."""
+        """Return whether the limits allow the given plan; False for limited placements, which are not compared."""
         if baseline.job is None or self.placements is not None:
             return False
         job, options = baseline.job, baseline.request.options
@@ -129,7 +132,7 @@ class Choice:
         sharding: whether replicas shard that state.
         activations: whether Streaming Memory holds activations, under batch serialization.
         moved: destination of moved activations otherwise, or ``stay``.
-        order: selection order; the best order depends on the cuts.
+        order: selection order of the device's IPUs; the best order depends on the cuts.
     """
 
     ipus: int
@@ -164,7 +167,7 @@ class Choice:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Key of plans shown to users as one kind, differing in cuts or offloading."""
+        """Key of a kind of plans, which differ only in cuts or offloading; users see the best plan of a kind."""
         return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
 
     @property
@@ -328,7 +331,7 @@ def orders_of(baseline: Baseline, limits: Limits, choice: Choice) -> tuple[str, 
 
 
 def possible(choice: Choice, units: Units) -> bool:
-    """Return whether some cut can place units with shared weights on one IPU.
+    """Return whether some cut places units that share weights on one IPU.
 
     The check needs no layout.
     """

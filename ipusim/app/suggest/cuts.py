@@ -23,7 +23,7 @@ from ipusim.app.suggest.units import Table, Units
 _PART_SIZE: Final = 4096
 #: Excess bytes charged to a cut that separates units with shared weights.
 _SPLIT_COST: Final = 1 << 50
-#: Precision of the least time of a choice, as a power of two of its share, and maximum doublings of the bracket.
+#: Precision of a choice's least time, one part in 2 ** _CLOSE, and maximum number of doublings to bracket that time.
 _CLOSE: Final = 9
 _DOUBLINGS: Final = 6
 #: Shifts of a single stage's first unit, and shifts of the first units of several stages together.
@@ -40,7 +40,7 @@ class BoundedCuts:
     Attributes:
         cuts: first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
         bounds: bound of each cut, in cycles.
-        left: least bound of the cuts dropped for their number; None if no cut was dropped.
+        left: least bound of the cuts dropped because there were too many; None if no cut was dropped.
         looked_at: number of bounded cuts, partial and complete.
     """
 
@@ -52,7 +52,7 @@ class BoundedCuts:
 
 @dataclass(frozen=True, eq=False)
 class Cutter:
-    """Cutter of a model under one choice.
+    """Finds cuts of a model under one choice, a layout without cuts.
 
     Attributes:
         units: units of the model.
@@ -149,10 +149,7 @@ class Cutter:
         return *within.lower(cuts, below), looked_at
 
     def _share_ipus(self, cuts: Table) -> Table:
-        """Return a mask of cuts that can join units with shared weights.
-
-        Units with shared weights must be on one IPU.
-        """
+        """Return a mask of the cuts that can still place units with shared weights on one IPU."""
         last_stage = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)

@@ -1,4 +1,4 @@
-"""Layout of a choice before the cuts: device, Plan, and bounds for any cut."""
+"""Layout of a choice before the model is cut into stages: device, Plan, and bounds for any cut."""
 
 from __future__ import annotations
 
@@ -44,8 +44,10 @@ class Layouts:
     def __init__(self, baseline: Baseline) -> None:
         """Prepare layouts for ``baseline`` variants."""
         self._baseline = baseline
+        #: Layout, or message of a refusal, by the options of a choice that decide the Plan.
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
+        #: Last choice and its request.
         self._asked: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
@@ -130,14 +132,14 @@ def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:
 
 #: Bytes of gradient accumulators, of tensors gathered by replicas for a weight update, and of weights.
 _Bytes = tuple[int, ...]
-#: Bytes on some of a replica's IPUs.
+#: Pairs of an IPU and its bytes.
 _Buffers = tuple[tuple[int, int], ...]
 
 
 def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> int:
     """Return the least cycles of gradient sums, gathers and host updates.
 
-    Some IPU holds at least its share of all bytes; the bound prices only that IPU, at the best position.
+    Some IPU holds at least its share of all bytes; the bound counts only that IPU, at the best position.
     """
     ipus = layout.plan.ipus
     share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))

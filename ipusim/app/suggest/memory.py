@@ -1,4 +1,4 @@
-"""Lower bound on the memory of a cut's stages, with the holders of :mod:`ipusim.pipeline.footprint`.
+"""Lower bound on the memory of a cut's stages, with the uses of memory of :mod:`ipusim.pipeline.footprint`.
 
 Bytes shared by several layers are bounded from below: a cut above the limit never fits. A cut below the limit may still
 exceed memory; the cut's footprint decides.
@@ -21,7 +21,7 @@ from ipusim.app.suggest.prices import Maxima, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.units import Table, Units, maxima
 
-#: Number of steps that raise prices of bytes.
+#: Number of steps that raise prices (Lagrange multipliers).
 _STEPS: Final = 200
 
 

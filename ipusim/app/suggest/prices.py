@@ -27,7 +27,7 @@ _LAST: Final = 8
 
 @dataclass(frozen=True, eq=False)
 class Maxima:
-    """Sum of maxima over rows linear in the stages' numbers.
+    """Sum of maxima; a maximum is the largest of its rows, and a row is a linear function of the stages' numbers.
 
     Attributes:
         tables: value of a stage between any two units, for each kind of number; a table shared by all stages or one

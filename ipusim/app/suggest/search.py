@@ -60,7 +60,20 @@ Stages = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class _Open:
-    """Laid out choice awaiting further portions of cuts; ``full`` records IPUs that exceeded memory."""
+    """Choice that is laid out, with further portions of cuts to come.
+
+    Attributes:
+        choice: layout before cutting.
+        layouts: layout by selection order.
+        cutter: search for cuts.
+        possible: mask of the stages, between any two units, that fit in memory.
+        together: least cycles of gradient sums, gathers and host updates; None before the second look at the choice.
+        above: bound; cuts below it have been pushed.
+        width: width of the next portion above the least time, as a share of that time.
+        alone: bounds by selection order.
+        full: IPUs that exceeded memory, and their units.
+        tried: selection orders and cuts already assembled.
+    """
 
     choice: Choice
     layouts: Mapping[str, Layout]
@@ -104,6 +117,7 @@ class Search:
         #: Function that returns the units at a micro-batch size.
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
+        #: Items to look at, after their bounds, plainness and running numbers.
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
         self._progress: Callable[[Searched], None] = lambda _: None
@@ -226,6 +240,7 @@ class Search:
         return choice.count * self._baseline.serialization * work // choice.used
 
     def _lay_out(self, bound: int, choice: Choice) -> None:
+        """Push a choice with its layouts and a tighter bound, or count a refusal."""
         units = self.units(choice.micro_batch_size)
         one_by_one = self._at_least(choice) * choice.used
         if bound < one_by_one and self._layouts.one_by_one(choice):
@@ -261,7 +276,7 @@ class Search:
         self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
 
     def _is_a_guess(self, layout: Layout) -> bool:
-        """Return whether stages of unknown memory share an IPU without requested placements."""
+        """Return whether a layout puts stages of unknown memory on one IPU, and no placement was requested."""
         given = self._baseline.job
         if given is None or given.memory.is_known or self._limits.placements is not None:
             return False

@@ -52,7 +52,7 @@ class Ceiling:
     """Throughput limit of a plan for many micro-batches, with its losses.
 
     Attributes:
-        full: time per weight update at any count, including the host between session runs.
+        full: time per weight update at any count of micro-batches, including the host between session runs.
         busiest, mean: cycles of a micro-batch's passes on the busiest IPU, and on average over the IPUs.
         samples: samples of a micro-batch, over all replicas of all hosts.
         multiple: number that divides all counts accepted by the schedule.
@@ -95,7 +95,7 @@ class Suggestion:
         added_options: options changed before the search, by dotted name; the given plan fits only with them.
         moved_baseline: trial of the given plan with the changed options; None if no options changed, or if the limits
             exclude the given plan.
-        runner_up: second search, without the changed options or with them.
+        runner_up: other of two searches, if one changed options and one did not; None for a single search.
     """
 
     baseline: Baseline
@@ -334,7 +334,7 @@ class _SearchStart:
 def _with_products_in_half(
     baseline: Baseline, given_trial: Trial, limits: Limits, budget: Budget
 ) -> _SearchStart | None:
-    """Return a search from the given plan with products in half the memory.
+    """Return a search from the given plan, with matrix products in half the temporary memory.
 
     None if the given plan already fits, or still exceeds memory with products in half the memory.
     """

@@ -1,8 +1,8 @@
 """Lower bound on the time of all cuts of a model under a Plan, as a sum of maxima over stages.
 
-In lock-step, a time-step lasts as long as its busiest IPU, followed by a merged copy: a term for each kind of
-time-step, with a row for each IPU. In point-to-point, an IPU begins once the first micro-batch arrives, runs its
-passes, and the last gradient still has to travel back: a single term, with these paths through the pipeline as rows.
+In lock-step, a time-step lasts as long as its busiest IPU and ends with a merged copy: each kind of time-step gives a
+term, with a row for each IPU. In point-to-point, an IPU begins once the first micro-batch arrives, runs its passes, and
+the last gradient still has to travel back: these paths through the pipeline are the rows of a single term.
 
 :data:`COLUMNS` numbers describe a stage; a row holds a coefficient for each number of each stage.
 """
@@ -80,8 +80,8 @@ class Terms:
     Attributes:
         passes: terms of passes and weight updates.
         copies: merged copies on each device.
-        sends: fixed cycles and cycles per byte of each stage's sends in point-to-point, on the fastest device, shape
-            (2, SENT, stages), 0 for sends within an IPU; None in lock-step.
+        sends: cycles of each stage's sends in point-to-point, on the fastest device: fixed and per byte, forward and
+            back, shape (2, 2, stages); 0 for sends within an IPU. None in lock-step.
     """
 
     passes: tuple[Term, ...]
@@ -114,7 +114,7 @@ def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
 
 
 def _counts(plan: Plan, inline: bool, group: Column, groups: int, members: Column | slice = slice(None)) -> Numbers:
-    """Return coefficients of all columns and stages, for ``groups`` of the ``members`` passes."""
+    """Count the ``members`` passes by column and stage in each of ``groups`` groups; ``group`` is a pass's group."""
     kind, stage, stages = plan.kind[members], plan.stage[members], plan.shape.stages
     size = COLUMNS * stages
     columns = group * size + _KIND_OF[kind] * stages + stage

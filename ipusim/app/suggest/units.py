@@ -86,7 +86,7 @@ class Units:
         return len(self.names)
 
     def sum_of(self, figure: Callable[[models.StageProfile], int]) -> Table:
-        """Return the table of a profile's figure, summed over a stage."""
+        """Return the table of a profile attribute, summed over stages."""
         return sums([figure(profile) for profile in self.profiles])
 
     @cached_property

@@ -1,5 +1,7 @@
 """Lower bound for all Orders of a program: longest path of passes, busiest IPU, or busiest pair of IPUs.
 
+A letter stands for a pass of a stage over its next micro-batch, a turn for the number of a micro-batch (see ``tasks``).
+
 Passes of other IPUs determine the earliest begin (head) and the least remaining time (tail) of every pass of an IPU.
 With preemption, running the ready pass with the longest tail first is optimal (J. R. Jackson's rule; the bound of
 J. Carlier, The one-machine sequencing problem, EJOR 1982). The same bound holds for copies from one IPU to another:
@@ -19,9 +21,9 @@ from ipusim.app.synthesize.tasks import Tasks
 
 #: Passes that need a later stage's gradient, except in the last stage.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
-#: Maximum count for which each micro-batch is a separate piece.
+#: Maximum number of micro-batches for which every pass is a separate piece of work.
 _MOST_PIECES: Final = 512
-#: Head, cycles, and tail.
+#: Piece of work: cycles before the piece can begin (head), its cycles, and least cycles after its end (tail).
 _Piece = tuple[int, int, int]
 
 
@@ -87,7 +89,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
 
 
 def _relaxed(tasks: Tasks) -> Tasks:
-    """Limit halves to the cycles of whole backward passes, as stages may run either."""
+    """Let the halves of a backward pass take at most the cycles of the whole pass, as stages may run either."""
     cycles = list(tasks.cycles)
     for stage, whole in enumerate(tasks.whole):
         first, second = tasks.parts(pipelines.Pass.BACKWARD, stage)

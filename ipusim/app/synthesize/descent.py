@@ -1,5 +1,7 @@
 """Local search over words: passes move along the critical path, and worse words are accepted for a while.
 
+A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
+
 Candidates are passes directly before a critical pass on its IPU: other moves cannot shorten the run
 (E. Nowicki and C. Smutnicki, A fast taboo search algorithm for the job shop problem, Management Science 1996). Words
 are accepted if no worse than the words some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
@@ -22,7 +24,7 @@ from ipusim.app.synthesize.time_steps import improved_grid
 
 #: Length of the late-acceptance history in steps.
 _LATE: Final = 60
-#: Inverse share of moves of arbitrary passes.
+#: One in this many moves takes an arbitrary pass.
 _FARTHEST_MOVE: Final = 8
 #: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
@@ -39,7 +41,7 @@ def improved(
         least: lower bound, at which the search ends.
         go_on: whether time is left; called before every step.
         seed: seed of random moves.
-        cost: maximum cycles from an IPU's first pass to its last, if IPUs do not meet.
+        cost: maximum cycles from an IPU's first pass to its last, in point-to-point.
     """
     tasks, random = memory.tasks, Random(seed)
     if tasks.meeting is not None:

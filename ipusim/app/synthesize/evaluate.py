@@ -1,4 +1,8 @@
-"""Evaluate words: passes run as early as possible, in whole cycles, with no links shared between pairs of IPUs."""
+"""Evaluate words, the sequences of the IPUs' passes.
+
+Passes run as early as possible, in whole cycles, as if no pairs of IPUs shared links. In lock-step, IPUs meet after
+every time-step.
+"""
 
 from __future__ import annotations
 

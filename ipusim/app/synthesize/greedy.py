@@ -1,4 +1,6 @@
-"""Greedy construction of words: the IPU with the earliest begin runs its most urgent pass, as far as memory allows.
+"""Greedy construction of words, the sequences of the IPUs' passes.
+
+The IPU that can begin first runs its most urgent pass, as far as memory allows.
 
 Backward passes, or their input-gradient halves, come first, then forward passes; weight-gradient halves fill idle time:
 the rule of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1. Their search also tries halves that

@@ -1,7 +1,8 @@
 """Passes in time-steps of lock-step, with their cycles.
 
 A time-step lasts as long as its slowest IPU, and a merged copy follows. The cycles therefore depend on time-steps of
-passes, not only on their order. The halves of a backward pass run as one whole pass if they share a time-step.
+passes, not only on their order. The halves of a backward pass run as one whole pass if they share a time-step. A
+program is the code of a stage's pass; an IPU runs a program at most once per time-step.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Layout:
         return cls(tasks, [0] * len(tasks.letters), [count] * len(tasks.letters))
 
     def program(self, number: int, steps: Sequence[int]) -> tuple[int, int] | None:
-        """Return letter and time-step of a pass; None for the weight-gradient half of a whole backward pass."""
+        """Return a pass's program as letter and time-step; None for the weight-gradient half of a whole backward
+        pass."""
         letter, partner = self.letter_of[number], self.partner[number]
         if partner < 0 or steps[partner] != steps[number]:
             return letter, steps[number]

@@ -1,4 +1,6 @@
-"""Construction of words in turns: per micro-batch a forward pass of every IPU, then a backward pass of every IPU.
+"""Construction of words, the sequences of the IPUs' passes, in turns.
+
+A turn has a forward pass of every IPU, then a backward pass of every IPU.
 
 The search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as in the authors' code (module
 ``zb`` of sail-sg/zero-bubble-pipeline-parallelism). It requires a single stage per IPU and split backward passes, puts

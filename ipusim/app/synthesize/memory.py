@@ -1,4 +1,7 @@
-"""Memory of every IPU for given words: equal to their Plan's to the byte, except for tensors waiting to be received."""
+"""Memory of every IPU under given words, the sequences of the IPUs' passes.
+
+The bytes equal those of the words' Plan, except for tensors that wait to be received.
+"""
 
 from __future__ import annotations
 

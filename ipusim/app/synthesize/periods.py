@@ -1,4 +1,6 @@
-"""Periodic words for any count: in the middle of every word, a period with every letter once.
+"""Periodic words for any count of micro-batches: in the middle of every word, a period with every letter once.
+
+A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 
 The words are cut at a common moment. A period inserted at the cut shifts the rest of every word by a micro-batch
 without further changes. Therefore any period that runs by itself can be inserted any number of times.

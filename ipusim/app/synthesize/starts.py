@@ -1,5 +1,8 @@
 """Starting points of a search: placements of stages, with words of schedules and of greedy construction.
 
+A word is the sequence of an IPU's passes, in letters (see ``tasks``). The full count is the scenario's number of
+micro-batches.
+
 In lock-step, each placement has one search with whole or split backward passes. In point-to-point, each placement has
 a search for whole backward passes and a search for split backward passes, following the schedules.
 """
@@ -42,6 +45,7 @@ class Start:
     """One search: passes of a placement, with the best words so far.
 
     Attributes:
+        job: Job with the placement and kind of backward pass.
         memory: memory of the IPUs, with the tasks.
         bound: lower bound for the full count.
         least: lower bound with weight updates, if the full count is searched; else 0.

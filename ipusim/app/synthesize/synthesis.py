@@ -1,4 +1,4 @@
-"""Find the best Order for a scenario's costs within a time limit.
+"""Find the best Order, the sequence of passes on every IPU, for a scenario's costs within a time limit.
 
 The search starts from existing schedules, and ignores contention. Results are simulated like named schedules, and kept
 only if their time per weight update is shorter.

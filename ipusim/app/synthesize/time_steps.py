@@ -1,5 +1,7 @@
 """Local search over time-steps in lock-step: moves passes to other time-steps, inserts and joins time-steps.
 
+A grid assigns passes to time-steps.
+
 Grids are accepted if they are no worse than the grid some moves ago (E. Burke and Y. Bykov, The late acceptance
 hill-climbing heuristic, EJOR 2017).
 """

@@ -1,4 +1,7 @@
-"""Estimators: training, evaluation and predictions of a model function in TensorFlow's sessions."""
+"""Estimators: training, evaluation and predictions of a model function in TensorFlow's sessions.
+
+A spec is the result of a model function: predictions, loss, training operation and metrics.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class EstimatorOnIpus(Estimator):
 
     @abstractmethod
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
-        """Return the spec of a mode, whose program reads ``infeed``."""
+        """Return a mode's predictions, loss or training operation, computed by a program that reads ``infeed``."""
 
     @property
     def _steps_per_run(self) -> int:  # type: ignore[override]

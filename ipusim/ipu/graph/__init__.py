@@ -1,4 +1,4 @@
-"""Execution and prices of graphs traced by TensorFlow, without TensorFlow.
+"""Execution of graphs traced by TensorFlow, and their work on IPUs, without TensorFlow.
 
 TensorFlow traces a program and runs the program's host part. :mod:`ipusim.ipu.graph.reading` reads nodes placed on
 simulated IPUs once, as plain :class:`~ipusim.ipu.graph.node.Node` values; NumPy executes these nodes.
@@ -7,7 +7,7 @@ simulated IPUs once, as plain :class:`~ipusim.ipu.graph.node.Node` values; NumPy
 | --- | --- |
 | ``tensorflow_import`` | TensorFlow's import, with the environment variables that TensorFlow reads |
 | ``node`` | a node as plain Python values; variables |
-| ``registry`` | kernels by operation type |
+| ``registry`` | kernels, the NumPy functions of nodes, by operation type |
 | ``kernels/`` | kernels, one module per family of operations |
 | ``reading`` | nodes of a TensorFlow graph; the only module of execution that imports TensorFlow |
 

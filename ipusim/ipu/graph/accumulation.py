@@ -17,7 +17,7 @@ class Accumulation:
 
     Attributes:
         count: micro-batches per weight update.
-        reduction: accumulation rule.
+        reduction: sum, mean or running mean of the gradients.
         options: placement of optimizer states and accumulators, keyed like a scenario's pipeline section.
         dtype_of: returns a variable's accumulator dtype; None for the variable's dtype.
         dtype: accumulator dtype of this variable; None for the variable's dtype.
@@ -31,6 +31,6 @@ class Accumulation:
 
 
 def accumulation_of(node: Node) -> Accumulation | None:
-    """Return a node's gradient accumulation; None for other nodes."""
+    """Return the accumulation that a node marks on a gradient; None for other nodes."""
     entry = entry_of(node)
     return entry.value if entry is not None and isinstance(entry.value, Accumulation) else None

@@ -1,4 +1,7 @@
-"""Gradient averaging between replicas inside a weight update."""
+"""Gradient averaging between replicas inside a weight update.
+
+A variable goes by its shared name, the name of its handle in TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ class Averaged:
 
 @dataclass(frozen=True, eq=False)
 class Averaging:
-    """A weight update split at gradient averaging.
+    """Weight update in two parts, before and after gradients are averaged over replicas.
 
     Attributes:
         names: shared names of variables with averaged gradients.
         before: part that computes the gradients to average, from the accumulated gradients of all variables.
-        after: remaining update; feeds are the averages, then the accumulated gradients.
+        after: remaining update, computed from the averages, then the accumulated gradients.
     """
 
     names: tuple[str, ...]
@@ -48,7 +51,7 @@ def averaged_of(node: Node) -> Averaged | None:
 def averaging_of(
     graph: Graph, accumulators: dict[str, Output], update_nodes: Sequence[str], part: set[str]
 ) -> Averaging | None:
-    """Return a weight update split at gradient averaging; None if no node averages.
+    """Split a weight update at gradient averaging; None if no node averages.
 
     Only the first averaging node of a variable's gradient averages; later averaging nodes forward the gradient.
 

@@ -18,7 +18,7 @@ class Sections:
     """Forward pass of a stage, divided at checkpoints.
 
     Attributes:
-        names: node names per section, in order.
+        names: node names per section, in order; no checkpoint ends the last section.
         values: tensors per checkpoint, at the end of the section with the same number.
     """
 

@@ -18,7 +18,8 @@ class Body(Protocol):
 
 #: Returns a called function by name.
 Bodies = Callable[[str], Body]
-#: Makes a kernel from a node with bodies; the kernel takes the invocation before the inputs.
+#: Makes a kernel, the NumPy function of a node, from a node with bodies. The kernel's first argument is the invocation,
+#: which is the context of a run.
 ControlMaker = Callable[[Node, Bodies], Kernel]
 
 

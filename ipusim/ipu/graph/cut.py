@@ -1,4 +1,8 @@
-"""Cuts a traced step into passes of stages, and finds tensors that cross between passes."""
+"""Cuts a traced step into passes of stages, and finds tensors that cross between passes.
+
+A step is the graph of one micro-batch: the feed, which prepares the first stage's inputs, and the stages' forward
+passes and gradients. A position of the pipeline holds one stage, or several concurrent stages.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +45,12 @@ class Trace:
 
     Attributes:
         graph: all nodes of the step, read after gradients are built.
-        owners: pass of every node written by a feed or a stage, by node name.
-        gradient_nodes: names of nodes written by the gradient computation, in order.
+        owners: pass of every node that the feed or a stage created, by node name.
+        gradient_nodes: names of nodes that the gradient computation created, in order.
         gradients: gradient by the variable's shared name.
         results: tensors returned or sent by the last stage.
         stages: number of stages, counting concurrent stages individually.
-        uncounted: names of nodes for work of the host, free of cost on IPUs.
+        uncounted: names of nodes that the host runs, without work on IPUs.
         parts: number of concurrent stages per position of the pipeline; empty without concurrent stages.
         handed: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
             values.
@@ -112,10 +116,11 @@ def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
 def cut(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
-    A gradient node belongs to the stage of the node's origin. Without an origin, as for a sum of several gradients of
-    a tensor, the earliest stage among the operands' stages owns the node; if concurrent stages compete, the reading
-    stage before them. Nodes read by an earlier pass move to that pass: a loop's gradient creates lists that the loop
-    fills. If several stages use a variable, every stage computes a part of the gradient.
+    A gradient node belongs to the stage of its origin, the forward node whose gradient it computes. A node without
+    origin, such as a sum of a tensor's gradients, belongs to the earliest stage that computes an operand. If concurrent
+    stages compute operands, the sum belongs to the stage before them that reads it. Nodes read by an earlier pass move
+    to that pass: a loop's gradient creates lists that the loop fills. If several stages use a variable, every stage
+    computes a part of the gradient.
     """
     roles = dict(trace.owners)
     _assign_gradients(trace, roles)
@@ -253,7 +258,7 @@ class _Cutter:
         return parts
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return a pass's nodes, including repeated nodes for values at hand."""
+        """Return a pass's nodes, and before them the nodes that it repeats for values at hand."""
         copies: dict[str, None] = {}
         for tensor, readers in self._readers.items():
             if role in readers and self._is_at_hand(tensor.node):
@@ -273,14 +278,14 @@ class _Cutter:
         return node.type == "Identity" and node.inputs[0].node not in self._roles
 
     def _made_of(self, name: str) -> list[str]:
-        """Return a node and its chain of preceding identities."""
+        """Return a node and the nodes before it, along a chain of identities."""
         chain = [name]
         while self._nodes[chain[-1]].type == "Identity" and self._nodes[chain[-1]].inputs[0].node in self._roles:
             chain.append(self._nodes[chain[-1]].inputs[0].node)
         return chain
 
     def _read_by(self) -> dict[Output, list[Role]]:
-        """Return, by tensor, the passes that read tensors of another pass."""
+        """Return the passes that read a tensor of another pass, by tensor."""
         readers: dict[Output, list[Role]] = {}
         for name in self._order:
             role = self._roles.get(name)
@@ -341,7 +346,10 @@ class _Cutter:
         )
 
     def _stash_of(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
-        """Return a stage's forward tensors read by backward passes up to this stage."""
+        """Return the tensors that a stage keeps after its forward pass.
+
+        Its backward pass reads them, or the stage computed them and any backward pass reads them.
+        """
         fetched = set(gradients)
         return tuple(
             tensor
@@ -358,7 +366,7 @@ class _Cutter:
 
 
 def _changed_handles(graph: Graph, names: Collection[str]) -> set[Output]:
-    """Return handles of variables taken by nodes with an effect."""
+    """Return handles of variables that nodes with an effect, such as assignments, take."""
     return {
         handle
         for name in names

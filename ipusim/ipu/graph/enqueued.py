@@ -14,7 +14,7 @@ from ipusim.ipu.graph.registry import entry_of
 
 @dataclass(frozen=True, eq=False)
 class EnqueueItem:
-    """Outfeed behind an enqueue node.
+    """Marker value of a node that enqueues to an outfeed.
 
     Attributes:
         queue: the outfeed.

@@ -1,4 +1,4 @@
-"""A part of a graph as a sequence of NumPy steps over numbered slots."""
+"""A part of a graph as a sequence of NumPy steps; a slot is the numbered place of a tensor's value."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Executable:
     """Nodes of a graph that compute ``fetches`` and run requested effects, in topological order.
 
     Attributes:
-        external: tensors of other parts; :meth:`run` takes their values after the feeds.
+        external: tensors of other parts; :meth:`run` takes their values after the feeds' values.
         steps: nodes in order of execution.
         variables: shared names of variables whose handles the nodes use.
     """

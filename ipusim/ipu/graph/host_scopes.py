@@ -1,4 +1,6 @@
-"""Stage nodes that the host runs inside a pass, and copies between host and IPU.
+"""Nodes of a stage that the host runs inside a pass, and copies between host and IPU.
+
+A host block holds the nodes of one ``outside_compilation_scope``, or one Python function of the program.
 
 A tensor is placed on the side, host or IPU, of the node that computes the tensor. The first read by the opposite side
 copies the tensor; afterwards both sides hold the tensor, also during the backward pass. Gradient nodes run on the
@@ -48,7 +50,7 @@ class HostScopes:
                     self._readers.setdefault(tensor.node, []).append(node)
 
     def of(self, name: str) -> str:
-        """Return the host block of a node; empty if the node runs on the IPU."""
+        """Return number and name of a node's host block as text; empty if the node runs on the IPU."""
         node = self._nodes.get(name)
         if not self.any or node is None:
             return ""
@@ -91,7 +93,7 @@ class HostScopes:
 
 
 class HostCalls:
-    """Host calls in the passes of a stage."""
+    """Counts a stage's host calls: the work of a block, and bytes copied to the host and back."""
 
     def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
         """Take the stage."""
@@ -150,7 +152,7 @@ class HostCalls:
             is_crossed = is_crossed or crosses
 
     def _side(self, tensor: Output) -> str:
-        """Return the block that computes a tensor; tensors of other stages arrive on the IPU."""
+        """Return the block that computes a tensor; empty for tensors of the IPU and of other stages."""
         return self._scopes.of(tensor.node) if tensor.node in self._stage_nodes else ""
 
     def _use(self, tensor: Output, block: str, size: int) -> None:

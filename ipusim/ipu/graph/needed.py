@@ -1,4 +1,4 @@
-"""Search for the nodes behind a part's results and effects, and their topological order."""
+"""Search for the nodes that a part of a graph needs for its results and effects, in topological order."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
 
 
 class _Effects:
-    """Search for nodes with an effect among a node and the node's ancestors."""
+    """Search for the nearest nodes with an effect among a node and its ancestors."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._effects_of: dict[str, frozenset[str]] = {}
 
     def before(self, name: str) -> frozenset[str]:
-        """Return names of nodes with an effect."""
+        """Return the names of the nearest nodes with an effect; only the node's own name if it has an effect."""
         stack = [name]
         while stack:
             current = stack[-1]

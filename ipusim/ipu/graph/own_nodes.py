@@ -1,4 +1,4 @@
-"""Graphcore's operations as ``PyFunc`` nodes in TensorFlow's graph, with a token known to the registry.
+"""Graphcore's operations as ``PyFunc`` nodes in TensorFlow's graph; a node's token is the key of its kernel.
 
 Simulated IPUs run these nodes, never TensorFlow.
 """

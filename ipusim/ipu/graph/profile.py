@@ -170,7 +170,7 @@ def _stash_on_ipu(
 def _work_of_body(
     graph: Graph, stage_cut: StageCut, nodes: Sequence[ObservedNode], _: Sequence[ObservedNode]
 ) -> StageWork:
-    """Return the work of a pass containing gradients and weight updates, counted as forward work."""
+    """Return the work of a loop's body; gradients and weight updates inside the body count as forward work."""
     parts = split(graph, stage_cut.forward)
     gradient, update = set(parts.gradient), set(parts.update)
     forward_nodes = [entry for entry in nodes if entry.node.name not in gradient | update]
@@ -279,7 +279,7 @@ def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> froze
 def _with_checkpoints(
     profile: models.StageProfile, observed: ObservedStage, graph: Graph, sections: Sections, *, is_last: bool
 ) -> models.StageProfile:
-    """Return a profile with recomputed work, checkpoints and peak of live bytes.
+    """Add recomputed work, checkpoint bytes, and the most bytes that a recomputed section adds to the checkpoints.
 
     The stage keeps the inputs of recomputed sections, and in the last stage the whole final section.
     """

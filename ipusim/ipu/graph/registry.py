@@ -20,15 +20,15 @@ Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 @dataclass(frozen=True)
 class Entry:
-    """Registry row of an operation type.
+    """Registry row of an operation type, or of a node of Graphcore's.
 
     Attributes:
         maker: makes a node's kernel.
         effect: whether a node runs even if no node reads the results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before the inputs.
-        invoked: whether the kernel takes the part's invocation before the inputs.
-        price: price of one of Graphcore's operations; None without cost.
-        value: object behind one of Graphcore's operations, such as a queue.
+        invoked: whether the kernel takes the invocation, the context of a run, before the inputs.
+        price: function for the work of one of Graphcore's operations; None without work.
+        value: object that one of Graphcore's operations carries, such as a queue.
     """
 
     maker: Maker

@@ -82,10 +82,10 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
 def split(graph: Graph, names: Collection[str]) -> Split:
     """Return the nodes of a body by purpose.
 
-    A node belongs to a gradient if TensorFlow records an origin, or if the node lies between two nodes with an
-    origin. Nodes that depend on gradients, by data or control edges, belong to the update. Exceptions are nodes that
-    would give the same result earlier: a loss connected to the update only by control edges belongs to the forward
-    pass.
+    A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
+    the node lies between two nodes with an origin. Nodes that depend on gradients, by data or control edges, belong to
+    the update. Exceptions are nodes that would give the same result earlier: a loss connected to the update only by
+    control edges belongs to the forward pass.
 
     Args:
         graph: the graph.
@@ -110,7 +110,7 @@ def split(graph: Graph, names: Collection[str]) -> Split:
 def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
     """Return update nodes whose results do not depend on the update.
 
-    Control edges alone make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
+    Only control edges make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
     remaining update node uses the variable.
     """
     loose: set[str] = set()

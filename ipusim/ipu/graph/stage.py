@@ -17,7 +17,7 @@ from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 
 #: Values sent between stages.
 Values = tuple[Any, ...]
-#: Draw seed outside training, where no key exists.
+#: Seed of random draws outside training, where a caller passes no key.
 _NO_KEY = (0,)
 
 

@@ -1,4 +1,7 @@
-"""Origins for gradient nodes of a ``tf.GradientTape``; TensorFlow records origins only for ``tf.gradients``."""
+"""Origins for gradient nodes of a ``tf.GradientTape``; TensorFlow records origins only for ``tf.gradients``.
+
+A gradient node's origin is the forward operation whose gradient the node computes.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def _noting(
 
 
 def _candidates(graph: Any, operation: str, inputs: Sequence[Any], outputs: Sequence[Any], scope: str) -> Iterator[Any]:
-    """Yield graph operations that a tape may mean, found by results, arguments, then scope name."""
+    """Yield the graph's operations that a tape's record may stand for: by results, by arguments, then by scope name."""
     for tensor in outputs:
         if getattr(tensor, "graph", None) is graph and tensor.op.type == operation:
             yield tensor.op

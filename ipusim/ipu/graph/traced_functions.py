@@ -1,4 +1,4 @@
-"""A traced step as stages of a request: profiles and arithmetic."""
+"""A traced step as the stages of a run request: the stages' costs, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StepFunctions:
         step: the step.
         variables: values of all variables by shared name.
         elements: returns the values of a micro-batch, ordered like the first stage's inputs.
-        reduction: accumulation of gradients.
+        reduction: rule that accumulates gradients: sum, mean or running mean.
         outfeed: outfeed of the last stage, without byte counts.
         accumulators: dtype of a gradient accumulator by variable name, if different from the variable's dtype.
         constants: values of tensors from outside the step.
@@ -190,7 +190,7 @@ class StepFunctions:
         )
 
     def _check_parts(self) -> None:
-        """Refuse to store parts of a variable used by several stages on replicas."""
+        """Refuse weights sharded over replicas if several stages use a variable; raises UnsupportedProgramError."""
         users = Counter(name for stage in self.stages for name in stage.trained)
         shared_names = [name for name, count in users.items() if count > 1]
         if shared_names:
@@ -227,7 +227,7 @@ class StepFunctions:
 
     @property
     def _averages_in_pass(self) -> bool:
-        """Whether replicas average gradients in a forward pass, as in a whole training loop."""
+        """Whether replicas average gradients in a forward pass, as in a loop body that runs as one pass."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
 
@@ -245,7 +245,7 @@ class StepFunctions:
         return Summed(sum(value.size for value in outputs), width)
 
     def _sent_bytes(self) -> int:
-        """Return the outfeed's bytes per element; shapes are known once the program runs."""
+        """Return the outfeed's bytes per element, from the observed micro-batch."""
         dtype = self.outfeed.accumulate_dtype
         outputs = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent_indices]
         return sum(value.size * np.dtype(dtype or value.dtype).itemsize for value in outputs)
@@ -279,7 +279,7 @@ def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> Non
 
 
 def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:
-    """Tell whether backward passes of stages exchange gradients themselves."""
+    """Tell whether backward passes exchange gradients themselves, and send none to host tables."""
     return any(profile.backward_collectives for profile in profiles) and not any(
         profile.tables.gradients for profile in profiles
     )

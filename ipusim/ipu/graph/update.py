@@ -20,7 +20,7 @@ from ipusim.ipu.graph.stage_passes import Constants
 
 
 class GraphUpdate:
-    """Applies accumulated gradients through the nodes of a traced update; a core ``JointOptimizer``.
+    """Applies accumulated gradients through the nodes of a traced update; a ``learning.JointOptimizer``.
 
     Attributes:
         slots: initial values of the optimizer's variables by shared name.
@@ -41,9 +41,9 @@ class GraphUpdate:
     ) -> None:
         """Take the update, whose feeds are gradients ordered like ``trained``, and all variables in use.
 
-        ``constants`` holds values of tensors from outside the step at the time of the update. The price comes from
-        ``rule``, else from the operation that updates a variable, else from all operations. ``averaging`` splits the
-        update in two parts if replicas average gradients in between.
+        ``constants`` holds values of tensors from outside the step at the time of the update. The work per variable
+        comes from ``rule``, else from the type of the operations that update variables if there is a single type, else
+        from all operations. ``averaging`` splits the update in two parts if replicas average gradients in between.
         """
         self._update, self._trained, self._constants = update, dict(trained), constants
         self._averaging = averaging
@@ -161,7 +161,8 @@ def _join_works(works: Sequence[Work], users: int) -> Work:
 def _owners(
     graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
 ) -> dict[str, str]:
-    """Return the trained variable per slot, by operation, else by name, else the first."""
+    """Return the trained variable per slot: updated by the same operation, else part of the slot's name, else the
+    first."""
     owners: dict[str, str] = {}
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]

@@ -1,4 +1,7 @@
-"""A program's view of modules: ipusim's names in front of installed modules."""
+"""Faces: modules as a program sees them, with ipusim's names in front of names of installed modules.
+
+A row of the table of names (``rows``) gives a dotted name's object, or the modules behind its face.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Faces:
     """Modules of a program by import name.
 
     Attributes:
-        rows: object or modules by dotted name.
+        rows: the table's rows by dotted name.
         version: value of ``tf.__version__``.
     """
 
@@ -54,7 +57,10 @@ class Faces:
         return self._objects[name]
 
     def root_of(self, name: str) -> Any:
-        """Return the object bound by ``import`` of a dotted name: its top-level package, with entered subpackages."""
+        """Return the object that ``import`` of a dotted name binds: the top-level package.
+
+        Imports below ``tensorflow.python`` give a package that has ``python`` as an attribute.
+        """
         root, *submodules = name.split(".")
         if not name.startswith(f"{_NOT_BY_ATTRIBUTE}."):
             return self.find(root)
@@ -107,7 +113,7 @@ class Face(ModuleType):
         self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Return the object under a name; raises MissingNameError if the module is only ipusim's."""
+        """Return the object under a name; raises MissingNameError for an unknown name of ipusim's modules."""
         if name == "__all__":
             return [member for member in dir(self) if not member.startswith("_")]
         if name == "__version__" and self.__name__.startswith("tensorflow"):

@@ -28,7 +28,7 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
 
     Args:
         major: version of TensorFlow that the program is written for, 1 or 2.
-        further: additional rows, for the program's own packages.
+        further: additional rows of the table of names, for the program's own packages.
 
     Yields:
         The modules that the program's imports find.

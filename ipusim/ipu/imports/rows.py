@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Object of a name, as ``module`` or ``module:attribute``; or a face, as a tuple of modules in order of precedence.
+#: Row of the table: a name's object, as ``module`` or ``module:attribute``; or, for a module that combines others, a
+#: tuple of these modules in order of precedence.
 Row = str | tuple[str, ...]
 
 _OURS: Final = "ipusim.ipu"
 _SWITCHES: Final = f"{_OURS}.imports.switches"
 _KERAS_SOURCE: Final = "tf_keras.src"
 
-#: Names in both versions whose originals permanently change TensorFlow's process.
+#: Names of both versions that lead to ipusim's objects; many originals would change TensorFlow's process permanently.
 _SWITCHING: Final[dict[str, Row]] = {
     "device": f"{_OURS}.scopes:device",
     "disable_v2_behavior": f"{_SWITCHES}:version_1",

@@ -30,7 +30,7 @@ _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").
 
 #: Default seed of Python, NumPy and TensorFlow, for equal initial values in every run.
 SEED: Final = 1
-#: Sessions that programs have not left; leaving them would switch eager execution off in a later program.
+#: Sessions that programs entered and never left. Held, as their end would switch eager execution off in later programs.
 _LEFT_ENTERED: Final[list[Any]] = []
 
 

@@ -32,7 +32,7 @@ def path_of(file: str) -> Path:
 
 
 def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw: Callable[[], T]) -> T:
-    """Read a dataset from a user's file, or draw the dataset without a file.
+    """Read a dataset from a user's file, or draw it if the file does not exist.
 
     The first draw of a dataset is announced on standard error. Raises FileError with the file's name if the file is not
     readable or does not hold the dataset.

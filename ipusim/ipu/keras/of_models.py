@@ -1,4 +1,4 @@
-"""Graphcore's extensions for the kinds of tf_keras models."""
+"""Extensions of tf_keras models: objects with a model's execution options and pipeline stages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def functional() -> Any:
 
 
 class OfModel:
-    """Link from an extension to the model.
+    """Base class of extensions, with the extended model.
 
     Attributes:
         model: extended model.
@@ -56,7 +56,7 @@ class OfModel:
         return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
 
     def see(self, batch: Any) -> None:
-        """React to the first batch of an execution, or to its ``tf.TensorSpec``."""
+        """Take the first batch of an execution, or its ``tf.TensorSpec``; does nothing by default."""
 
 
 class OfSequential(OfModel, SequentialExtension):

@@ -19,7 +19,7 @@ _NOISE: Final = 40
 _DARK: Final = 0.8
 #: Images that get their noise at once, to limit memory.
 _ROWS: Final = 1024
-#: Share of words in telling blocks that indicate their text's class; remaining words belong to any class.
+#: Share of the words in telling blocks of word numbers that are replaced by a word of the text's class.
 _TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]
@@ -112,7 +112,8 @@ def drawn_texts(
         count: number of texts.
         classes: number of classes.
         vocabulary: largest word number.
-        median, spread, longest: median, log-spread and upper limit of a text's words, log-normally distributed.
+        median, deviation, longest: median, standard deviation of the logarithm, and upper limit of the number of words
+            per text, which has a log-normal distribution.
         seed: seed of all draws.
     """
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""A program's layers as keys of a scenario."""
+"""A program's layers, data and optimizer as sections of a scenario."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NUMBERS: Final[dict[str, dict[str, int]]] = {
 
 
 def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
-    """Return a scenario's sections data, model, optimizer and stages.
+    """Return a scenario's sections data, model, pipeline and optimizer, and its precision.
 
     Raises NotLayersError if a scenario cannot express layers, data or the optimizer.
     """
@@ -85,7 +85,7 @@ def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[An
 
 
 def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
-    """Return the scenario row of a layer, loss or optimizer; raises NotLayersError without a row."""
+    """Return the row with the scenario keys of a layer, loss or optimizer; raises NotLayersError without a row."""
     result = next((row for row in rows if row.makes is type(thing)), None)
     if result is None:
         raise NotLayersError(f"a scenario has no {type(thing).__name__}")
@@ -144,7 +144,7 @@ def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
 
 
 def _values(functions: StepFunctions, tensors: Sequence[Output]) -> list[float]:
-    """Return the current numbers of an update."""
+    """Return the current values of an update's number tensors, such as the learning rate."""
     step = functions.step
     part = {*step.update_nodes, *step.trace.owners}
     values = Executable(step.graph, [], tensors, part=part)
@@ -178,7 +178,7 @@ def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
 def _accumulators(
     functions: StepFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
 ) -> str | dict[str, str]:
-    """Return the accumulators' dtype, or dtypes by parameter if they differ; empty for the precision."""
+    """Return the accumulators' dtype, or dtypes by parameter if they differ; empty if all equal ``precision``."""
     slots_of_variable = {
         f"{name}/{variable.rpartition('/')[2]}": functions.accumulators.get(
             variable, functions.variables[variable].dtype

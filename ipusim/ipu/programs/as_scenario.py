@@ -113,7 +113,7 @@ def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
 
 
 def _check_time(request: Request, want: Timeline) -> None:
-    """Refuse a request whose time differs from the wanted time in any span.
+    """Refuse a request whose Timeline differs from the wanted Timeline in any span, one of its rows.
 
     Raises UnsupportedProgramError, and the errors of ``assemble``.
     """

@@ -1,4 +1,7 @@
-"""Layers of a traced program as a chain, recovered from its nodes."""
+"""Layers of a traced program as a chain, recovered from its nodes.
+
+A layer of a chain takes the output of the layer before; a sum also adds the output of an earlier layer.
+"""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
 
 
 def _plain(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int | None:
-    """Return the argument for ``row``: a boolean, None if allowed, or an integer."""
+    """Return the argument that a row of Graphcore's options describes: a boolean, None if allowed, or an integer."""
     if row.kind is int:
         return checks.whole(row.name, options[row.name], row.least)
     if row.name in _NONE_IS_FALSE:

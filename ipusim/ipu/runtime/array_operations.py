@@ -1,4 +1,7 @@
-"""Graphcore's array operations: slices, serialized products, images, statistics, and serialized look-ups."""
+"""Graphcore's array operations: slices, serialized products, images, statistics, and serialized look-ups.
+
+A class names its input arrays in parentheses; ``argnums`` are indices of the arrays whose gradients are wanted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """Copies of row slices on (dst, src, counts, sources, places).
+    """Copies of row slices, on arrays (dst, src, counts, sources, places).
 
     Rows sources[i] to sources[i] + counts[i] of src replace rows of dst from places[i] on.
 
@@ -70,7 +73,7 @@ class SequenceSlice:
 
 @dataclass(frozen=True)
 class SerializedProduct:
-    """Products of (a, b), stacks of matrices, serialized like the core's dense layer."""
+    """Products of (a, b), stacks of matrices, computed in parts like ipusim's serialized dense layer."""
 
     parts: layers.SerializedMatmul
 

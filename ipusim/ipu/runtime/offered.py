@@ -37,7 +37,7 @@ def offering(module: str, names: Mapping[str, Row]) -> _Lookup:
 
 
 def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
-    """Return ``__getattr__`` and ``__dir__`` for a module with ``names`` in addition to definitions."""
+    """Return ``__getattr__`` and ``__dir__`` for a module that has ``names`` beside the names that it defines."""
 
     @cache
     def find(name: str) -> Any:

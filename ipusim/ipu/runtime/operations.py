@@ -1,4 +1,7 @@
-"""Operations with special backward passes and costs: CTC and recurrent layers."""
+"""Operations with special backward passes and costs: CTC and recurrent layers.
+
+A class names its input arrays in parentheses; ``argnums`` are indices of the arrays whose gradients are wanted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class PerExampleCTC:
     """CTC loss per sample of (outputs, labels, label counts, time-step counts).
 
     Attributes:
-        loss: the core's loss; the number of time steps follows the labels.
+        loss: ipusim's loss, which takes the number of time steps after the labels.
     """
 
     loss: layers.CTC
@@ -47,7 +50,7 @@ class PerExampleCTC:
         return [self.loss.per_example_gradient(saved, grads[0]) for _ in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work of the core's loss."""
+        """Return the work of the loss."""
         x = arrays[0]
         return self.loss.cost(x.shape[1:], len(x), x.dtype.itemsize)
 
@@ -151,13 +154,13 @@ class BeamSearch:
         return LayerCost(work, Work(itemsize=size))
 
 
-#: Position in Graphcore's kernel per gate of the core (popnn/LstmDef.hpp, popnn/GruDef.hpp).
+#: Position in Graphcore's kernel, per gate of ipusim's layer (popnn/LstmDef.hpp, popnn/GruDef.hpp).
 _PLACES: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1, 0, 2, 3), layers.GRU: (1, 0, 2)}
 
 
 @dataclass(frozen=True)
 class RecurrentOperation:
-    """A recurrent layer of the core on (x, kernel, biases, scores, lengths, states).
+    """A recurrent layer on (x, kernel, biases, scores, lengths, states), with Graphcore's layout of kernel and biases.
 
     Shapes: x (time steps, batch, elements); kernel (elements + units, gates * units); biases (gates, units), or
     (gates, 2, units) if both products have biases. Optional arguments: scores (batch, time steps), lengths (batch,),
@@ -229,7 +232,7 @@ class RecurrentOperation:
         return np.concatenate(parts, axis=-1)
 
     def _unpack(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
-        """Return the core's parameters from Graphcore's kernel and biases."""
+        """Return the parameters of ipusim's layer from Graphcore's kernel and biases."""
         order, units = list(self._places), self.layer.units
         columns = kernel.reshape(len(kernel), len(order), units)[:, order].reshape(kernel.shape)
         biases_in_order = biases[order]
@@ -248,7 +251,7 @@ class RecurrentOperation:
 
 @dataclass(frozen=True)
 class ContinuedRecurrence:
-    """A recurrent layer of the core on (x, parameters, states).
+    """A recurrent layer on (x, parameters, states), with ipusim's parameters.
 
     Shapes: x (batch, time steps, elements), states (batch, units). Results are the outputs of all time steps, or of the
     last time step, and the final states.

@@ -17,7 +17,7 @@ from ipusim.ipu.runtime import checks
 
 
 class PipelineSchedule(Enum):
-    """Overlap of stages and micro-batches; values are the core's schedule names."""
+    """Overlap of stages and micro-batches; values are the names in scenarios."""
 
     Grouped = "grouped"
     Interleaved = "interleaved"
@@ -25,14 +25,14 @@ class PipelineSchedule(Enum):
 
 
 class LoopSchedule(Enum):
-    """Schedule of a loop without a pipeline; values are the core's schedule names."""
+    """Schedule of a loop without a pipeline; values are the names in scenarios."""
 
     Single = "single"
     Sharded = "sharded"
 
 
 class RecomputationMode(Enum):
-    """Time of recomputing a stage's activations; values are the core's names."""
+    """Time at which a stage recomputes activations; values are the names in scenarios."""
 
     Auto = "Auto"
     RecomputeThenBackpropagate = rules.THEN_BACKPROPAGATE
@@ -40,7 +40,7 @@ class RecomputationMode(Enum):
 
 
 class GradientAccumulationReductionMethod(Enum):
-    """Accumulation rule for the gradients of an execution's micro-batches; values are the core's names.
+    """Accumulation rule for the gradients of an execution's micro-batches; values are the names in scenarios.
 
     SUM adds gradients, MEAN adds gradients divided by the count, RUNNING_MEAN keeps the mean of gradients so far.
     """

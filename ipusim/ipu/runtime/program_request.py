@@ -1,4 +1,8 @@
-"""Requests built from Graphcore's arguments and configuration, with errors in Graphcore's names."""
+"""Requests built from Graphcore's arguments and configuration, with errors in Graphcore's names.
+
+A request holds a run's options by the keys of a scenario; a job is a request made ready to run on the simulated
+machine.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +109,7 @@ def options_of_loop(
 
 
 def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
-    """Tell whether a loop outside pipelines configures I/O tiles, without any overlap."""
+    """Tell whether operations are placed on I/O tiles, although the schedule is no pipeline and overlaps nothing."""
     return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
 
 
@@ -165,7 +169,7 @@ def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
 
 
 def _argument(path: KeyPath) -> str:
-    """Return an option's name in Graphcore's API, or the name by analogy."""
+    """Return an option's name in Graphcore's API, or a name formed by analogy."""
     for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
         for row in rows:
             if path[: len(row.path)] == row.path:
@@ -188,7 +192,7 @@ def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
 
 
 def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
-    """Return advice for shrinking the fullest IPU's largest holder."""
+    """Return advice against the largest use of memory, a Holder, on the fullest IPU."""
     shape, updating = fit.plan.shape, fit.too_large[0].op is None
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):

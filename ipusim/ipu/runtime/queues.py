@@ -19,7 +19,7 @@ _NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each
 
 
 class IPUOutfeedMode(Enum):
-    """Elements to keep: ALL or only the LAST; values are the core's names."""
+    """Elements to keep: ALL or only the LAST; values are the names in scenarios."""
 
     ALL = "ALL"
     LAST = "LAST"

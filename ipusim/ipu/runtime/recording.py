@@ -1,4 +1,4 @@
-"""Recording of programs for profiles, including the first session runs."""
+"""Recording of programs for profiles: a program's job, and its first session runs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Recorded:
     _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
     _weights: dict[str, Array] = field(default_factory=dict)
     _not_finite: str = ""
+    #: Exchanges between hosts before a session run, by the number of the run's first execution.
     _exchanges: dict[int, tuple[pricing.HostExchange, ...]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
 

@@ -31,7 +31,7 @@ def program_of_body(
     iterations: int = 1,
     config: IPUConfig | None = None,
 ) -> DeviceProgram:
-    """Return the program of a body: one-stage training, or a forward pass that changes variables.
+    """Return the program of a body: a training step, or a forward pass that may change variables.
 
     Args:
         name: name of the program.
@@ -144,9 +144,9 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
 
 
 def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
-    """Return the enqueue for a loop's results, preferably independent of gradients.
+    """Return the node that enqueues a loop's results: the first in the forward pass, else the first outside the update.
 
-    The alternative is the first enqueue outside the update. Other enqueues are copies to the host inside a pass.
+    Other enqueues are copies to the host inside a pass.
     """
     if not sending:
         return None

@@ -1,4 +1,4 @@
-"""A traced step as a program of the machine, starting from TensorFlow's variable values."""
+"""A traced step as a program of the simulated machine, starting from the values of TensorFlow's variables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PlacedProgram:
         key: request options, and shapes of external and carried values.
         session: the machine's session.
         constants: values of external tensors, replaced on every run.
-        elements: pulled elements in stock.
+        elements: elements pulled from the infeed and not yet used, by number.
         taken: number of pulled elements.
     """
 
@@ -85,7 +85,7 @@ class DeviceProgram:
     Attributes:
         name: name of the program.
         step: the step.
-        outside: external tensors of the step.
+        outside: tensors from outside the step.
         carried: shared names of loop-value variables, which exist only in the program.
         pipelined: whether the program is a pipeline of named stages rather than a loop.
         timelines: Timeline of the last run per session.
@@ -119,7 +119,7 @@ class DeviceProgram:
             outfeed: queue for the last stage.
             sent: results to send.
             reduction: accumulation rule for gradients.
-            outside: external tensors of the step.
+            outside: tensors from outside the step.
             carried: shared names of loop-value variables, which exist only in the program.
             accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
             shown: stage names in pictures; empty or repeated names fall back to the stage's name.

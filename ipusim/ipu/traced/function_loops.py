@@ -1,4 +1,7 @@
-"""Loops of TensorFlow 2 functions as programs of the machine, iterating on a single IPU."""
+"""Loops of TensorFlow 2 functions as programs of the simulated machine.
+
+A place is the index of a value that a loop carries from iteration to iteration.
+"""
 
 from __future__ import annotations
 
@@ -130,9 +133,9 @@ def _takes_element(node: Node) -> bool:
 def _as_body(
     graph: Graph, loop: _Loop, infeed: Infeed | None, counters: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
-    """Return a loop body over variables, variable names by place, and places of outer values.
+    """Return a body that keeps the loop's values in variables, the variables' names by place, and places of constants.
 
-    Counters without another reader are left out, since the loop counts iterations.
+    Counters that the body only uses to count are no variables, since the program counts iterations.
     """
     nodes: dict[str, Node] = {}
     later_nodes: list[Node] = []
@@ -173,10 +176,10 @@ class _Counter:
     """Counter of a loop.
 
     Attributes:
-        places: places of values that decide the end of the loop.
-        alone: places without another reader in the body.
-        condition: computes from these values whether the loop continues.
-        following: computes the next values.
+        places: places of the values that decide the end of the loop.
+        alone: places among these whose values the body only uses to compute the next deciding values.
+        condition: computes from the deciding values whether the loop continues.
+        following: computes the next deciding values.
     """
 
     places: tuple[int, ...]

@@ -46,7 +46,7 @@ class _State:
         sums: gradients not applied yet.
         touched: row numbers with gradients in ``sums``.
         complete: number of complete mini-batches in ``sums``.
-        looked_up: looked-up rows without gradients so far, by micro-batch and look-up.
+        looked_up: rows whose gradients have not yet arrived, by micro-batch and look-up.
     """
 
     values: Array

@@ -1,4 +1,4 @@
-"""A loop around a traced body, as one node; iterations run on a single IPU."""
+"""A loop around a traced body, as one node; simulated IPUs run the iterations."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def add_function(
         tensors: arguments.
         forms: dtype and static shape per result; a node without results runs for the effect.
         name: name of the node.
-        price: price of the node.
+        price: function for the node's work; None for a node without work.
 
     Returns:
         Results; a list holding the operation if no results exist.

@@ -34,7 +34,7 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
-#: Names of program nodes per graph, which the enclosing computation does not run.
+#: Names of nodes that belong to programs, by graph; the enclosing computation does not run these nodes.
 CLAIMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 

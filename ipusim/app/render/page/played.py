@@ -33,7 +33,7 @@ class _PlayedRows:
     """Rows of an execution that a page plays.
 
     Attributes:
-        timeline: run with a row for each played span; further copies of blocks stay compressed.
+        timeline: run with a row for each played span; rows of other spans may stand for several periods.
         execution: the played execution.
         lanes: IPUs with a lane, from the top down.
         rows: rows of the execution, in order.

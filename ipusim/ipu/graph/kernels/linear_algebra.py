@@ -1,4 +1,7 @@
-"""Matrices: diagonals, inverses, decompositions and linear systems."""
+"""Matrices: diagonals, inverses, decompositions and linear systems.
+
+Packed diagonals are rows of an array, from the highest diagonal to the lowest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weight updates, one operation per rule of TensorFlow; slots are variables."""
+"""Weight updates, one operation per rule of TensorFlow; an optimizer's slots, which hold its state, are variables."""
 
 from __future__ import annotations
 

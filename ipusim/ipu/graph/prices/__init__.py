@@ -1,4 +1,4 @@
-"""Prices of traced passes, per node and per recognised layer of the simulator.
+"""Prices of traced passes: the work of nodes, and of the simulator's layers that are recognised among nodes.
 
 A pass is observed during one run, which shows all shapes, including shapes inside loops
 (:mod:`~ipusim.ipu.graph.prices.observed`). Forward nodes that form a layer, such as product, bias and activation, cost

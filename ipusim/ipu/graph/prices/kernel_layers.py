@@ -1,4 +1,7 @@
-"""Patterns of layers with a kernel: product or convolution, optional bias, optional activation."""
+"""Patterns of layers with a kernel: product or convolution, optional bias, optional activation.
+
+Views are nodes such as reshapes, which only change the form of their input.
+"""
 
 from __future__ import annotations
 

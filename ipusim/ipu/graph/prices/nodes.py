@@ -25,7 +25,7 @@ def _types(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Node types that change views, or read only shapes.
+#: Node types without work: they only change the view of values, or read only shapes.
 FREE: Final = _types(
     "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
     "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "

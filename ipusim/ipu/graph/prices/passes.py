@@ -24,7 +24,7 @@ class StageWork:
     Attributes:
         forward, backward: work per layer, and per run of nodes between two layers, in order.
         layers: recognised layers, in order.
-        alone: operation types priced node by node.
+        alone: operation types of nodes outside layers.
     """
 
     forward: tuple[Work, ...]
@@ -49,6 +49,8 @@ def work_of_stage(
 
 
 class _Pricing:
+    """Adds up the work of a stage's passes from layers, and from runs of nodes outside layers."""
+
     def __init__(
         self, graph: Graph, cut: StageCut, view: PassView, found_layers: list[FoundLayer], backward: list[ObservedNode]
     ) -> None:
@@ -67,7 +69,7 @@ class _Pricing:
         return StageWork(forward, backward, tuple(self._found_layers), tuple(self._types_outside))
 
     def _forward(self) -> Iterator[Work]:
-        """Yield the work of layers, at the position of the first node, and of other nodes."""
+        """Yield the work in order of execution; a layer's work stands at its first node."""
         run = _Run()
         priced_names: set[str] = set()
         for entry in self._view.seen.values():
@@ -81,7 +83,7 @@ class _Pricing:
         yield from run.end()
 
     def _backward_work(self) -> Iterator[Work]:
-        """Yield the backward work of layers, at the first gradient node, and of other nodes."""
+        """Yield the backward work in order of execution; a layer's work stands at its first gradient node."""
         groups: dict[str, list[ObservedNode]] = {}
         for entry in self._backward:
             layer = self._layer_behind(entry.node)
@@ -102,9 +104,9 @@ class _Pricing:
         yield from run.end()
 
     def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced_names: set[str]) -> list[str]:
-        """Return names of later skip sums without a priced gradient, last first.
+        """Return names of sums behind a layer that end skip connections and have no backward work yet, last first.
 
-        The gradient passes through a skip sum before the layers in front of the sum, but is added up after all of them.
+        A gradient passes through such a sum before the layers in front of the sum, but is added up after all of them.
         """
         later_layers = self._found_layers[self._found_layers.index(layer) + 1 :]
         skips = [skip.name for skip in later_layers if isinstance(skip.layer, layers.Add)]
@@ -133,7 +135,7 @@ class _Pricing:
         return {tensor.number for tensor in node.outputs if tensor in self._read}
 
     def _costs_nothing(self, node: Node) -> bool:
-        """Tell whether a node is a view, a cast of indices, or computed from constants."""
+        """Tell whether a node is a view, reads a variable, casts indices, or depends only on constants."""
         is_fixed = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._constancy)
         return is_fixed or node.type in FREE or node.type == "ReadVariableOp" or _is_cast_of_indices(node)
 
@@ -155,9 +157,9 @@ class _Pricing:
         return self._gradient_owners[node.name]
 
     def _skip_behind(self, node: Node) -> FoundLayer | None:
-        """Return the skip sum whose earlier operand receives a sum of gradients, or None.
+        """Return the sum at the end of a skip connection whose start receives a sum of gradients, or None.
 
-        Other readers of the operand, at the start of the skip connection, contribute the remaining gradients.
+        Other layers that read the start of the connection contribute the remaining gradients.
         """
         makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
         layer_names = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
@@ -245,7 +247,7 @@ def _is_cast_of_indices(node: Node) -> bool:
 
 
 class _Run:
-    """Consecutive nodes outside layers: a product begins a new run unless operands are shared."""
+    """Consecutive nodes outside layers: a product begins a new run, unless it shares an operand with the run."""
 
     def __init__(self) -> None:
         self._work: Work | None = None

@@ -1,4 +1,4 @@
-"""Patterns of normalisations, pools, losses, standalone activations, and attention."""
+"""Patterns of normalisations, pools, losses, standalone activations, attention, and dropout."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 | ``captures`` | eager TensorFlow variables in a function's graph |
 | ``step_tracer`` | traces a model's step, separating gradients and weight update |
 | ``stages`` | layer calls of a model as functions of pipeline stages |
-| ``rules`` | update prices for tf_keras optimizers |
+| ``rules`` | work of updates by tf_keras optimizers |
 | ``steps`` | training, evaluation and prediction steps, traced for one batch shape |
 | ``callbacks`` | callbacks for every step of an execution |
 | ``execution`` | functions called by fit, evaluate and predict |

@@ -1,4 +1,4 @@
-"""Price rules for tf_keras optimizers, whose updates consist of many operations."""
+"""Work of updates by tf_keras optimizers, from the simulator's optimizer of the same rule."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _RULES: Final[Mapping[str, Callable[[Any, float], Any]]] = {
     "Adagrad": lambda opt, rate: learning.Adagrad(rate, opt.initial_accumulator_value, opt.epsilon),
     "Adadelta": lambda opt, rate: learning.Adadelta(rate, opt.rho, opt.epsilon),
 }
-#: Optimizer attributes that add operations to the rule.
+#: Attributes of an optimizer that, if set, add operations to the rule.
 _MORE: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "amsgrad")
 
 
 def rule_of_optimizer(optimizer: Any) -> Any:
-    """Return the simulator's optimizer that prices a tf_keras optimizer, using current hyperparameters.
+    """Return the simulator's optimizer that gives the work of a tf_keras optimizer's updates.
 
     Args:
         optimizer: optimizer of a model.
 
     Returns:
-        Simulator's optimizer. None for subclasses, for other optimizers, and for hyperparameters that the simulator
-        refuses: the update's price is then the sum over operations.
+        Simulator's optimizer with the current hyperparameters. None for other optimizers, and for hyperparameters that
+        the simulator refuses: the work of an update is then the sum over operations.
     """
     kind = type(optimizer)
     if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _MORE):
