@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from ipusim.analysis.figures import FIGURES, Figure
-from ipusim.base.units import UNITS
+from ipusim.base.units import UNITS, enumerated
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.schema import json_schema
 from reports.scenario_keys import Schema, Section, definition, sections
@@ -50,8 +50,9 @@ and `-`, the first one a letter or `_`. A quantity is a number in its base unit,
 FIGURES_HEAD = """\
 ## Figures
 
-What `expect` takes: a name, or a path in `summary.json` such as `throughput.run_s`. `sweep --measure` takes eight of
-these names and no path. A name takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
+What `expect` takes: a name, or a path in `summary.json` such as `throughput.run_s`. Of these names `sweep --measure`
+takes {measures}, and no path.
+A name takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
 
 | figure | unit | meaning | path |
 | --- | --- | --- | --- |
@@ -120,7 +121,8 @@ def scenario_page() -> str:
             shown = yaml_text({key: example(section, key, values, schema["$defs"])})[1:-1]
             text += f"| `{key}` | {takes(node, found)} | {default} | {meaning} | `{shown}` |\n"
         parts.append(text)
-    return HEAD + "\n".join([*parts, FIGURES_HEAD + "".join(map(_figure_row, FIGURES))])
+    figures_head = FIGURES_HEAD.format(measures=enumerated(f"`{figure.name}`" for figure in FIGURES if figure.measure))
+    return HEAD + "\n".join([*parts, figures_head + "".join(map(_figure_row, FIGURES))])
 
 
 def _figure_row(figure: Figure) -> str:

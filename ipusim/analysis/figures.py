@@ -10,7 +10,7 @@ from math import nan
 from textwrap import shorten
 from typing import Any, Final
 
-from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
+from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds, format_throughput
 
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
@@ -54,6 +54,7 @@ class Figure:
         measure: name for ranking and drawing points of sweeps; empty for figures outside sweeps.
         column: column in files of sweeps.
         head: heading of the terminal column, with the unit of rates.
+        in_tables: whether tables of several runs have the column, where a run has a value.
         chart: name on charts with unit; charts of times choose a unit.
     """
 
@@ -67,6 +68,7 @@ class Figure:
     measure: str = ""
     column: str = ""
     head: str = ""
+    in_tables: bool = False
     chart: str = ""
 
     def value_in(self, summary: Mapping[str, Any], item: str = "") -> Any:
@@ -96,7 +98,9 @@ class Figure:
         return _TEXTS.get(self.unit, _number)(value)
 
     def cell(self, value: Any) -> str:
-        """Format a value for a sweep column, whose heading has the unit of rates."""
+        """Format a value for a column, whose heading has the unit of rates; ``-`` for None."""
+        if value is None:
+            return "-"
         return format_figure(value) if self.unit == "samples per second" else self.text(value)
 
 
@@ -133,7 +137,7 @@ def _number(value: float) -> str:
 
 _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
     "seconds": format_seconds,
-    "samples per second": lambda rate: f"{format_figure(rate)} samples/s",
+    "samples per second": format_throughput,
     "bytes": lambda size: format_bytes(int(size)),
     "share": lambda share: f"{share:.1%}",
 }
@@ -150,6 +154,7 @@ FIGURES: Final = (
         measure="time",
         column="weight_update_period_s",
         head="per update",
+        in_tables=True,
         chart="time per weight update",
     ),
     Figure(
@@ -159,7 +164,8 @@ FIGURES: Final = (
         "throughput.samples_per_s",
         measure="throughput",
         column="samples_per_s",
-        head="samples/s",
+        head="samples per s",
+        in_tables=True,
         chart="throughput, samples/s",
     ),
     _cost(
@@ -181,6 +187,7 @@ FIGURES: Final = (
         measure="bubble",
         column="bubble",
         head="bubble",
+        in_tables=True,
         chart="bubble, % of the IPUs' time",
     ),
     _cost(
@@ -230,7 +237,8 @@ FIGURES: Final = (
         "most",
         measure="memory",
         column="peak_bytes",
-        head="peak",
+        head="peak memory",
+        in_tables=True,
         chart="fullest IPU, MiB",
     ),
     _cost(
@@ -241,7 +249,8 @@ FIGURES: Final = (
         "last",
         measure="loss",
         column="loss",
-        head="loss",
+        head="mean loss",
+        in_tables=True,
         chart="mean loss of the last step",
     ),
     Figure(
@@ -253,6 +262,7 @@ FIGURES: Final = (
         measure="accuracy",
         column="accuracy",
         head="accuracy",
+        in_tables=True,
         chart="accuracy on held-out samples, %",
     ),
 )

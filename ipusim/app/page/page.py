@@ -26,7 +26,7 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
-from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
+from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
 #: File names of the report page and of the page that plays the first execution.
 PAGE: Final = "report.html"
@@ -161,12 +161,12 @@ def _left_out(timeline: Timeline) -> Iterator[str]:
 def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the headline figures; parts of the time only if the folder has them."""
     times, verdict = run.times, run.summary.get("verdict")
-    rates, period = times.throughput, "weight update" if times.training else "execution"
+    rates, period = times.throughput, times.period
     synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
     yield Figure(f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
-        f"{format_figure(rates.samples_per_s)} samples/s",
+        format_throughput(rates.samples_per_s),
         f"{rates.effective_batch_size:,} per {period}{synthetic}",
     )
     if run.waterfall is not None:
@@ -179,8 +179,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if verdict is not None and used_ipus(times) > 1:
         yield _against_one(times, verdict)
-    if run.describes_memory:
-        fullest = run.fullest
+    if run.describes_memory and (fullest := run.fullest) is not None:
         limit = fullest.sram_bytes
         share_of_limit = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"

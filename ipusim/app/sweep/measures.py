@@ -6,14 +6,13 @@ from typing import Final
 
 from ipusim.api import analysis
 from ipusim.app.render.axes import second_unit
+from ipusim.app.study.figures import MEASURE_NAMES, MEASURES
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
 THROUGHPUT: Final = analysis.figure("throughput")
 BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
-#: Measures of sweeps; throughput, the default, comes first.
-MEASURES: Final = (THROUGHPUT, *(figure for figure in analysis.FIGURES if figure.measure and figure is not THROUGHPUT))
 #: Measures that need arithmetic.
 LEARNT: Final = tuple(figure for figure in MEASURES if figure.path.startswith("learning."))
 #: Factors of charts by unit of the figure; 1 by default.
@@ -35,10 +34,8 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
     """
     names = {word: figure for figure in MEASURES for word in (figure.name, figure.measure)}
     if name not in names:
-        words = ", ".join(
-            figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
-        )
-        raise OptionError("measure", f"expected one of {words}, got {name!r}{did_you_mean(name, names)}")
+        words = f"expected one of {', '.join(MEASURE_NAMES)}, got {name!r}{did_you_mean(name, names)}"
+        raise OptionError("measure", words)
     if names[name] in LEARNT and not losses:
         raise OptionError(
             "measure", f"expected {{}} with {name}, which needs the arithmetic, got only {name}", "losses"
