@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
     from ipusim.analysis.learning import LOSS, Learning, read_results
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
-    from ipusim.analysis.memory_summary import memory_before
     from ipusim.analysis.orders import FasterOrder, OrderReport
     from ipusim.analysis.phases import PHASES, Phase, execution_phases, phases_of, time_steps
     from ipusim.analysis.plain import as_plain

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ipusim.analysis.fit import Fit
 from ipusim.analysis.fits import Fits
@@ -59,31 +58,12 @@ class MemorySummary:
     stages: tuple[StageMemorySummary, ...]
 
 
-def memory_before(fit: Fit) -> dict[str, Any]:
-    """Return the memory in ``summary.json`` that is known without a Timeline; no IPUs if memory is unknown."""
-    ipus = [] if fit.fits is Fits.UNKNOWN else list(_ipus_before(fit))
-    return {"sram_bytes": fit.sram_bytes, "fits": fit.fits, "verdict": fit.verdict(), "ipus": ipus}
-
-
-def _ipus_before(fit: Fit) -> Iterator[dict[str, Any]]:
-    for peak, footprint_of in zip(fit.peaks, fit.footprint.ipus, strict=True):
-        yield {
-            "ipu": peak.ipu,
-            "peak_bytes": peak.bytes,
-            "peak_pass": peak.during,
-            "excess_bytes": fit.excess_bytes(peak),
-            "resident_bytes": footprint_of.resident_bytes,
-            "remote_bytes": footprint_of.remote_bytes,
-            "holders": {holder.key: size for holder, size in peak.holders},
-        }
-
-
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
     """Return size, time and holders of all IPUs' peaks, and all stages' FIFOs."""
     curves = memory_curves(timeline, fit.footprint)
     ipus = tuple(
         IpuMemorySummary(**values, peak_cycle=moment(timeline, peak), fifo_held_bytes=int(curve.fifo_bytes.max()))
-        for values, peak, curve in zip(_ipus_before(fit), fit.peaks, curves, strict=True)
+        for values, peak, curve in zip(fit.summaries_of_ipus, fit.peaks, curves, strict=True)
     )
     stages = tuple(
         StageMemorySummary(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipusim.analysis.fullest_memory import fullest
-from ipusim.analysis.memory_summary import memory_before, memory_summary
+from ipusim.analysis.memory_summary import memory_summary
 from ipusim.app.scenario.load import load_request
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC2, GC200
@@ -110,7 +110,7 @@ def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_
         "MiB more than its 897 MiB."
     )
     assert (job.memory.too_large, [peak.ipu for peak in job.memory.excess_peaks]) == ((), [0])
-    found = fullest(memory_before(job.memory))
+    found = fullest(job.memory.summary)
     assert (found.fits, found.excess_bytes) == ("fits only without the estimated code", 0)
 
 

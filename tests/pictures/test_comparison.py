@@ -11,7 +11,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from ipusim.analysis.fit import fit
 from ipusim.analysis.fullest_memory import fullest
 from ipusim.analysis.memory import MemoryCurve, memory_curves, moment
-from ipusim.analysis.memory_summary import memory_before
 from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_chart
@@ -316,7 +315,7 @@ def test_the_longest_runs_are_cut_where_a_third_of_the_figure_would_be_empty(loc
 
 def strip_of(run, held):
     curves = memory_curves(run.timeline, held.footprint)
-    return memory_strip(run.timeline, curves, fullest(memory_before(held)), moment(run.timeline, held.fullest))
+    return memory_strip(run.timeline, curves, fullest(held.summary), moment(run.timeline, held.fullest))
 
 
 def test_memory_over_time_lies_under_the_trace(replicated):

@@ -100,16 +100,14 @@ class Row:
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if unknown or refused."""
-        if self.result is not None:
-            return self.result.summary.waterfall
-        return self.folder_run.waterfall if self.folder_run else None
+        run = self.result.summary if self.result else self.folder_run
+        return run.waterfall if run else None
 
     @property
     def throughput_error(self) -> str:
         """Error of the throughput in words; empty if unknown or refused."""
-        if self.result is not None:
-            return self.result.summary.throughput_error
-        return self.folder_run.throughput_error if self.folder_run else ""
+        run = self.result.summary if self.result else self.folder_run
+        return run.throughput_error if run else ""
 
     @property
     def fits(self) -> analysis.Fits | None:
@@ -312,7 +310,7 @@ def _run(
     try:
         job = assemble(variant.apply(request, losses))
     except RequestMemoryError as error:
-        summary = {"memory": analysis.memory_before(error.job.memory)}
+        summary = {"memory": error.job.memory.summary}
         return replace(row, refusal=error.problems[0].text, summary=summary), error
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error

@@ -9,7 +9,7 @@ from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import enumerated, format_bytes, format_seconds, format_throughput
+from ipusim.base.units import enumerated, format_seconds, format_throughput
 
 #: Least difference printed as a percentage without decimals.
 _WHOLE: Final = 1.0
@@ -310,7 +310,7 @@ def _times(number: float) -> str:
 
 
 def _peak(row: Row) -> str:
-    return "-" if row.memory is None else format_bytes(row.memory.peak_bytes)
+    return analysis.figure("peak").cell(row.figures.get("peak"))
 
 
 def _memory_verdict(row: Row) -> str:

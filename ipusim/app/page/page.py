@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import Timeline, analysis, pipelines, timelines
+from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
 from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
@@ -131,7 +131,12 @@ def _page_run(run: StoredRun) -> PageRun:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *explanation.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
-        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *_left_out(timeline))
+        gaps = [
+            f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
+            for gap in left_out(timeline)
+        ]
+        no_memory = run.summary["memory"]["verdict"] if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
+        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *gaps)
     return PageRun(
         title=f"{times.name}: {times.order_and_sync} on {times.system}",
         description=run.summary["description"],
@@ -144,18 +149,12 @@ def _page_run(run: StoredRun) -> PageRun:
         gaps=tuple(left_out(timeline)),
         fits=run.fits,
         memory=memory,
-        no_memory="" if memory else _no_memory(run),
+        no_memory="" if memory else str(no_memory),
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows,
         bars=_bars(explanation),
         tables=tables,
         scenario=_scenario(run.folder),
     )
-
-
-def _left_out(timeline: Timeline) -> Iterator[str]:
-    """Yield a sentence for every period left out of the page."""
-    for gap in left_out(timeline):
-        yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
@@ -241,11 +240,6 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
     return HeldMemory(curves, holders, limit, summary["verdict"])
-
-
-def _no_memory(run: StoredRun) -> str:
-    """Return the reason for missing memory: unknown, or not in the folder."""
-    return str(run.summary["memory"]["verdict"]) if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
 
 
 def _scenario(folder: Path) -> str:

@@ -155,5 +155,5 @@ def _known_before(job: Job) -> dict[str, Any]:
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     figures["verdict"] = {"slowest_stages": list(slowest)}
     if job.memory.fits is not analysis.Fits.UNKNOWN:
-        figures["memory"] = analysis.memory_before(job.memory)
+        figures["memory"] = job.memory.summary
     return figures

@@ -118,7 +118,7 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        figures = _kept_figures({"memory": analysis.memory_before(memory)})
+        figures = _kept_figures({"memory": memory.summary})
         return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"too little memory: {error}")
@@ -169,9 +169,12 @@ def outcome_of_cycles(
         {
             "makespan_s": cycles.makespan / info.clock_hz,
             "throughput": analysis.as_plain(rates),
-            "bubble": {"idle_fraction": analysis.ratio(available - cycles.compute, available)},
+            "bubble": {
+                "idle_fraction": analysis.ratio(available - cycles.compute, available),
+                "overhead": analysis.ratio(cycles.makespan - cycles.busiest, cycles.busiest),
+            },
             "utilisation": analysis.ratio(cycles.compute, available),
-            "memory": analysis.memory_before(job.memory),
+            "memory": job.memory.summary,
             "learning": learning,
         }
     )
