@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import nan
+from math import inf, nan
 from textwrap import shorten
 from typing import Any, Final
 
@@ -39,13 +39,49 @@ ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
 }
 
 
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class FigureUnit:
+    """Unit of figures.
+
+    Attributes:
+        example: expectation for messages.
+        text: function that formats a value.
+        least, most: bounds of values.
+        chart_scale: factor from a value to its number on charts; charts of seconds choose a unit.
+    """
+
+    example: str
+    text: Callable[[Any], str] = _number
+    least: float = 0.0
+    most: float = inf
+    chart_scale: float = 1.0
+
+
+#: Units of figures by name.
+FIGURE_UNITS: Final[Mapping[str, FigureUnit]] = {
+    "count": FigureUnit("36 or at most 36"),
+    "number": FigureUnit("at most 0.01", least=-inf),
+    "any": FigureUnit("at most 36, or a name", least=-inf),
+    "name": FigureUnit("stage0"),
+    "fits": FigureUnit("fits"),
+    "seconds": FigureUnit("at most 540 us", format_seconds),
+    "bytes": FigureUnit("at most 600 MiB", lambda size: format_bytes(int(size)), chart_scale=2.0**-20),
+    "share": FigureUnit("at most 20 %", lambda share: f"{share:.1%}", most=1.0, chart_scale=100.0),
+    "samples per second": FigureUnit("at least 0.9 M samples/s", format_throughput),
+}
+
+
 @dataclass(frozen=True)
 class Figure:
     """One figure of a run.
 
     Attributes:
         name: name in snake_case, or path of a figure outside the table.
-        unit: key of :data:`ipusim.base.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
+        unit: key of :data:`FIGURE_UNITS`.
         meaning: description in words.
         path: dotted keys in ``summary.json``; ``{}`` represents an item of a list.
         item: default selection from that list, a key of :data:`ITEMS`.
@@ -95,7 +131,7 @@ class Figure:
             return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
             return str(value)
-        return _TEXTS.get(self.unit, _number)(value)
+        return FIGURE_UNITS[self.unit].text(value)
 
     def cell(self, value: Any) -> str:
         """Format a value for a column, whose heading has the unit of rates; ``-`` for None."""
@@ -129,18 +165,6 @@ def _item(items: Any, choice: str, path: str = "") -> Any:
     by_ipu = {item["ipu"]: item for item in items if isinstance(item, Mapping) and "ipu" in item}
     members = by_ipu or dict(enumerate(items))
     return _value_at(members[int(choice)], path)
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-_TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "seconds": format_seconds,
-    "samples per second": format_throughput,
-    "bytes": lambda size: format_bytes(int(size)),
-    "share": lambda share: f"{share:.1%}",
-}
 
 
 #: A figure whose smaller values are better.

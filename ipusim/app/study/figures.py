@@ -42,7 +42,8 @@ def is_value(figure: analysis.Figure, value: Any) -> bool:
         return type(value) is int and 0 <= value < _MOST
     if type(value) not in (int, float) or isnan(value):
         return figure.unit == "name"
-    return figure.unit == "number" or 0 <= value <= (1 if figure.unit == "share" else sys.float_info.max)
+    unit = analysis.FIGURE_UNITS[figure.unit]
+    return unit.least <= value <= min(unit.most, sys.float_info.max) or figure.unit == "number"
 
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:

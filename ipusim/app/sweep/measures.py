@@ -15,8 +15,6 @@ BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
 #: Measures that need arithmetic.
 LEARNT: Final = tuple(figure for figure in MEASURES if figure.path.startswith("learning."))
-#: Factors of charts by unit of the figure; 1 by default.
-_SCALES: Final = {"share": 100.0, "bytes": 2.0**-20}
 
 
 def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
@@ -24,7 +22,7 @@ def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
     if measure.unit == "seconds":
         seconds, symbol = second_unit(most)
         return 1 / seconds, f"{measure.chart}, {symbol}"
-    return _SCALES.get(measure.unit, 1.0), measure.chart
+    return analysis.FIGURE_UNITS[measure.unit].chart_scale, measure.chart
 
 
 def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
