@@ -35,6 +35,16 @@ ROW = """    Figure(
         in_tables=True,
         chart="always live, MiB",
     ),
+    Figure(
+        "whole_run_use",
+        "share",
+        "arithmetic of the whole run",
+        "verdict.efficiency",
+        measure="use",
+        column="whole_run_use",
+        head="use",
+        chart="use, %",
+    ),
 """
 RUN = f"""
 import sys
@@ -54,6 +64,8 @@ app(["compare", large, "--schedules", "sequential,sharded", "--out", "compared-l
 expected = ["--set", "pipeline.schedule=sequential", "--set", "expect.always_live=at least 1 MiB"]
 app(["run", large, *expected, "--set", "steps=1", "--out", "ran-large"], standalone_mode=False)
 app(["check", large, *expected], standalone_mode=False)
+for count in (8, 16):
+    app(["run", scenario, "--set", f"{COUNT}={{count}}", "--out", f"ran-{{count}}"], standalone_mode=False)
 swept = ipusim.sweep(scenario, {{"{COUNT}": [8, 16]}}, measure="micro_batch_rate", workers=1)
 print("notebook", [outcome.micro_batches_per_s for outcome in swept.outcomes], swept.best)
 """
@@ -75,6 +87,9 @@ def changed(tmp_path_factory):
 def test_points_are_ranked_and_told_by_it(changed):
     place, printed = changed
     rows = list(csv.DictReader((place / "swept" / "sweep.csv").read_text().splitlines()))
+    for count, row in zip((8, 16), rows, strict=True):
+        summary = json.loads((place / f"ran-{count}" / "summary.json").read_text())
+        assert float(row["whole_run_use"]) == summary["verdict"]["efficiency"]
     right = [float(row["samples_per_s"]) for row in rows]  # a micro-batch is a sample here
     assert [float(row["micro_batches_per_s"]) for row in rows] == right
     assert "by rate: gradient_accumulation_count 16, with a rate of" in printed
@@ -94,6 +109,7 @@ def test_comparisons_and_expectations_know_it(changed):
         assert row["figures"]["micro_batch_rate"] == row["summary"]["throughput"]["micro_batches_per_s"]
     for row in csv.DictReader((place / "rows" / "rows.csv").read_text().splitlines()):
         assert row["micro_batches_per_s"] == row["samples_per_s"]
+        assert 0 < float(row["whole_run_use"]) < 1
     assert "met micro_batch_rate:" in printed
 
 

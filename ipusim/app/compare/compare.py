@@ -130,8 +130,11 @@ class Row:
     @cached_property
     def figures(self) -> dict[str, Any]:
         """Known figures by name; of a refusal only its memory. A loss that is not finite is missing."""
-        times = {} if self.times is None else self.times.times_dict()
-        return outcome_figures({**times, **self.summary})
+        if self.times is None:
+            return outcome_figures(self.summary)
+        run = self.folder_run
+        whole = self.result.summary.to_dict if self.result else lambda: run.summary if run else {}
+        return outcome_figures({**self.times.times_dict(), **self.summary}, whole)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isnan
 from typing import Any, Final
 
@@ -13,6 +13,8 @@ from ipusim.api import analysis
 MEASURES: Final = sorted(
     (figure for figure in analysis.FIGURES if figure.measure), key=lambda figure: figure.name != "throughput"
 )
+#: Names of the measures of time, which every run has.
+TIMES: Final = {figure.name for figure in MEASURES if not figure.path.startswith(("memory.", "learning."))}
 #: Measures by name in messages, with the name under ``expect`` where another.
 MEASURE_NAMES: Final = [
     figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
@@ -28,9 +30,16 @@ _COLUMNS: Final = sorted(
 _MOST: Final = 2**63
 
 
-def outcome_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of an outcome by name, from parts of ``summary.json``, without impossible values and NaN."""
-    known = analysis.known_figures(summary)
+def outcome_figures(parts: Mapping[str, Any], whole: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Return the figures of an outcome by name, without impossible values and NaN.
+
+    Args:
+        parts: parts of ``summary.json``.
+        whole: function to the whole, called for a measure of time outside the parts.
+    """
+    known = analysis.known_figures(parts)
+    if whole is not None and not known.keys() >= TIMES:
+        known = analysis.known_figures({**whole(), **parts})
     return {name: value for name, value in known.items() if is_value(analysis.figure(name), value)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_type_hints
 
 from ipusim.api import (
@@ -20,7 +20,7 @@ from ipusim.api import (
     runs,
     timelines,
 )
-from ipusim.app.study.figures import is_value, outcome_figures
+from ipusim.app.study.figures import TIMES, is_value, outcome_figures
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -66,6 +66,11 @@ class Outcome:
     def fits(self) -> analysis.Fits | None:
         """Whether the program fits its memory; None if refused by a rule."""
         return self.figures.get("memory")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every measure of time is known."""
+        return self.figures.keys() >= TIMES
 
     def value(self, figure: analysis.Figure) -> float | None:
         """Return the value of a figure; None if missing."""
@@ -135,11 +140,16 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run a Job; without arithmetic, compute only the figures of an Outcome."""
+    """Run a Job; without arithmetic, cycles give all figures, unless a measure needs the whole summary."""
     if job.workload is None:
-        return outcome_of_run(job, Session(job).run(job.executions))
+        outcome = outcome_of_run(job, Session(job).run(job.executions))
+        if outcome.is_complete:
+            return outcome
     run = execute(job)
-    return outcome_of_run(job, run.timeline, analysis.as_plain(run.summary.learning))
+    outcome = outcome_of_run(job, run.timeline, analysis.as_plain(run.summary.learning))
+    if outcome.is_complete:
+        return outcome
+    return replace(outcome, figures=_kept_figures({**run.summary.to_dict(), "memory": job.memory.summary}))
 
 
 def outcome_of_run(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
@@ -169,10 +179,7 @@ def outcome_of_cycles(
         {
             "makespan_s": cycles.makespan / info.clock_hz,
             "throughput": analysis.as_plain(rates),
-            "bubble": {
-                "idle_fraction": analysis.ratio(available - cycles.compute, available),
-                "overhead": analysis.ratio(cycles.makespan - cycles.busiest, cycles.busiest),
-            },
+            "bubble": {"idle_fraction": analysis.ratio(available - cycles.compute, available)},
             "utilisation": analysis.ratio(cycles.compute, available),
             "memory": job.memory.summary,
             "learning": learning,
