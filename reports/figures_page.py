@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION
+from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION, figure
 from ipusim.analysis.memory_summary import StageMemorySummary
 from ipusim.analysis.orders import CopyRoute
 from ipusim.analysis.phases import Phase
@@ -55,7 +55,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "fastest_execution_cycles": "the fastest of all executions, with its weight update",
         "slowest_execution_cycles": "the slowest of all executions, with its weight update",
         "schema_version": "version of these keys",
-        "utilisation": "arithmetic / (IPUs x makespan); the sum with the bubble is 1",
+        "utilisation": figure("utilisation").meaning,
         "idle_ipus": "logical IPUs that hold no stage",
         "waterfall.run_cycles": "cycles of the run, the sum of all parts",
         "waterfall.executions": "executions of the pipeline in the run",

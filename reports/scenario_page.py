@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from ipusim.analysis.figures import FIGURES, Figure
-from ipusim.base.units import UNITS
+from ipusim.base.units import UNITS, enumerated
 from ipusim.runs.problems import one_of
 from ipusim.runs.request.schema import json_schema
 from reports.scenario_keys import Schema, Section, definition, sections
@@ -54,8 +54,8 @@ unit, or a text with a unit:
 FIGURES_HEAD = """\
 ## Figures
 
-`expect` accepts these names, and paths in `summary.json` such as `throughput.run_s`. `sweep --measure` accepts eight of
-these names, but no path. A dot selects a part of a figure: `peak.0`, `mean_loss.first`.
+`expect` accepts these names, and paths in `summary.json` such as `throughput.run_s`. Of these names `sweep --measure`
+accepts {measures}, and no path. A dot selects a part of a figure: `peak.0`, `mean_loss.first`.
 
 | figure | unit | meaning | path |
 | --- | --- | --- | --- |
@@ -124,7 +124,8 @@ def scenario_page() -> str:
             shown = yaml_text({key: example(section, key, values, schema["$defs"])})[1:-1]
             text += f"| `{key}` | {takes(node, found)} | {default} | {meaning} | `{shown}` |\n"
         parts.append(text)
-    return HEAD + "\n".join([*parts, FIGURES_HEAD + "".join(map(_figure_row, FIGURES))])
+    figures_head = FIGURES_HEAD.format(measures=enumerated(f"`{figure.name}`" for figure in FIGURES if figure.measure))
+    return HEAD + "\n".join([*parts, figures_head + "".join(map(_figure_row, FIGURES))])
 
 
 def _figure_row(figure: Figure) -> str:

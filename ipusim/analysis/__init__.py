@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
     from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
     from ipusim.analysis.executions import Execution, executions_of, find_execution
-    from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION, Figure, figure, known_figures
+    from ipusim.analysis.figures import (
+        FIGURE_UNITS,
+        FIGURES,
+        OLDER_VERSIONS,
+        SCHEMA_VERSION,
+        Figure,
+        figure,
+        known_figures,
+    )
     from ipusim.analysis.fit import Fit
     from ipusim.analysis.fits import Fits, usable
     from ipusim.analysis.fullest_memory import FullestMemory, fullest

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import nan
+from math import inf, nan
 from textwrap import shorten
 from typing import Any, Final
 
-from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
+from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds, format_throughput
 
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
@@ -39,13 +39,49 @@ ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
 }
 
 
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class FigureUnit:
+    """Unit of figures.
+
+    Attributes:
+        example: expectation for messages.
+        text: function that formats a value.
+        least, most: bounds of values.
+        chart_scale: factor from a value to its number on charts; charts of seconds choose a unit.
+    """
+
+    example: str
+    text: Callable[[Any], str] = _number
+    least: float = 0.0
+    most: float = inf
+    chart_scale: float = 1.0
+
+
+#: Units of figures by name.
+FIGURE_UNITS: Final[Mapping[str, FigureUnit]] = {
+    "count": FigureUnit("36 or at most 36"),
+    "number": FigureUnit("at most 0.01", least=-inf),
+    "any": FigureUnit("at most 36, or a name", least=-inf),
+    "name": FigureUnit("stage0"),
+    "fits": FigureUnit("fits"),
+    "seconds": FigureUnit("at most 540 us", format_seconds),
+    "bytes": FigureUnit("at most 600 MiB", lambda size: format_bytes(int(size)), chart_scale=2.0**-20),
+    "share": FigureUnit("at most 20 %", lambda share: f"{share:.1%}", most=1.0, chart_scale=100.0),
+    "samples per second": FigureUnit("at least 0.9 M samples/s", format_throughput),
+}
+
+
 @dataclass(frozen=True)
 class Figure:
     """One figure of a run.
 
     Attributes:
         name: name in snake_case, or path of a figure outside the table.
-        unit: key of :data:`ipusim.base.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
+        unit: key of :data:`FIGURE_UNITS`.
         meaning: description in words.
         path: dotted keys in ``summary.json``; ``{}`` represents an item of a list.
         item: default selection from that list, a key of :data:`ITEMS`.
@@ -54,6 +90,7 @@ class Figure:
         measure: name for ranking and drawing points of sweeps; empty for figures outside sweeps.
         column: column in files of sweeps.
         head: heading of the terminal column, with the unit of rates.
+        in_tables: whether tables of several runs have the column, where a run has a value.
         chart: name on charts with unit; charts of times choose a unit.
     """
 
@@ -67,6 +104,7 @@ class Figure:
     measure: str = ""
     column: str = ""
     head: str = ""
+    in_tables: bool = False
     chart: str = ""
 
     def value_in(self, summary: Mapping[str, Any], item: str = "") -> Any:
@@ -93,10 +131,12 @@ class Figure:
             return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
             return str(value)
-        return _TEXTS.get(self.unit, _number)(value)
+        return FIGURE_UNITS[self.unit].text(value)
 
     def cell(self, value: Any) -> str:
-        """Format a value for a sweep column, whose heading has the unit of rates."""
+        """Format a value for a column, whose heading has the unit of rates; ``-`` for None."""
+        if value is None:
+            return "-"
         return format_figure(value) if self.unit == "samples per second" else self.text(value)
 
 
@@ -127,18 +167,6 @@ def _item(items: Any, choice: str, path: str = "") -> Any:
     return _value_at(members[int(choice)], path)
 
 
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-_TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
-    "seconds": format_seconds,
-    "samples per second": lambda rate: f"{format_figure(rate)} samples/s",
-    "bytes": lambda size: format_bytes(int(size)),
-    "share": lambda share: f"{share:.1%}",
-}
-
-
 #: A figure whose smaller values are better.
 _cost: Final = partial(Figure, less_is_better=True)
 FIGURES: Final = (
@@ -150,6 +178,7 @@ FIGURES: Final = (
         measure="time",
         column="weight_update_period_s",
         head="per update",
+        in_tables=True,
         chart="time per weight update",
     ),
     Figure(
@@ -159,7 +188,8 @@ FIGURES: Final = (
         "throughput.samples_per_s",
         measure="throughput",
         column="samples_per_s",
-        head="samples/s",
+        head="samples per s",
+        in_tables=True,
         chart="throughput, samples/s",
     ),
     _cost(
@@ -181,6 +211,7 @@ FIGURES: Final = (
         measure="bubble",
         column="bubble",
         head="bubble",
+        in_tables=True,
         chart="bubble, % of the IPUs' time",
     ),
     _cost(
@@ -230,7 +261,8 @@ FIGURES: Final = (
         "most",
         measure="memory",
         column="peak_bytes",
-        head="peak",
+        head="peak memory",
+        in_tables=True,
         chart="fullest IPU, MiB",
     ),
     _cost(
@@ -241,7 +273,8 @@ FIGURES: Final = (
         "last",
         measure="loss",
         column="loss",
-        head="loss",
+        head="mean loss",
+        in_tables=True,
         chart="mean loss of the last step",
     ),
     Figure(
@@ -253,6 +286,7 @@ FIGURES: Final = (
         measure="accuracy",
         column="accuracy",
         head="accuracy",
+        in_tables=True,
         chart="accuracy on held-out samples, %",
     ),
 )

@@ -6,6 +6,8 @@ Memory is divided among holders: kinds of content such as weights, code and FIFO
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from ipusim.analysis.fits import Fits
 from ipusim.base.units import format_bytes, numbered
@@ -56,6 +58,28 @@ class Fit:
     def fullest(self) -> Peak:
         """Largest peak; of equal peaks the first."""
         return max(self.peaks, key=lambda peak: peak.bytes)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Memory in ``summary.json`` that is known without a Timeline; no IPUs if memory is unknown."""
+        ipus = [] if self.fits is Fits.UNKNOWN else self.summaries_of_ipus
+        return {"sram_bytes": self.sram_bytes, "fits": self.fits, "verdict": self.verdict(), "ipus": ipus}
+
+    @cached_property
+    def summaries_of_ipus(self) -> list[dict[str, Any]]:
+        """Memory of each IPU in ``summary.json`` that is known without a Timeline."""
+        return [
+            {
+                "ipu": peak.ipu,
+                "peak_bytes": peak.bytes,
+                "peak_pass": peak.during,
+                "excess_bytes": self.excess_bytes(peak),
+                "resident_bytes": footprint_of.resident_bytes,
+                "remote_bytes": footprint_of.remote_bytes,
+                "holders": {holder.key: size for holder, size in peak.holders},
+            }
+            for peak, footprint_of in zip(self.peaks, self.footprint.ipus, strict=True)
+        ]
 
     def excess_bytes(self, peak: Peak) -> int:
         """Return excess bytes of an IPU's peak; 0 if the IPU fits without assumed code."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ipusim.analysis.fit import Fit
 from ipusim.analysis.fits import Fits
 
 
@@ -29,8 +30,11 @@ class FullestMemory:
     excess_bytes: int
 
 
-def fullest(fit: Fit) -> FullestMemory:
-    """Return the peak of the fullest IPU and the answer for all IPUs."""
-    peak = fit.fullest
-    of_all = fit.sram_bytes, fit.fits, fit.verdict()
-    return FullestMemory(*of_all, peak.ipu, peak.bytes, peak.during, fit.excess_bytes(peak))
+def fullest(memory: Mapping[str, Any]) -> FullestMemory | None:
+    """Return the fullest IPU of the memory in ``summary.json``; None if memory is unknown."""
+    fits = Fits(memory["fits"])
+    if fits is Fits.UNKNOWN:
+        return None
+    ipu = max(memory["ipus"], key=lambda ipu: ipu["peak_bytes"])
+    peak = {key: ipu[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
+    return FullestMemory(memory["sram_bytes"], fits, memory["verdict"], **peak)

@@ -62,18 +62,8 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
     """Return size, time and holders of all IPUs' peaks, and all stages' FIFOs."""
     curves = memory_curves(timeline, fit.footprint)
     ipus = tuple(
-        IpuMemorySummary(
-            ipu=peak.ipu,
-            peak_bytes=peak.bytes,
-            peak_cycle=moment(timeline, peak),
-            peak_pass=peak.during,
-            excess_bytes=fit.excess_bytes(peak),
-            resident_bytes=curve.resident_bytes,
-            remote_bytes=footprint_of.remote_bytes,
-            fifo_held_bytes=int(curve.fifo_bytes.max()),
-            holders={holder.key: size for holder, size in peak.holders},
-        )
-        for peak, curve, footprint_of in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
+        IpuMemorySummary(**values, peak_cycle=moment(timeline, peak), fifo_held_bytes=int(curve.fifo_bytes.max()))
+        for values, peak, curve in zip(fit.summaries_of_ipus, fit.peaks, curves, strict=True)
     )
     stages = tuple(
         StageMemorySummary(

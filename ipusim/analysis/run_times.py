@@ -72,6 +72,11 @@ class RunTimes:
         return order_and_sync(self.schedule, self.sync)
 
     @property
+    def period(self) -> str:
+        """Name of the period of throughput: weight update, or execution in inference."""
+        return "weight update" if self.training else "execution"
+
+    @property
     def utilisation(self) -> float:
         """Arithmetic / (IPUs x makespan), for IPUs with a stage, in one execution's pipeline."""
         holders = [use for use in self.pipeline_use if use.holds_stage]

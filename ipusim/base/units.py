@@ -140,6 +140,11 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s:.4g} B/s"
 
 
+def format_throughput(samples_per_s: float) -> str:
+    """Return a throughput for people: ``format_throughput(317612.3) == '317,612 samples/s'``."""
+    return f"{format_figure(samples_per_s)} samples/s"
+
+
 #: Times from this number of seconds on are whole, with separators: four digits would need powers of ten.
 _WHOLE_S: Final = 10_000
 

@@ -11,6 +11,7 @@ from tests.package_copies import ChangedPackage
 from tests.scenarios import ROOT
 
 SCENARIO = ROOT / "scenarios" / "schedules_four_ipus.yaml"
+LARGE = ROOT / "scenarios" / "memory_by_schedule.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
 ROW = """    Figure(
         "micro_batch_rate",
@@ -22,18 +23,49 @@ ROW = """    Figure(
         head="micro-batches/s",
         chart="micro-batches/s",
     ),
+    Figure(
+        "always_live",
+        "bytes",
+        "bytes allocated during the whole run",
+        "memory.ipus.{}.resident_bytes",
+        "most",
+        measure="resident",
+        column="resident_bytes",
+        head="always live",
+        in_tables=True,
+        chart="always live, MiB",
+    ),
+    Figure(
+        "whole_run_use",
+        "share",
+        "arithmetic of the whole run",
+        "verdict.efficiency",
+        measure="use",
+        column="whole_run_use",
+        head="use",
+        chart="use, %",
+    ),
 """
 RUN = f"""
 import sys
 import ipusim
 from ipusim.app.cli import app
-scenario = sys.argv[1]
+scenario, large = sys.argv[1:]
 vary = ["sweep", scenario, "--vary", "{COUNT}=8,16", "--workers", "1", "--out", "swept", "--measure", "rate"]
 app(vary, standalone_mode=False)
 app(vary, standalone_mode=False)
 app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "compared"], standalone_mode=False)
 app(["compare", scenario, "--schedules", "gpipe,1f1b", "--out", "rows/rows.csv"], standalone_mode=False)
 app(["run", scenario, "--set", "expect.micro_batch_rate=at least 1", "--out", "ran"], standalone_mode=False)
+app(["sweep", large, "--vary", "{COUNT}=8,16", "--workers", "1", "--out", "held", "--measure", "resident",
+    "--set", "pipeline.schedule=sequential", "--markdown"], standalone_mode=False)
+app(["compare", large, "--schedules", "sequential,sharded", "--out", "compared-large", "--markdown"],
+    standalone_mode=False)
+expected = ["--set", "pipeline.schedule=sequential", "--set", "expect.always_live=at least 1 MiB"]
+app(["run", large, *expected, "--set", "steps=1", "--out", "ran-large"], standalone_mode=False)
+app(["check", large, *expected], standalone_mode=False)
+for count in (8, 16):
+    app(["run", scenario, "--set", f"{COUNT}={{count}}", "--out", f"ran-{{count}}"], standalone_mode=False)
 swept = ipusim.sweep(scenario, {{"{COUNT}": [8, 16]}}, measure="micro_batch_rate", workers=1)
 print("notebook", [outcome.micro_batches_per_s for outcome in swept.outcomes], swept.best)
 """
@@ -47,7 +79,7 @@ def changed(tmp_path_factory):
     package.leave_pictures_out()
     package.put("analysis/figures.py", "FIGURES: Final = (\n", "FIGURES: Final = (\n" + ROW)
     with package.python() as interpreter:
-        done = interpreter.run(RUN, SCENARIO, folder=place)
+        done = interpreter.run(RUN, SCENARIO, LARGE, folder=place)
     assert done.returncode == 0, done.stderr
     return place, " ".join(done.stdout.split())
 
@@ -55,6 +87,9 @@ def changed(tmp_path_factory):
 def test_points_are_ranked_and_told_by_it(changed):
     place, printed = changed
     rows = list(csv.DictReader((place / "swept" / "sweep.csv").read_text().splitlines()))
+    for count, row in zip((8, 16), rows, strict=True):
+        summary = json.loads((place / f"ran-{count}" / "summary.json").read_text())
+        assert float(row["whole_run_use"]) == summary["verdict"]["efficiency"]
     right = [float(row["samples_per_s"]) for row in rows]  # a micro-batch is a sample here
     assert [float(row["micro_batches_per_s"]) for row in rows] == right
     assert "by rate: gradient_accumulation_count 16, with a rate of" in printed
@@ -74,4 +109,19 @@ def test_comparisons_and_expectations_know_it(changed):
         assert row["figures"]["micro_batch_rate"] == row["summary"]["throughput"]["micro_batches_per_s"]
     for row in csv.DictReader((place / "rows" / "rows.csv").read_text().splitlines()):
         assert row["micro_batches_per_s"] == row["samples_per_s"]
+        assert 0 < float(row["whole_run_use"]) < 1
     assert "met micro_batch_rate:" in printed
+
+
+def test_a_figure_of_memory_follows_too(changed):
+    """Sweeps, comparisons and checks take memory from the part of the summary that needs no run."""
+    place, printed = changed
+    summary = json.loads((place / "ran-large" / "summary.json").read_text())
+    most = max(ipu["resident_bytes"] for ipu in summary["memory"]["ipus"])
+    rows = list(csv.DictReader((place / "held" / "sweep.csv").read_text().splitlines()))
+    assert [int(row["resident_bytes"]) for row in rows] == [most, most]
+    assert "by resident: gradient_accumulation_count 8, with a resident of" in printed
+    assert printed.count("| always live |") == 2, "a column of the sweep, and of the comparison"
+    compared = json.loads((place / "compared-large" / "comparison.json").read_text())
+    assert {row["schedule"]: row["figures"]["always_live"] for row in compared}["sequential"] == most
+    assert printed.count("met always_live:") == 2, "before the run, and after it"

@@ -21,7 +21,7 @@ COMMANDS = {
     "check": (("check", MEMORY), {"name", "fits", "ipus", "moves"}, ["ipu", "peak_bytes", "sram_bytes"], "| change |"),
     "check costs": (("check", FOUR, "--costs"), {"costs"}, ["of", "term", "cycles"], "| of | term |"),
     "compare": (("compare", FOUR), {"name", "figures", "best"}, ["name", "source", "schedule"], "| run | time per"),
-    "sweep": (SWEEP, {"best", "points"}, [COUNT], "| samples/s |"),
+    "sweep": (SWEEP, {"best", "points"}, [COUNT], "| samples per s |"),
     "sweep slower": (("sweep", FOUR, "--slower", "2", "--workers", "1"), {"slowdowns"}, ["disturbances"], "| slower |"),
     "suggest": (
         ("suggest", FOUR, "--seconds", "inf", "--schedules", "grouped,1f1b"),

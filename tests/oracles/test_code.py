@@ -110,7 +110,7 @@ def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_
         "MiB more than its 897 MiB."
     )
     assert (job.memory.too_large, [peak.ipu for peak in job.memory.excess_peaks]) == ((), [0])
-    found = fullest(job.memory)
+    found = fullest(job.memory.summary)
     assert (found.fits, found.excess_bytes) == ("fits only without the estimated code", 0)
 
 

@@ -315,7 +315,7 @@ def test_the_longest_runs_are_cut_where_a_third_of_the_figure_would_be_empty(loc
 
 def strip_of(run, held):
     curves = memory_curves(run.timeline, held.footprint)
-    return memory_strip(run.timeline, curves, fullest(held), moment(run.timeline, held.fullest))
+    return memory_strip(run.timeline, curves, fullest(held.summary), moment(run.timeline, held.fullest))
 
 
 def test_memory_over_time_lies_under_the_trace(replicated):

@@ -26,7 +26,10 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
     if machine.streaming is not None:
         yield _figures("Figures of the Streaming Memory of every four IPUs", machine.streaming)
     yield rate_table(hardware.DEFAULT_RATES)
-    rows = ((rate.name, rate.source, _range(rate.plausible_text(), rate.evidence)) for rate in hardware.RATES)
+    rows = (
+        (rate.name, rate.source, ": ".join(filter(None, [rate.plausible_text(), rate.evidence])))
+        for rate in hardware.RATES
+    )
     yield Table("Sources of the rates", ("rate", "source", "plausible, and why"), tuple(rows))
 
 
@@ -61,10 +64,6 @@ def _value(name: str, value: int | Fraction) -> str:
     if name.endswith("_ns"):
         return format_seconds(float(value) / 10**9)
     return f"{int(value):,}"
-
-
-def _range(plausible: str, evidence: str) -> str:
-    return f"{plausible}: {evidence}" if plausible else evidence
 
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, printing
+from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError
 
@@ -66,9 +67,8 @@ MeasureName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="figure that ranks the points and is drawn, or its name under expect: throughput, time "
-        "(time_per_weight_update), makespan, bubble, utilisation, memory (peak), loss (mean_loss) or accuracy  "
-        "[default: throughput]",
+        help="figure that ranks the points and is drawn, or its name under expect: "
+        f"{', '.join(MEASURE_NAMES[:-1])} or {MEASURE_NAMES[-1]}  [default: throughput]",
     ),
 ]
 Losses = Annotated[

@@ -6,8 +6,9 @@ Only time is simulated, unless losses are requested: time does not depend on dat
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,7 @@ from ipusim.api import (
 )
 from ipusim.api import schedules as core_schedules
 from ipusim.app.run_folder.stored import StoredRun
+from ipusim.app.study.figures import outcome_figures
 from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
 from ipusim.base.near_names import did_you_mean
@@ -63,8 +65,7 @@ class Row:
         result: result of the run; None for refused and stored runs.
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
-        memory: peak of the fullest IPU against its memory, also for a refusal by memory; None if unknown, or if the
-            schedule cannot lay the program out.
+        summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
         note: sentence on the sync mode if the other runs decide it; otherwise empty.
     """
 
@@ -75,7 +76,7 @@ class Row:
     result: Run | None = None
     folder_run: StoredRun | None = None
     refusal: str = ""
-    memory: analysis.FullestMemory | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
 
     @property
@@ -99,16 +100,14 @@ class Row:
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if unknown or refused."""
-        if self.result is not None:
-            return self.result.summary.waterfall
-        return self.folder_run.waterfall if self.folder_run else None
+        run = self.result.summary if self.result else self.folder_run
+        return run.waterfall if run else None
 
     @property
     def throughput_error(self) -> str:
         """Error of the throughput in words; empty if unknown or refused."""
-        if self.result is not None:
-            return self.result.summary.throughput_error
-        return self.folder_run.throughput_error if self.folder_run else ""
+        run = self.result.summary if self.result else self.folder_run
+        return run.throughput_error if run else ""
 
     @property
     def fits(self) -> analysis.Fits | None:
@@ -122,13 +121,20 @@ class Row:
         """Whether the run ended and fits, or its memory is unknown."""
         return self.times is not None and analysis.usable(self.fits)
 
-    @property
-    def last_loss(self) -> float | None:
-        """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
-        if self.folder_run is not None:
-            return self.folder_run.last_loss
-        learning = self.result.summary.learning if self.result else None
-        return learning.mean_loss_by_step[-1] if learning and learning.mean_loss_by_step else None
+    @cached_property
+    def memory(self) -> analysis.FullestMemory | None:
+        """Peak of the fullest IPU; None if unknown, or if the schedule cannot lay the program out."""
+        memory = self.summary.get("memory")
+        return None if memory is None else analysis.fullest(memory)
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """Known figures by name; of a refusal only its memory. A loss that is not finite is missing."""
+        if self.times is None:
+            return outcome_figures(self.summary)
+        run = self.folder_run
+        whole = self.result.summary.to_dict if self.result else lambda: run.summary if run else {}
+        return outcome_figures({**self.times.times_dict(), **self.summary}, whole)
 
 
 @dataclass(frozen=True)
@@ -307,12 +313,14 @@ def _run(
     try:
         job = assemble(variant.apply(request, losses))
     except RequestMemoryError as error:
-        return replace(row, refusal=error.problems[0].text, memory=analysis.fullest(error.job.memory)), error
+        summary = {"memory": error.job.memory.summary}
+        return replace(row, refusal=error.problems[0].text, summary=summary), error
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    is_known = run.memory.fits is not analysis.Fits.UNKNOWN
-    return replace(row, result=run, memory=analysis.fullest(run.memory) if is_known else None), None
+    memory = None if run.memory.fits is analysis.Fits.UNKNOWN else run.summary.memory
+    summary = {"memory": analysis.as_plain(memory), "learning": analysis.as_plain(run.summary.learning)}
+    return replace(row, result=run, summary=summary), None
 
 
 def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
@@ -334,5 +342,5 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
 
 def _stored_row(source: str, run: StoredRun) -> Row:
     info = run.timeline.info
-    memory = None if run.fits is analysis.Fits.UNKNOWN else run.fullest
-    return Row(source, info.schedule, info.sync, info.selection_order, folder_run=run, memory=memory)
+    summary = {"memory": run.summary["memory"] if run.fullest else None, "learning": run.summary.get("learning")}
+    return Row(source, info.schedule, info.sync, info.selection_order, folder_run=run, summary=summary)

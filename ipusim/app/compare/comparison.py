@@ -100,7 +100,7 @@ class Comparison:
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
         rows = self.completed if len(self.groups) == 1 else ()
-        in_order = best_first(rows, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
+        in_order = best_first(rows, self.cost, lambda row: row.fits, lambda row: row.figures.get("peak"))
         return next(iter(in_order), None)
 
     @cached_property
@@ -119,16 +119,17 @@ class Comparison:
 
     def larger(self, row: Row) -> bool:
         """Return whether a row certainly needs more memory than the best."""
-        is_known = self.best is not None and self.best.memory is not None
-        return self.best is not None and is_known and _peak(row) > _peak(self.best)
+        peak = None if self.best is None else self.best.figures.get("peak")
+        return peak is not None and row.figures.get("peak", 0) > peak
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
         """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        rows = [(row, row.memory.peak_bytes) for row in self.completed if row.can_be_best and row.memory is not None]
-        return tuple(rows[position][0] for position in front([(self.cost(row), peak) for row, peak in rows]))
+        rows = [row for row in self.completed if row.can_be_best and "peak" in row.figures]
+        costs = [(self.cost(row), row.figures["peak"]) for row in rows]
+        return tuple(rows[position] for position in front(costs))
 
     def cost(self, row: Row) -> float:
         """Return seconds per weight update, or per sample if throughput decides."""
@@ -176,11 +177,6 @@ class Comparison:
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
-
-
-def _peak(row: Row) -> int:
-    """Return the bytes of the fullest IPU; 0 if unknown."""
-    return row.memory.peak_bytes if row.memory is not None else 0
 
 
 def _order(row: Row) -> str:

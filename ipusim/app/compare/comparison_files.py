@@ -154,8 +154,8 @@ class ComparisonResult(Result):
                 "on_front": row in result.front,
                 "decides": "time" if result.of_time else "throughput",
                 "difference": None if row.times is None else result.to_first(row),
-                "figures": row_figures(row),
-                "mean_loss": row.last_loss,
+                "figures": row.figures,
+                "mean_loss": row.figures.get("mean_loss"),
                 "waterfall": row.waterfall.to_dict() if row.waterfall else None,
                 "summary": row.times.times_dict() if row.times else None,
                 "memory": analysis.as_plain(row.memory),
@@ -175,26 +175,16 @@ class ComparisonResult(Result):
                 "selection_order": row.order,
                 "makespan_cycles": row.times and row.times.makespan_cycles,
                 "execution_cycles": row.times and row.times.execution_cycles,
-                **figure_columns(row_figures(row)),
-                "peak_bytes": row.memory and row.memory.peak_bytes,
+                **figure_columns(row.figures),
                 "difference": None if row.times is None else result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
                 "best": row in result.equals,
                 "on_front": row in result.front,
-                "mean_loss": row.last_loss,
+                "mean_loss": row.figures.get("mean_loss"),
                 "refusal": row.refusal or None,
             }
             for row, label in zip(result.rows, result.labels, strict=True)
         ]
-
-
-def row_figures(row: Row) -> dict[str, Any]:
-    """Return the available figures of a row, by their names in the table."""
-    if row.times is None:
-        return {}
-    memory = {"fits": row.memory.fits, "ipus": [{"peak_bytes": row.memory.peak_bytes}]} if row.memory else None
-    losses = {"mean_loss_by_step": [row.last_loss]} if row.last_loss is not None else None
-    return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
 def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun:

@@ -9,7 +9,7 @@ from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
+from ipusim.base.units import enumerated, format_seconds, format_throughput
 
 #: Least difference printed as a percentage without decimals.
 _WHOLE: Final = 1.0
@@ -23,6 +23,10 @@ _TIMES: Final = 10.0
 _TIE: Final = 5e-4
 #: Most runs of the front named in a sentence.
 _MOST_RUNS: Final = 4
+#: First columns of a table, number of columns before the difference to the first run, and before the slow-down.
+_FIRST: Final = ("time_per_weight_update", "throughput")
+_TO_FIRST: Final = 2
+_SLOWDOWN: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
@@ -184,32 +188,27 @@ def _front(comparison: Comparison) -> Iterator[str]:
 
 def comparison_table(comparison: Comparison) -> Table:
     """Return a table with a row for every run; reasons for refusals are in the verdict."""
-    times = [row.times for row in comparison.completed if row.times is not None]
-    modes = {times.training for times in times}
-    time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
-        frozenset(modes), "time per update or execution"
-    )
-    has_memory = any(row.memory is not None for row in comparison.rows)
-    losses = any(row.last_loss is not None for row in comparison.rows)
+    periods = {row.times.period for row in comparison.completed if row.times is not None}
+    time = f"time per {periods.pop() if len(periods) == 1 else 'update or execution'}"
     several = len({_ipus(row) for row in comparison.completed}) > 1
     slowdowns = [_slowdown(row) for row in comparison.rows]
     disturbed = any(cost is not None for cost in slowdowns)
-    header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
-    header += ["to the first" if comparison.of_time else "samples/s to the first", "bubble"]
-    header += ["S"] if disturbed else []
-    header += ["peak memory"] if has_memory else []
-    header += ["mean loss"] if losses else []
+    figures = [figure for figure in analysis.FIGURES if figure.in_tables]
+    figures = [figure for figure in figures if any(figure.name in row.figures for row in comparison.rows)]
+    figures.sort(key=lambda figure: figure.name not in _FIRST)
+    header = [time, *(figure.head for figure in figures[1:])]
+    header.insert(_TO_FIRST, "to the first" if comparison.of_time else "samples/s to the first")
+    header[_SLOWDOWN:_SLOWDOWN] = ["S"] if disturbed else []
     rows = []
     for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
-        cells = [label, *([_ipus(row)] if several else []), *_numbers(comparison, row)]
-        cells += ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
-        cells += [_peak(row)] if has_memory else []
-        cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
-        rows.append((*cells, mark(comparison, row)))
+        cells = [figure.cell(row.figures.get(figure.name)) for figure in figures]
+        cells.insert(_TO_FIRST, "-" if row.times is None else signed(comparison.to_first(row)))
+        cells[_SLOWDOWN:_SLOWDOWN] = ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
+        rows.append((label, *([_ipus(row)] if several else []), *cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
     if len(comparison.groups) == 1 and comparison.first is not comparison.rows[0]:
         title += f"; the first that ran is {comparison.label(comparison.first)}"
-    return Table(title, (*header, "mark"), tuple(rows))
+    return Table(title, ("run", *(["IPUs"] if several else []), *header, "mark"), tuple(rows))
 
 
 def _ipus(row: Row) -> str:
@@ -220,19 +219,6 @@ def _ipus(row: Row) -> str:
 def _ipu_count(times: analysis.RunTimes) -> int:
     """Return the number of IPUs of a run, over every host."""
     return len(times.ipus) * times.hosts
-
-
-def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
-    if row.times is None:
-        return "-", "-", "-", "-"
-    times = row.times.times_dict()
-    time, rate, bubble = (analysis.figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
-    return (
-        time.text(time.value_in(times)),
-        format_figure(rate.value_in(times)),
-        signed(comparison.to_first(row)),
-        bubble.text(bubble.value_in(times)),
-    )
 
 
 def mark(comparison: Comparison, row: Row) -> str:
@@ -309,8 +295,8 @@ def _figures(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     assert row.times is not None, "of a row with a result"
     rates = row.times.throughput
     if not comparison.of_time:
-        return f"{format_figure(rates.samples_per_s)} samples/s"
-    per = "" if short else f" per {'weight update' if row.times.training else 'execution'}"
+        return format_throughput(rates.samples_per_s)
+    per = "" if short else f" per {row.times.period}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 
 
@@ -324,7 +310,7 @@ def _times(number: float) -> str:
 
 
 def _peak(row: Row) -> str:
-    return "-" if row.memory is None else format_bytes(row.memory.peak_bytes)
+    return analysis.figure("peak").cell(row.figures.get("peak"))
 
 
 def _memory_verdict(row: Row) -> str:

@@ -144,7 +144,7 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
         *(f"Source: {source}." for source in calibration.rows.sources),
         f"A scenario in the same folder uses these rates with `rates: {name}`.",
     ]
-    head = "".join(f"# {_printable(line)}\n" for line in lines)
+    head = "".join(f"# {''.join(sign if sign.isprintable() else '?' for sign in line)}\n" for line in lines)
     fitted = {entry.rate: entry for entry in calibration.fitted}
     body = "".join(
         f"{rate.name}: {_written(rate, calibration)}  # {_remark(rate, fitted.get(rate))}\n"
@@ -175,7 +175,3 @@ def _sure(fitted: FittedRate) -> str:
     if fitted.uncertainty is None:
         return ""
     return f"± {fitted.uncertainty:.1%}" if fitted.uncertainty < 1 else "more than ± 100%"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -100,27 +100,14 @@ def _both_ways(pairs: Sequence[tuple[int, int]], size: int) -> dict[tuple[int, i
     return dict.fromkeys([*pairs, *((there, here) for here, there in pairs)], size)
 
 
-def _halo(row: MicroBenchmark, system: System) -> float:
-    """Return the seconds of an exchange between every IPU and its two neighbours."""
-    return _copy_seconds(system, _both_ways(list(pairwise(range(system.count))), int(row.bytes)))
-
-
 def _neighbours(row: MicroBenchmark, system: System) -> float:
     """Return the rate per direction between a pair with both directions active, without a superstep's fixed cost."""
     cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
     return int(row.bytes) * system.clock_hz / cost.transfer_cycles
 
 
-def _message(row: MicroBenchmark, system: System) -> float:
-    return _copy_seconds(system, {_pair(row): int(row.bytes)})
-
-
 def _pair(row: MicroBenchmark) -> tuple[int, int]:
     return int(row.source_ipu), int(row.target_ipu)
-
-
-def _all_pairs(row: MicroBenchmark, system: System) -> float:
-    return _copy_seconds(system, dict.fromkeys(permutations(range(system.count), 2), int(row.bytes)))
 
 
 def _ring(row: MicroBenchmark, system: System) -> float:
@@ -143,14 +130,19 @@ def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, Sys
 
 #: Functions that simulate benchmarks on a System: seconds, bytes per second or cycles.
 BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
-    "superstep with halo": _halo,
+    # Every IPU exchanges with its two neighbours.
+    "superstep with halo": lambda row, system: _copy_seconds(
+        system, _both_ways(list(pairwise(range(system.count))), int(row.bytes))
+    ),
     "sync of a superstep": lambda _, system: system.sync_cycles,
     "pre-copy of a superstep": lambda _, system: system.exchanging.pre_copy_cycles,
     "fixed exchange of a superstep": lambda _, system: system.exchanging.exchange_cycles,
     "post-copy of a superstep": lambda _, system: system.exchanging.post_copy_cycles,
     "neighbours both ways": _neighbours,
-    "one message": _message,
-    "all pairs": _all_pairs,
+    "one message": lambda row, system: _copy_seconds(system, {_pair(row): int(row.bytes)}),
+    "all pairs": lambda row, system: _copy_seconds(
+        system, dict.fromkeys(permutations(range(system.count), 2), int(row.bytes))
+    ),
     "ring of all": _ring,
     "all-reduce of 4-IPU replicas": _all_reduce,
     "tiles read from the host": _host(System.infeed_cycles),

@@ -89,12 +89,11 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < runs.MOST_NUMBER
 
 
-def _is_number(value: Any) -> bool:
-    return _is_whole(value) or isinstance(value, float | np.floating)
-
-
 #: Tests of numbers: NumPy's count, booleans and integers beyond the limit do not.
-_NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {int: _is_whole, float: _is_number}
+_NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {
+    int: _is_whole,
+    float: lambda value: _is_whole(value) or isinstance(value, float | np.floating),
+}
 
 
 def _fits_many(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:

@@ -8,15 +8,15 @@ from html import escape
 
 from ipusim.api import analysis
 from ipusim.app.render.tables import Table
-from ipusim.base.units import format_figure, format_seconds
+from ipusim.base.units import format_seconds, format_throughput
 
 
 def verdict(times: analysis.RunTimes) -> str:
     """Return a run in a line: time per weight update (inference: per execution), throughput, bubble."""
-    rates, period = times.throughput, "weight update" if times.training else "execution"
+    rates = times.throughput
     return (
-        f"{format_seconds(rates.weight_update_period_s)} per {period}, "
-        f"{format_figure(rates.samples_per_s)} samples/s, "
+        f"{format_seconds(rates.weight_update_period_s)} per {times.period}, "
+        f"{format_throughput(rates.samples_per_s)}, "
         f"bubble {times.bubble.idle_fraction:.1%} (idle / (IPUs x makespan))"
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import Timeline, analysis, pipelines, timelines
+from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
 from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
@@ -26,7 +26,7 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
-from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
+from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
 #: File names of the report page and of the page that plays the first execution.
 PAGE: Final = "report.html"
@@ -131,7 +131,12 @@ def _page_run(run: StoredRun) -> PageRun:
         memory = _memory(run)
         tables = (summary_table(times), ipu_table(times), *explanation.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
-        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *_left_out(timeline))
+        gaps = [
+            f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
+            for gap in left_out(timeline)
+        ]
+        no_memory = run.summary["memory"]["verdict"] if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
+        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *gaps)
     return PageRun(
         title=f"{times.name}: {times.order_and_sync} on {times.system}",
         description=run.summary["description"],
@@ -144,7 +149,7 @@ def _page_run(run: StoredRun) -> PageRun:
         gaps=tuple(left_out(timeline)),
         fits=run.fits,
         memory=memory,
-        no_memory="" if memory else _no_memory(run),
+        no_memory="" if memory else str(no_memory),
         path=(analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows,
         bars=_bars(explanation),
         tables=tables,
@@ -152,21 +157,15 @@ def _page_run(run: StoredRun) -> PageRun:
     )
 
 
-def _left_out(timeline: Timeline) -> Iterator[str]:
-    """Yield a sentence for every period left out of the page."""
-    for gap in left_out(timeline):
-        yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
-
-
 def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the headline figures; parts of the time only if the folder has them."""
     times, verdict = run.times, run.summary.get("verdict")
-    rates, period = times.throughput, "weight update" if times.training else "execution"
+    rates, period = times.throughput, times.period
     synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
     yield Figure(f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
-        f"{format_figure(rates.samples_per_s)} samples/s",
+        format_throughput(rates.samples_per_s),
         f"{rates.effective_batch_size:,} per {period}{synthetic}",
     )
     if run.waterfall is not None:
@@ -179,8 +178,7 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if verdict is not None and used_ipus(times) > 1:
         yield _against_one(times, verdict)
-    if run.describes_memory:
-        fullest = run.fullest
+    if run.describes_memory and (fullest := run.fullest) is not None:
         limit = fullest.sram_bytes
         share_of_limit = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"
@@ -242,11 +240,6 @@ def _memory(run: StoredRun) -> HeldMemory | None:
     holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
     return HeldMemory(curves, holders, limit, summary["verdict"])
-
-
-def _no_memory(run: StoredRun) -> str:
-    """Return the reason for missing memory: unknown, or not in the folder."""
-    return str(run.summary["memory"]["verdict"]) if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
 
 
 def _scenario(folder: Path) -> str:

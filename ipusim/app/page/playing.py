@@ -1,4 +1,4 @@
-"""Page that plays an execution from one or two run folders."""
+"""Player page: an execution of one run folder, or of two."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PLAYED: Final = 2
 
 
 def play_page(folders: Sequence[Path]) -> bytes:
-    """Return the page that plays the first execution of the runs in ``folders``.
+    """Return the player page of first executions, for the runs in ``folders``.
 
     Equal runs give equal bytes. Raises FileError for a path without a run and for malformed files, TimelineError for a
     damaged Timeline, OutputError for an execution that cannot be played, and OSError for unreadable files.
@@ -27,7 +27,7 @@ def play_page(folders: Sequence[Path]) -> bytes:
 
 
 def player_page(folders: Sequence[StoredRun]) -> bytes:
-    """Return the page that plays first executions below each other on a common clock.
+    """Return the player page: first executions of runs on a common clock, one below the other.
 
     Raises as :func:`play_page` does.
     """

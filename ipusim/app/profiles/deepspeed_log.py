@@ -48,7 +48,7 @@ def read(source: Source, options: Options) -> Recording:
                     "which the line does not contain: set the option count"
                 )
             steps[rank] = steps.get(rank, -1) + (meaning.activity == FORWARD)
-            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, Fraction(ms) * 1000)
+            span = Span(meaning.activity, meaning.stage, None, str(rank), None, Fraction(ms) * 1000)
             span.rank, span.step = rank, max(steps[rank], 0)
             span.micro_batches = 1 if meaning.activity == UPDATE else options.count
             recording.add(span, name)

@@ -185,7 +185,7 @@ class _Log:
                     f"{recording.path}: expected a line 'setting number of microbatches to constant N' before the "
                     "times, got none: set the option count to the micro-batches of an iteration"
                 )
-            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, ms * 1000)
+            span = Span(meaning.activity, meaning.stage, None, str(rank), None, ms * 1000)
             span.rank, span.step, span.micro_batches = rank, step, 1 if meaning.activity == UPDATE else count or 1
             recording.add(span, meaning.kind)
             if self._elapsed:

@@ -46,7 +46,7 @@ def read(source: Source, options: Options) -> Recording:
                 f"{place}: expected a median in nanoseconds and a number of instances, got {median!r}, {number!r}"
             )
         for _ in range(int(number)):
-            recording.add(Span.from_meaning(meaning, meaning.micro_batch, "", "", None, Fraction(median) / 1000), name)
+            recording.add(Span.from_meaning(meaning, meaning.micro_batch, "", None, Fraction(median) / 1000), name)
     names.refuse_unused(path, recording.names)
     recording.notes.append(f"{path}: a summary has only medians; minimum and maximum are not known.")
     return recording

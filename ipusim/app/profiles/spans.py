@@ -38,7 +38,6 @@ class Span:
         stage: name of the stage, or its number as text; empty if given by the rank.
         micro_batch: number of the micro-batch; None if unknown.
         process: process in its file, with the thread if threads are ranks.
-        thread: thread or stream.
         start_us: start in microseconds of the file's clock; None if only the length was measured.
         us: length in microseconds; start plus length is the end.
         waited_us: part of the length in receives, or in updates inside a backward pass.
@@ -54,7 +53,6 @@ class Span:
     stage: str
     micro_batch: int | None
     process: str
-    thread: str
     start_us: Fraction | None
     us: Fraction
     waited_us: Fraction = Fraction(0)
@@ -67,16 +65,10 @@ class Span:
 
     @classmethod
     def from_meaning(
-        cls,
-        meaning: NameMeaning,
-        micro_batch: int | None,
-        process: str,
-        thread: str,
-        start_us: Fraction | None,
-        us: Fraction,
+        cls, meaning: NameMeaning, micro_batch: int | None, process: str, start_us: Fraction | None, us: Fraction
     ) -> Span:
         """Return the span of a name's meaning."""
-        span = cls(meaning.activity, meaning.stage, micro_batch, process, thread, start_us, us)
+        span = cls(meaning.activity, meaning.stage, micro_batch, process, start_us, us)
         span.kind, span.is_part = meaning.kind, meaning.is_part
         return span
 

@@ -49,7 +49,7 @@ class Lanes:
             if us > LONGEST_US and meaning.activity in PASSES:
                 self._recording.refuse_length(float(us), name)
             number = meaning.micro_batch if micro_batch is None else micro_batch
-            self._lanes[lane].append(Span.from_meaning(meaning, number, lane[0], lane[1], exact(start), exact(us)))
+            self._lanes[lane].append(Span.from_meaning(meaning, number, lane[0], exact(start), exact(us)))
 
     def leave_out(self, text: str, number: int = 1) -> None:
         """Count spans left out, by reason."""

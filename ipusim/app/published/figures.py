@@ -48,13 +48,14 @@ def _run_of(row: PublishedValue) -> CaseRun:
     return run_case(case_of(row))
 
 
-def _of_1f1b(row: PublishedValue) -> CaseRun:
-    """Run 1F1B with equal inputs."""
-    return run_case(replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b"))
-
-
 def _over_1f1b(figure: Callable[[CaseRun, int], Fraction]) -> _Figure:
-    return lambda row, _: figure(_run_of(row), row.count("v")) / figure(_of_1f1b(row), 1)
+    """Return the ratio of a figure to the figure of 1F1B with equal inputs."""
+
+    def ratio(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+        of_1f1b = replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b")
+        return figure(_run_of(row), row.count("v")) / figure(run_case(of_1f1b), 1)
+
+    return ratio
 
 
 def _throughput(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
@@ -78,11 +79,6 @@ def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fract
     return time + (longer - time) / (more - cycles) * (_run_of(row).makespan - cycles)
 
 
-def _stocks_held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-    """Return the maximum number of micro-batches held by a device, in samples."""
-    return Fraction(_run_of(row).peak, row.count("v")) * row.number("b", 1)
-
-
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
     """Return a layer's activation bytes on a device, divided by s b h.
 
@@ -94,10 +90,6 @@ def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
         return Fraction(2)
     selective, sequence = "selective" in keeps, "sequence" in keeps
     return (34 / parts if sequence else 10 + 24 / parts) + (0 if selective else scores)
-
-
-def _share_of_activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-    return 100 * activation_bytes(row, row.name) / activation_bytes(row, "")
 
 
 def _layers(row: PublishedValue) -> Fraction:
@@ -150,10 +142,11 @@ FIGURES: Final[Mapping[str, _Figure]] = {
     "tokens/s of a GPU": _throughput,
     "s of an iteration": _iteration,
     "ms of an iteration": _iteration,
-    "GB": _stocks_held,
+    # Maximum number of micro-batches held by a device, in samples.
+    "GB": lambda row, _: Fraction(_run_of(row).peak, row.count("v")) * row.number("b", 1),
     "GiB of activations": _activations,
     "GiB of weights and optimizer": _weights,
-    "% of activations": _share_of_activations,
+    "% of activations": lambda row, _: 100 * activation_bytes(row, row.name) / activation_bytes(row, ""),
     "bubble over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.bubble)),
     "activations over 1F1B's": _over_1f1b(lambda run, chunks: Fraction(run.peak, chunks)),
     "copies over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.copies)),

@@ -53,7 +53,11 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     change = next(_differences(pin, current, run), None)
     if change is None:
         return None
-    causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *_versions(pin, current))
+    versions = (
+        f"the pin was made with {name} {was}, this is {value}"
+        for name, was, value in _changes(pin["versions"], current["versions"])
+    )
+    causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *versions)
     return Difference(change.subject, change.text, causes)
 
 
@@ -249,8 +253,3 @@ def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iter
     yield from changes[:_MOST_ITEMS]
     if len(changes) > _MOST_ITEMS:
         yield f"and {len(changes) - _MOST_ITEMS} more options of the scenario"
-
-
-def _versions(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
-    for name, was, value in _changes(pin["versions"], current["versions"]):
-        yield f"the pin was made with {name} {was}, this is {value}"

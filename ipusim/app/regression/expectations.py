@@ -155,9 +155,5 @@ def _known_before(job: Job) -> dict[str, Any]:
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     figures["verdict"] = {"slowest_stages": list(slowest)}
     if job.memory.fits is not analysis.Fits.UNKNOWN:
-        peaks = [
-            {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}
-            for peak in job.memory.peaks
-        ]
-        figures["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": job.memory.fits, "ipus": peaks}
+        figures["memory"] = job.memory.summary
     return figures

@@ -169,7 +169,7 @@ class _Panel:
         for first, second in self._map.cables:
             for source, target in ((first, second), (second, first)):
                 for begin, end in self._pieces(source, target):
-                    self._cable(begin, end)
+                    self._axes.plot((begin[0], end[0]), (begin[1], end[1]), color=_IDLE, linewidth=1.2, zorder=1)
                     flow = self._map.flows.get((source, target))
                     if flow is not None:
                         self._arrow(begin, end, flow)
@@ -191,9 +191,6 @@ class _Panel:
         out = 1 if source_place[0] > target_place[0] else -1
         yield source_place, (source_place[0] + out * length, source_place[1])
         yield (target_place[0] - out * length, target_place[1]), target_place
-
-    def _cable(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
-        self._axes.plot((begin[0], end[0]), (begin[1], end[1]), color=_IDLE, linewidth=1.2, zorder=1)
 
     def _arrow(self, from_place: tuple[float, float], to_place: tuple[float, float], flow: Flow) -> None:
         """Draw the load of a direction on its right side, with its number."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.api import analysis, timelines
-from ipusim.base.units import format_figure, format_seconds
+from ipusim.base.units import format_figure, format_seconds, format_throughput
 
 #: Number with unit in a table's cell.
 _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
@@ -58,11 +58,10 @@ def summary_table(summary: analysis.RunTimes) -> Table:
         ("bubble: idle in each IPU's own span", _percent(idle_part.span_idle_fraction)),
         (
             "throughput",
-            f"{format_figure(rates.samples_per_s)} samples/s, "
-            f"{format_figure(rates.micro_batches_per_s)} micro-batches/s",
+            f"{format_throughput(rates.samples_per_s)}, {format_figure(rates.micro_batches_per_s)} micro-batches/s",
         ),
         (
-            "time per weight update" if summary.training else "time per execution",
+            f"time per {summary.period}",
             format_seconds(rates.weight_update_period_s),
         ),
     ]

@@ -13,8 +13,8 @@ from ipusim.base.units import (
     enumerated,
     enumerated_rows,
     format_bytes,
-    format_figure,
     format_seconds,
+    format_throughput,
     numbered,
 )
 
@@ -35,10 +35,10 @@ def verdict_table(summary: Summary) -> Table:
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
         *((name, effect) for name, effect in summary.options.items() if name == analysis.SYNTHETIC_DATA),
         (
-            "time per weight update" if summary.training else "time per execution",
+            f"time per {summary.period}",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
-        ("throughput", f"{format_figure(rates.samples_per_s)} samples/s"),
+        ("throughput", format_throughput(rates.samples_per_s)),
         *([("its error", summary.throughput_error)] if summary.throughput_error else []),
         ("bubble", bubble_words(summary.bubble)),
         ("time goes into", waterfall_words(summary.waterfall)),
@@ -68,9 +68,9 @@ def bubble_words(bubble: analysis.Bubble) -> str:
 
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
     """Return the current selection order, and the time saved by a faster order."""
-    period = "weight update" if summary.training else "execution"
     estimated = ", estimated only from copies and sums of gradients" if faster.is_estimate else ""
-    return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {period}{estimated}"
+    less = f"{faster.saved:.1%} less time per {summary.period}"
+    return f"{summary.selection_order}; {faster.order} takes {less}{estimated}"
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:

@@ -88,13 +88,10 @@ class StoredRun:
         return read_memory(self.folder, len(self.timeline.info.ipus))
 
     @property
-    def fullest(self) -> analysis.FullestMemory:
-        """Peak of the fullest IPU; raises FileError if the summary lacks it."""
-        memory = self.summary["memory"]
+    def fullest(self) -> analysis.FullestMemory | None:
+        """Peak of the fullest IPU; None if memory is unknown. Raises FileError if the summary lacks the peak."""
         with self.as_written(_OF_IPUS):
-            peak = self._fullest()
-            of_it = {key: peak[key] for key in ("ipu", "peak_bytes", "peak_pass", "excess_bytes")}
-            return analysis.FullestMemory(memory["sram_bytes"], self.fits, memory["verdict"], **of_it)
+            return analysis.fullest(self.summary["memory"])
 
     @property
     def as_full(self) -> list[int]:
@@ -153,13 +150,6 @@ class StoredRun:
         """Error of the throughput in words; empty if not in the folder."""
         error = self.summary.get("throughput_error")
         return error if isinstance(error, str) else ""
-
-    @property
-    def last_loss(self) -> float | None:
-        """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
-        learning = self.summary.get("learning")
-        means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
-        return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
 
     def _fullest(self) -> dict[str, Any]:
         fullest: dict[str, Any] = max(self.summary["memory"]["ipus"], key=lambda ipu: ipu["peak_bytes"])

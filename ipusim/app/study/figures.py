@@ -1,17 +1,58 @@
-"""Figures of a run as rows and columns."""
+"""Figures of an outcome by name, and as rows and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from math import isnan
 from typing import Any, Final
 
 from ipusim.api import analysis
 
+#: Measures of sweeps; throughput, the default, comes first.
+MEASURES: Final = sorted(
+    (figure for figure in analysis.FIGURES if figure.measure), key=lambda figure: figure.name != "throughput"
+)
+#: Names of the measures of time, which every run has.
+TIMES: Final = {figure.name for figure in MEASURES if not figure.path.startswith(("memory.", "learning."))}
+#: Measures by name in messages, with the name under ``expect`` where another.
+MEASURE_NAMES: Final = [
+    figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
+]
 #: Figures with a column in files, except learning; makespan first, beside its cycles.
 _COLUMNS: Final = sorted(
     (figure for figure in analysis.FIGURES if figure.measure and not figure.path.startswith("learning.")),
     key=lambda figure: figure.name != "makespan",
 )
+
+
+#: Bound on integers about a run.
+_MOST: Final = 2**63
+
+
+def outcome_figures(parts: Mapping[str, Any], whole: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Return the figures of an outcome by name, without impossible values and NaN.
+
+    Args:
+        parts: parts of ``summary.json``.
+        whole: function to the whole, called for a measure of time outside the parts.
+    """
+    known = analysis.known_figures(parts)
+    if whole is not None and not known.keys() >= TIMES:
+        known = analysis.known_figures({**whole(), **parts})
+    return {name: value for name, value in known.items() if is_value(analysis.figure(name), value)}
+
+
+def is_value(figure: analysis.Figure, value: Any) -> bool:
+    """Return whether a run may have this value of a figure."""
+    if figure.unit == "fits":
+        return value in tuple(analysis.Fits)
+    if figure.unit in ("bytes", "count"):
+        return type(value) is int and 0 <= value < _MOST
+    if type(value) not in (int, float) or isnan(value):
+        return figure.unit == "name"
+    unit = analysis.FIGURE_UNITS[figure.unit]
+    return unit.least <= value <= min(unit.most, sys.float_info.max) or figure.unit == "number"
 
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,8 +78,3 @@ class Budget:
         self._most = None
         if self._deadline is not None:
             self._search_until = (time.monotonic() + self._deadline) / 2
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the whole budget is spent, including time reserved for later work."""
-        return self._interrupted() or (self._deadline is not None and time.monotonic() > self._deadline)

@@ -165,7 +165,8 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
     job = assemble(time_alone(request, changes))
     profiles, outfeed = job.program.stages, job.program.outfeed
-    costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
+    costs_of = [(profile.forward, profile.backward, *profile.halves) for profile in profiles]
+    costs = np.array([[_cycles(cost, job) for cost in stage_costs] for stage_costs in costs_of], dtype=np.int64).T
     first_trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
     passes = np.stack([sums(cycles) for cycles in costs])
     updates = [
@@ -179,10 +180,6 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     return Units(
         unit_names, free, profiles, passes, sums(updates), stash, tuple(_shared_pairs(layers)), training, host, depth
     )
-
-
-def _costs(profile: models.StageProfile) -> tuple[models.PassCost, ...]:
-    return (profile.forward, profile.backward, *profile.halves)
 
 
 def _cycles(cost: models.PassCost, job: Job) -> int:

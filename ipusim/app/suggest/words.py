@@ -19,7 +19,7 @@ from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion, same_plan
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.verdict import verdict as order_verdict
-from ipusim.base.units import counted, enumerated, format_figure, format_seconds
+from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
 #: Share of the ceiling for which the report states the needed count.
 _SHARE: Final = Fraction(9, 10)
@@ -209,7 +209,7 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     count = job.request.options.pipeline.gradient_accumulation_count
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
-        f"The {owner}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
+        f"The {owner}ceiling, which no count passes, is {format_throughput(float(rate))}; "
         f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of it, "
         f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
@@ -232,7 +232,7 @@ def _seconds(trial: Trial) -> float:
 def _rate(trial: Trial) -> str:
     if not trial.period:
         return "no time"
-    return f"{format_figure(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))} samples/s"
+    return format_throughput(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))
 
 
 def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:

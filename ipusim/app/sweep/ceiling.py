@@ -21,7 +21,7 @@ from ipusim.app.study.trial import try_request
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.cache import sharing
-from ipusim.base.units import format_figure
+from ipusim.base.units import format_throughput
 
 #: Option with a ceiling.
 COUNT: Final = "pipeline.gradient_accumulation_count"
@@ -66,7 +66,7 @@ class Ceiling:
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}{float(ENOUGH):.0%} of the ceiling of "
-            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, {float(NEAR):.0%} from "
+            f"{format_throughput(self.samples_per_s)} from count {self.enough_count} on, {float(NEAR):.0%} from "
             f"count {self.near_count}{beyond}; the ceiling itself, the limit for any count, is {self.of_ideal:.1%} of "
             f"ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, host and the order of the "
             f"passes leave {self.other_share:.1%} of this share."

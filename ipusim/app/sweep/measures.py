@@ -6,18 +6,15 @@ from typing import Final
 
 from ipusim.api import analysis
 from ipusim.app.render.axes import second_unit
+from ipusim.app.study.figures import MEASURE_NAMES, MEASURES
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
 THROUGHPUT: Final = analysis.figure("throughput")
 BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
-#: Measures of sweeps; throughput, the default, comes first.
-MEASURES: Final = (THROUGHPUT, *(figure for figure in analysis.FIGURES if figure.measure and figure is not THROUGHPUT))
 #: Measures that need arithmetic.
 LEARNT: Final = tuple(figure for figure in MEASURES if figure.path.startswith("learning."))
-#: Factors of charts by unit of the figure; 1 by default.
-_SCALES: Final = {"share": 100.0, "bytes": 2.0**-20}
 
 
 def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
@@ -25,7 +22,7 @@ def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
     if measure.unit == "seconds":
         seconds, symbol = second_unit(most)
         return 1 / seconds, f"{measure.chart}, {symbol}"
-    return _SCALES.get(measure.unit, 1.0), measure.chart
+    return analysis.FIGURE_UNITS[measure.unit].chart_scale, measure.chart
 
 
 def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
@@ -35,10 +32,8 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
     """
     names = {word: figure for figure in MEASURES for word in (figure.name, figure.measure)}
     if name not in names:
-        words = ", ".join(
-            figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
-        )
-        raise OptionError("measure", f"expected one of {words}, got {name!r}{did_you_mean(name, names)}")
+        words = f"expected one of {', '.join(MEASURE_NAMES)}, got {name!r}{did_you_mean(name, names)}"
+        raise OptionError("measure", words)
     if names[name] in LEARNT and not losses:
         raise OptionError(
             "measure", f"expected {{}} with {name}, which needs the arithmetic, got only {name}", "losses"

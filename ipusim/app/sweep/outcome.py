@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import isnan, nan
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_type_hints
 
 from ipusim.api import (
@@ -22,6 +20,7 @@ from ipusim.api import (
     runs,
     timelines,
 )
+from ipusim.app.study.figures import TIMES, is_value, outcome_figures
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -68,6 +67,11 @@ class Outcome:
         """Whether the program fits its memory; None if refused by a rule."""
         return self.figures.get("memory")
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every measure of time is known."""
+        return self.figures.keys() >= TIMES
+
     def value(self, figure: analysis.Figure) -> float | None:
         """Return the value of a figure; None if missing."""
         return self.figures.get(figure.name)
@@ -94,7 +98,7 @@ def stored_outcome(data: Any) -> Outcome:
     if not isinstance(figures, dict) or not {"memory"} <= figures.keys() <= _KEPT_FIGURES.keys():
         raise FileError("expected the figures of an outcome")
     wrong = [name for name, value in data.items() if name != "figures" and not _is_stored(name, kinds[name], value)]
-    if wrong := wrong + [name for name, value in figures.items() if not _is_figure(_KEPT_FIGURES[name].unit, value)]:
+    if wrong := wrong + [name for name, value in figures.items() if not is_value(_KEPT_FIGURES[name], value)]:
         raise FileError(f"expected values of a run, got other values of {', '.join(wrong)}")
     return Outcome(**{**data, "figures": {**figures, "memory": analysis.Fits(figures["memory"])}})
 
@@ -110,17 +114,6 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
     return type(value) is int and least <= value < _MOST_CYCLES
 
 
-def _is_figure(unit: str, value: Any) -> bool:
-    """Return whether a figure of this unit may have this value."""
-    if unit == "fits":
-        return value in tuple(analysis.Fits)
-    if unit == "bytes":
-        return type(value) is int and 0 <= value < _MOST_CYCLES
-    if type(value) not in (int, float):
-        return False
-    return unit == "number" or 0 <= value <= (1 if unit == "share" else sys.float_info.max)
-
-
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
     """Return the outcome of ``request`` with ``changes``; errors become its message.
 
@@ -130,7 +123,7 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        figures = _kept_figures({"memory": {"fits": memory.fits, "ipus": [{"peak_bytes": memory.fullest.bytes}]}})
+        figures = _kept_figures({"memory": memory.summary})
         return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"too little memory: {error}")
@@ -147,11 +140,16 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run a Job; without arithmetic, compute only the figures of an Outcome."""
+    """Run a Job; without arithmetic, cycles give all figures, unless a measure needs the whole summary."""
     if job.workload is None:
-        return outcome_of_run(job, Session(job).run(job.executions))
+        outcome = outcome_of_run(job, Session(job).run(job.executions))
+        if outcome.is_complete:
+            return outcome
     run = execute(job)
-    return outcome_of_run(job, run.timeline, analysis.as_plain(run.summary.learning))
+    outcome = outcome_of_run(job, run.timeline, analysis.as_plain(run.summary.learning))
+    if outcome.is_complete:
+        return outcome
+    return replace(outcome, figures=_kept_figures({**run.summary.to_dict(), "memory": job.memory.summary}))
 
 
 def outcome_of_run(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
@@ -177,14 +175,13 @@ def outcome_of_cycles(
     rates = analysis.rates_of(info, cycles.run, info.executions)
     holders = len(info.stages_of_ipu)
     available = holders * cycles.makespan
-    fullest = [{"peak_bytes": job.memory.fullest.bytes}] if job.describes_memory else []
     figures = _kept_figures(
         {
             "makespan_s": cycles.makespan / info.clock_hz,
             "throughput": analysis.as_plain(rates),
             "bubble": {"idle_fraction": analysis.ratio(available - cycles.compute, available)},
             "utilisation": analysis.ratio(cycles.compute, available),
-            "memory": {"fits": job.memory.fits, "ipus": fullest},
+            "memory": job.memory.summary,
             "learning": learning,
         }
     )
@@ -205,9 +202,5 @@ def outcome_of_cycles(
 
 
 def _kept_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of an outcome from a part of ``summary.json``, without NaN losses."""
-    figures = analysis.known_figures(summary)
-    numbers = {
-        name for name, figure in _KEPT_FIGURES.items() if figure.unit != "number" or not isnan(figures.get(name, nan))
-    }
-    return {name: value for name, value in figures.items() if name in numbers}
+    """Return the figures of sweeps from parts of ``summary.json``."""
+    return {name: value for name, value in outcome_figures(summary).items() if name in _KEPT_FIGURES}

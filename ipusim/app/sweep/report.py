@@ -15,18 +15,16 @@ from ipusim.app.render.sweep import Panel, sweep_chart
 from ipusim.app.render.sweep_panel import ChartAxis, Limit
 from ipusim.app.render.tables import Table, text_of
 from ipusim.app.study.best import best_first
-from ipusim.app.study.figures import figure_columns
+from ipusim.app.study.figures import MEASURES, figure_columns
 from ipusim.app.study.result import Result
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
-from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEASURES, MEMORY, THROUGHPUT, on_chart
+from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.units import counted, format_bytes, format_figure
 
 #: Option of the sync mode.
 _SYNC: Final = "pipeline.sync"
-#: Measures shown on a terminal beside the chosen one; files hold every measure.
-_SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", "loss", "accuracy")
 #: Most rows on a terminal; of more, number of best rows shown.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
@@ -330,8 +328,7 @@ def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
     figures = [
         figure
         for figure in MEASURES
-        if (figure is measure or figure.measure in _SHOWN_MEASURES)
-        and any(outcome.value(figure) is not None for _, outcome in rows)
+        if (figure is measure or figure.in_tables) and any(outcome.value(figure) is not None for _, outcome in rows)
     ]
     header = (", ".join(swept.names), *(figure.head for figure in figures), "fits")
     with_mode = len(modes) > 1 and all(axis.path != _SYNC for axis in swept.axes)
@@ -341,7 +338,6 @@ def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
 def _row(
     point: Sequence[Any], outcome: Outcome, figures: Sequence[analysis.Figure], *, with_mode: bool
 ) -> tuple[str, ...]:
-    numbers = [outcome.value(figure) for figure in figures]
-    cells = ["-" if value is None else figure.cell(value) for figure, value in zip(figures, numbers, strict=True)]
+    cells = [figure.cell(outcome.value(figure)) for figure in figures]
     mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.has_run else ""
     return (", ".join(map(text_of, point)) + mode, *cells, outcome.fits or "refused")

@@ -36,6 +36,8 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
         first, job = next(iter(points)), assemble(next(iter(requests.values())))
         timeline = Session(job).run(job.executions)
         result = outcome_of_run(job, timeline)
+        if not result.is_complete:
+            return
         yield first, result
         run_cycles = runs.runs_with_seeds(job, [_seeds(variant) for variant in requests.values()])
         for number, cycles in zip(requests, run_cycles, strict=True):

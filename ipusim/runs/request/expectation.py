@@ -16,7 +16,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from ipusim.analysis.figures import FIGURES, Figure
+from ipusim.analysis.figures import FIGURE_UNITS, FIGURES, Figure
 from ipusim.analysis.fits import Fits
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean
@@ -46,18 +46,6 @@ _WITHOUT_UNIT: Final = ("share", "samples per second")
 _ANSWERS: Final = (Fits.YES, Fits.WITHOUT_CODE, Fits.NO)
 #: Maximum length of an expectation, in characters.
 _LONGEST: Final = 200
-#: Examples for messages, by unit.
-_EXAMPLES: Final = {
-    "count": "36 or at most 36",
-    "number": "at most 0.01",
-    "any": "at most 36, or a name",
-    "name": "stage0",
-    "fits": "fits",
-    "seconds": "at most 540 us",
-    "bytes": "at most 600 MiB",
-    "share": "at most 20 %",
-    "samples per second": "at least 0.9 M samples/s",
-}
 
 
 @dataclass(frozen=True)
@@ -109,28 +97,20 @@ def expectation(name: str, value: object) -> Expectation:
     least, most, within = bounds
     if least > most or (least == most and not within):
         raise QuantityError(f"expected the smaller bound first, got {show(value)}, an empty range")
-    limits = _limits(figure)
-    if least > limits[1] or most < limits[0]:
-        raise QuantityError(f"expected {limits[2]}, got {show(value)}")
+    unit = FIGURE_UNITS[figure.unit]
+    if least > unit.most or most < unit.least:
+        limits = "a share from 0 % to 100 %" if figure.unit == "share" else f"{figure.unit} from 0 up"
+        raise QuantityError(f"expected {limits}, got {show(value)}")
     return Expectation(name, value, figure, item, least, most, within)
-
-
-def _limits(figure: Figure) -> tuple[float, float, str]:
-    """Return lower and upper bound of a figure's values, and both in words."""
-    if figure.unit == "share":
-        return 0.0, 1.0, "a share from 0 % to 100 %"
-    if figure.unit in ("number", "any"):
-        return -math.inf, math.inf, "any number"
-    return 0.0, math.inf, f"{figure.unit} from 0 up"
 
 
 def _what(figure: Figure) -> str:
     """Return the kinds of expectations of a figure, as words after "expected"."""
     if figure.unit == "name":
-        return f"a name such as {_EXAMPLES['name']}"
+        return f"a name such as {FIGURE_UNITS['name'].example}"
     if figure.unit == "fits":
         return one_of(_ANSWERS)
-    return f"a comparison or a range such as {_EXAMPLES[figure.unit]}"
+    return f"a comparison or a range such as {FIGURE_UNITS[figure.unit].example}"
 
 
 def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, bool] | None:
@@ -217,7 +197,7 @@ class ExpectationsField:
         """Describe all figures of the table, and allow further paths."""
         kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "object"}]}
         said = {
-            figure.name: {**kinds, "description": f"{figure.meaning}; such as {_EXAMPLES[figure.unit]}"}
+            figure.name: {**kinds, "description": f"{figure.meaning}; such as {FIGURE_UNITS[figure.unit].example}"}
             for figure in FIGURES
         }
         words = "a mapping from figures to expected values, such as {memory: fits}"

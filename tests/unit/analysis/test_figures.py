@@ -8,8 +8,8 @@ import pytest
 
 from ipusim.analysis.figures import FIGURES, SCHEMA_VERSION, figure, known_figures
 from ipusim.app.compare.compare import compare
-from ipusim.app.compare.comparison_files import row_figures
-from ipusim.app.sweep.measures import MEASURES, measure_of
+from ipusim.app.study.figures import MEASURES
+from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.outcome import outcome_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -89,6 +89,6 @@ def test_sweep_and_compare_measure_by_the_same_figures(run):
     for each in MEASURES:
         assert measure_of(each.name, losses=True) is measure_of(each.measure, losses=True) is each
     first, *_ = compare(Request.from_dict(LEARNING), ["grouped"], losses=True)
-    told = row_figures(first)
-    assert {"throughput", "bubble", "peak", "mean_loss", "memory"} < set(told)
+    told = first.figures
+    assert {"throughput", "bubble", "peak", "mean_loss", "accuracy", "memory"} < set(told)
     assert told == {name: value for name, value in known_figures(summary).items() if name in told}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fits import Fits
-from ipusim.analysis.fullest_memory import FullestMemory
 from ipusim.app.compare.compare import ComparedItem, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
@@ -188,12 +187,13 @@ def test_nothing_computes_unless_losses_are_wanted():
     request = Request.from_dict(LEARNING)
     timed, computed = (compare(request, ["grouped"], losses=losses)[0] for losses in (False, True))
     assert timed.result.learning is None
-    assert timed.last_loss is None
-    assert computed.last_loss == computed.result.summary.learning.mean_loss_by_step[-1]
+    assert "mean_loss" not in timed.figures
+    last_loss = computed.figures["mean_loss"]
+    assert last_loss == computed.result.summary.learning.mean_loss_by_step[-1]
     assert timed.timeline == computed.timeline
     assert timed.memory == computed.memory
     table = comparison_table(Comparison((computed,)))
-    assert dict(zip(table.header, table.rows[0], strict=True))["mean loss"] == f"{computed.last_loss:.4f}"
+    assert dict(zip(table.header, table.rows[0], strict=True))["mean loss"] == f"{last_loss:.4g}"
     assert "mean loss" not in comparison_table(Comparison((timed,))).header
 
 
@@ -438,6 +438,12 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
             read_run(older)
 
 
+def memory_of(fits, peak):
+    """The memory in ``summary.json`` of a run on one IPU."""
+    ipu = {"ipu": 0, "peak_bytes": peak, "peak_pass": "F0.0", "excess_bytes": 0}
+    return {"sram_bytes": 3, "fits": fits, "verdict": "", "ipus": [ipu]}
+
+
 RUN = st.tuples(st.integers(1, 5), st.integers(1, 5), st.sampled_from([*Fits][:3]), st.sampled_from(Sync))
 RUNS = st.lists(RUN, min_size=1, max_size=6)
 
@@ -452,7 +458,7 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
             sync,
             "AUTO",
             folder_run=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
-            memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
+            summary={"memory": memory_of(fits, peak)},
         )
         for number, (cycles, peak, fits, sync) in enumerate(runs)
     ]

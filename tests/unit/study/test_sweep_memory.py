@@ -79,8 +79,8 @@ def test_points_that_are_refused_have_their_peak_too():
     assert [*np.isnan(throughput.get_lines()[0].get_ydata())] == [False, False, True]
     assert [*memory.get_lines()[0].get_xdata()] == [1, 2, 8]
     row = dict(zip(sweep_table(found, THROUGHPUT).header, sweep_table(found, THROUGHPUT).rows[2], strict=True))
-    assert (row["samples/s"], row["fits"]) == ("-", "does not fit")
-    assert row["peak"] != "-"
+    assert (row["samples per s"], row["fits"]) == ("-", "does not fit")
+    assert row["peak memory"] != "-"
 
 
 def test_two_numbers_make_a_map_of_each_figure():

@@ -139,7 +139,10 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     data = {
         "title": run.title,
         "description": run.description,
-        "figures": [_figure(figure) for figure in run.figures],
+        "figures": [
+            {"label": figure.label, "value": _micro(figure.value), "note": _micro(figure.note)}
+            for figure in run.figures
+        ],
         "waterfall": None if run.waterfall is None else _bars(run.waterfall, info.clock_hz),
         "verdict": list(run.verdict),
         "notes": list(run.notes),
@@ -178,10 +181,6 @@ def table_data(table: Table) -> dict[str, Any]:
     """Return a table whose cells have sort keys; tables without headers keep their order."""
     rows = [[{"text": _micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
     return {"title": _micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
-
-
-def _figure(figure: Figure) -> dict[str, str]:
-    return {"label": figure.label, "value": _micro(figure.value), "note": _micro(figure.note)}
 
 
 def _micro(text: str) -> str:
