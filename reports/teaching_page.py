@@ -347,11 +347,11 @@ _HEAD: Final = f"""\
 Take the figures, formulas and questions as they are. Each figure is an SVG in color for the screen and in greys for
 paper. The command below a figure draws it; `--theme print` draws the greys, and a name that ends in `.pdf` gives a PDF.
 
-A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FORWARD:,} cycles. A backward
-pass takes B = {BACKWARD:,} cycles, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients
-of the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight update
-at its end. The bubble is the share of the makespan in which IPUs wait. Every number in the last column is simulated.
-[Bubbles, derived](bubbles.md) has the closed forms of all schedules.
+A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FORWARD:,} cycles, and a backward
+pass takes B = {BACKWARD:,}, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients of
+the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight
+update at its end. The bubble is the share of the makespan in which IPUs wait. Every number in the last column is
+simulated. [Bubbles, derived](bubbles.md) has the closed forms of all schedules.
 
 To play a run step by step in a browser, call `ipusim report --play` with its folder.
 """
