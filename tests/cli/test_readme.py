@@ -39,6 +39,7 @@ KINDS = {
     "reports/selection_orders.md": {"console"},
     "reports/scenario.md": {"console", "yaml"},
     "reports/suggested_plan.md": {"console"},
+    "reports/teaching.md": {"console"},
 }
 
 
