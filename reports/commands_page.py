@@ -12,8 +12,8 @@ from ipusim.app.cli import app
 _HEAD: Final = """\
 # Every command and option
 
-Look up what an option does, and what holds without it. `ipusim COMMAND --help` prints the same on a terminal; this page
-is made from the same texts.
+Look up what an option does, and what holds without it. `ipusim COMMAND --help` prints the same on a terminal.
+`python -m reports` makes this page from the help texts.
 
 Options stand anywhere behind the command. An option without a value is a switch, off by default. A dash means that
 there is no default. `--set` takes any [key of a scenario](scenario.md). `-h` or `--help` prints the help of a command.

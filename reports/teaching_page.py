@@ -353,7 +353,8 @@ the weights. Copies take no time on the machine `free`. The makespan is the time
 update at its end. The bubble is the share of the makespan in which IPUs wait. Every number in the last column is
 simulated. [Bubbles, derived](bubbles.md) has the closed forms of all schedules.
 
-To play a run step by step in a browser, call `ipusim report --play` with its folder.
+`ipusim report --play` with the folder of a run makes an animation for the browser. `python -m reports` makes this page
+and the figures.
 """
 
 
