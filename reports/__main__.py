@@ -28,6 +28,7 @@ from ipusim.runs.request.graphcore_options import (
     optimizers,
 )
 from reports.bubbles_page import bubbles_page, bubbles_pictures
+from reports.commands_page import commands_page
 from reports.comparisons import memory, memory_picture, orders, schedules
 from reports.explanation_page import explanation_files
 from reports.fidelity_pages import fidelity_page, micro_benchmarks_page, products_page
@@ -42,6 +43,7 @@ from reports.scenario_page import scenario_page
 from reports.stragglers_page import stragglers_page, stragglers_pictures
 from reports.suggested_page import PICTURE, suggested_page, suggested_picture
 from reports.sweep_page import sweep_page, sweep_pictures
+from reports.teaching_page import teaching_page, teaching_pictures
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,7 +83,9 @@ def main(folder: Path) -> None:
     world = validated()
     pages = {
         "gallery.md": gallery_page(),
+        "commands.md": commands_page(),
         "scenario.md": scenario_page(),
+        "teaching.md": teaching_page(),
         "options.md": options(),
         "figures.md": figures_page(),
         "graphcore_api.md": graphcore_page(),
@@ -101,7 +105,7 @@ def main(folder: Path) -> None:
     pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
-    pictures |= stragglers_pictures()
+    pictures |= {**stragglers_pictures(), **teaching_pictures()}
     pictures[PICTURE] = suggested_picture()
     files = {
         **pictures,

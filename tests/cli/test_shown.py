@@ -29,6 +29,7 @@ LESS = {
         *("--seconds", "0.1", "--schedules", "1f1b", "--set", "pipeline.gradient_accumulation_count=4"),
         *ONE_UPDATE,
     ),
+    "suggest mine.yaml": (),  # outputs below it are of its plan
     "suggest": ("--schedules", "grouped", "--recompute", "no", "--offload", "no"),
     "explain reports/best": ("--what", "pipeline.gradient_accumulation_count=80"),
     "explain scenarios/bert_large.yaml": ("--what", "pipeline.gradient_accumulation_count=80"),

@@ -5,6 +5,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from ipusim.app.render import figures
 from ipusim.app.render.comparison import TracedRun, comparison
@@ -165,6 +166,25 @@ def test_svg_is_well_formed_and_holds_no_date(lock_step):
 
 def test_a_dense_run_stays_small_as_svg(lock_step):
     assert len(to_svg(PICTURES["64 IPUs"](lock_step))) < 1_000_000
+
+
+def test_dots_of_a_hatch_are_arcs_in_svg_at_the_same_places(monkeypatch):
+    """Of curves each dot takes 400 bytes, and a hatch of 600 dots most of a picture."""
+    chart = figures.Chart(figsize=(2, 1))
+    chart.add_artist(PathPatch(Path.unit_rectangle(), hatch="....", facecolor="white"))
+    made = to_svg(chart)
+    monkeypatch.setattr(figures, "_DOT", re.compile(rb"nothing"))
+    curves = to_svg(chart)
+    centres = [
+        (float(x), (float(low) + float(high)) / 2)
+        for x, low, high in re.findall(rb"M (\S+) (\S+) \n(?:C .*\n){3}C (?:\S+ ){5}(\S+) \n(?:C .*\n){4}z", curves)
+    ]
+    dots = re.findall(rb"M(\S+) (\S+?)a(\S+) (\S+) 0 0 0 0-(\S+?)a\3 \4 0 0 0 0 \5z", made)
+    assert len(dots) > 100
+    for (x, low, radius, _, way), (across, down) in zip(dots, centres, strict=True):
+        assert (float(x), float(low) - float(radius)) == pytest.approx((across, down), abs=1e-6)
+        assert float(way) == 2 * float(radius)
+    assert len(made) < len(curves) / 4
 
 
 def test_no_figure_is_left_open(lock_step):

@@ -64,9 +64,7 @@ Title = Annotated[
     str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: the scenario's description]")
 ]
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
-Theme = Annotated[
-    str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys  [default: light]")
-]
+Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys")]
 
 #: File extension of each output form, by the option that prints the form.
 FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}

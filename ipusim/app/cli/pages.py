@@ -63,7 +63,9 @@ def show(
             help="open the trace in the installed Perfetto, or print instructions without an installed Perfetto",
         ),
     ] = False,
-    browser: Annotated[bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address")] = True,
+    browser: Annotated[
+        bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address", show_default=False)
+    ] = True,
 ) -> None:
     """Show a stored run: its trace as a picture, whole or zoomed, or in Perfetto, or tables of the run.
 

@@ -1,0 +1,395 @@
+"""Page for lectures: six figures of pipelines, each with its command, closed form, simulated number and question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+import ipusim
+from ipusim.app.render.figures import to_svg
+from ipusim.app.render.picture import Picture
+from ipusim.app.render.tables import Table
+from ipusim.app.study.result import table_markdown
+
+_SCENARIOS: Final = Path(__file__).parent.parent / "scenarios"
+#: Folder that the commands of the page write into.
+_OUT: Final = "reports/teaching"
+#: Themes of each figure, with the ending of the figure's name.
+THEMES: Final = {"light": "", "print": "-print"}
+#: Scenario with a stage on each IPU, and the same work with two stages on each.
+ONE, TWO = "gpu_schedules", "interleaved_1f1b"
+#: Machine on which copies take no time.
+_FREE: Final = {"system.name": "free"}
+_COUNT: Final = "pipeline.gradient_accumulation_count"
+#: IPUs, cycles of a forward and a backward pass, and of the halves of a backward pass.
+IPUS, FORWARD, BACKWARD = 4, 100_000, 200_000
+FIRST = SECOND = BACKWARD // 2
+#: The slow IPU and its factor.
+SLOW, FACTOR = 1, 1.5
+
+
+class Row(NamedTuple):
+    """Quantity of a figure: closed form in words, its value, and the simulated value; both in cycles or a share."""
+
+    quantity: str
+    form: str
+    value: float
+    simulated: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Figure of the page.
+
+    Attributes:
+        name: name of its files.
+        title: headline of the section and the picture.
+        commands: commands that draw it, with the theme ``light``.
+        source: origin of the closed forms.
+        say: sentences for the class.
+        question, answer: question for the class with its answer.
+    """
+
+    name: str
+    title: str
+    commands: tuple[str, ...]
+    source: str
+    say: str
+    question: str
+    answer: str
+
+    def picture(self, theme: str) -> bytes:
+        """Return the figure as SVG."""
+        options = Picture(title=self.title, theme=theme)
+        return to_svg(_DRAWN[self.name](options))
+
+    def rows(self) -> list[Row]:
+        """Return the quantities of the figure."""
+        return _ROWS[self.name]()
+
+
+@cache
+def simulated(schedule: str, count: int, sync: str = "", scenario: str = ONE, slow: int | None = None) -> Any:
+    """Run a scenario on free copies, and return the run."""
+    changes: dict[str, Any] = {**_FREE, "pipeline.schedule": schedule, _COUNT: count}
+    if sync:
+        changes["pipeline.sync"] = sync
+    if slow is not None:
+        changes["disturbances"] = [{"ipu": slow, "slower": FACTOR}]
+    return ipusim.run(_SCENARIOS / f"{scenario}.yaml", changes=changes)
+
+
+def _summary(*run: Any, **options: Any) -> Any:
+    return simulated(*run, **options).summary.to_dict()
+
+
+def makespan(*run: Any, **options: Any) -> int:
+    """Return the simulated cycles of an execution without its weight update."""
+    return int(_summary(*run, **options)["makespan_cycles"])
+
+
+def _bubble(*run: Any) -> float:
+    return float(_summary(*run)["bubble"]["idle_fraction"])
+
+
+def _kept(*run: Any) -> int:
+    return max(int(stage["most_micro_batches_kept"]) for stage in _summary(*run)["memory"]["stages"])
+
+
+def whole_ramps(count: int, ipus: int = IPUS, forward: int = FORWARD, backward: int = BACKWARD) -> int:
+    """Return the makespan of GPipe, 1F1B and Grouped."""
+    return (count + ipus - 1) * (forward + backward)
+
+
+def interleaved(count: int, ipus: int = IPUS, forward: int = FORWARD, backward: int = BACKWARD) -> int:
+    """Return the makespan of Interleaved in lock-step, for backward passes no shorter than forward passes."""
+    return ipus * forward + (2 * count + ipus - 2) * backward
+
+
+def several_stages(count: int, per_ipu: int) -> int:
+    """Return the makespan of interleaved 1F1B."""
+    return count * (FORWARD + BACKWARD) + (IPUS - 1) * (FORWARD + BACKWARD) // per_ipu
+
+
+def halves(count: int, weights: int = SECOND) -> int:
+    """Return the makespan of zero bubble H1, for weight gradients no longer than the other passes."""
+    return count * (FORWARD + FIRST + weights) + (IPUS - 1) * (FORWARD + FIRST - weights)
+
+
+def slow_ipu(count: int, stage: int) -> int:
+    """Return the makespan of 1F1B with one slow stage, for slow passes no longer than F + B."""
+    usual = FORWARD + BACKWARD
+    slower = round(usual * FACTOR)
+    return count * slower + (IPUS - 1) * usual - (IPUS - 1 - stage) * (slower - usual)
+
+
+_WHOLE: Final = "(m + N - 1)(F + B)"
+_STASH: Final = "most micro-batches kept on an IPU"
+
+
+def _ramps_rows() -> list[Row]:
+    count = 8
+    phases = {each["name"]: each["cycles"] for each in _summary("1f1b", count)["phases"]}
+    return [
+        Row("ramp-up", "(N - 1) F", (IPUS - 1) * FORWARD, phases["ramp-up"]),
+        Row("main", "m (F + B)", count * (FORWARD + BACKWARD), phases["main"]),
+        Row("ramp-down", "(N - 1) B", (IPUS - 1) * BACKWARD, phases["ramp-down"]),
+        Row("makespan", _WHOLE, whole_ramps(count), makespan("1f1b", count)),
+        Row("bubble", "(N - 1) / (m + N - 1)", (IPUS - 1) / (count + IPUS - 1), _bubble("1f1b", count)),
+    ]
+
+
+def _lock_step_rows() -> list[Row]:
+    run, other = ("grouped", 8, "lock_step"), ("interleaved", 8, "lock_step")
+    return [
+        Row("makespan, Grouped", _WHOLE, whole_ramps(8), makespan(*run)),
+        Row("makespan, Interleaved", "N F + (2 m + N - 2) B", interleaved(8), makespan(*other)),
+        Row(f"{_STASH}, Grouped", "2 N - 1", 2 * IPUS - 1, _kept(*run)),
+        Row(f"{_STASH}, Interleaved", "N", IPUS, _kept(*other)),
+    ]
+
+
+def _memory_rows() -> list[Row]:
+    return [
+        Row("makespan, GPipe", _WHOLE, whole_ramps(8), makespan("gpipe", 8)),
+        Row("makespan, 1F1B", _WHOLE, whole_ramps(8), makespan("1f1b", 8)),
+        Row(f"{_STASH}, GPipe", "m", 8, _kept("gpipe", 8)),
+        Row(f"{_STASH}, 1F1B", "N", IPUS, _kept("1f1b", 8)),
+    ]
+
+
+def _stages_rows() -> list[Row]:
+    run, other = ("1f1b", 4), ("interleaved_1f1b", 4, "", TWO)
+    way = IPUS - 1
+    return [
+        Row("makespan, one stage on each", _WHOLE, whole_ramps(4), makespan(*run)),
+        Row("makespan, two", "m (F + B) + (N - 1)(F + B) / v", several_stages(4, 2), makespan(*other)),
+        Row("bubble, one stage on each", "(N - 1) / (m + N - 1)", way / (4 + way), _bubble(*run)),
+        Row("bubble, two", "(N - 1) / (v m + N - 1)", way / (2 * 4 + way), _bubble(*other)),
+    ]
+
+
+def _halves_rows() -> list[Row]:
+    return [
+        Row("makespan, 1F1B", _WHOLE, whole_ramps(6), makespan("1f1b", 6)),
+        Row("makespan, H1", "m (F + I + W) + (N - 1)(F + I - W)", halves(6), makespan("zero_bubble_h1", 6)),
+        Row(f"{_STASH}, 1F1B", "N", IPUS, _kept("1f1b", 6)),
+        Row(f"{_STASH}, H1", "N", IPUS, _kept("zero_bubble_h1", 6)),
+    ]
+
+
+def _slow_rows() -> list[Row]:
+    form = "m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' + B' - F - B)"
+    return [
+        Row("makespan, all equal", _WHOLE, whole_ramps(8), makespan("1f1b", 8)),
+        Row("makespan, IPU 1 slow", form, slow_ipu(8, SLOW), makespan("1f1b", 8, slow=SLOW)),
+    ]
+
+
+def _draw_ramps(options: Picture) -> Any:
+    return simulated("1f1b", 8).figure(picture=options)
+
+
+def _compared(options: Picture, schedules: Sequence[str] | None, sync: str = "", count: int = 8) -> Any:
+    """Draw the schedules of the scenario with one stage on each IPU; without schedules, both scenarios."""
+    sources = [_SCENARIOS / f"{each}.yaml" for each in ((ONE,) if schedules else (ONE, TWO))]
+    changes = {**_FREE, _COUNT: count}
+    return ipusim.compare(sources, schedules, sync or (), changes=changes).figure(picture=options)
+
+
+def _draw_slow(options: Picture) -> Any:
+    with TemporaryDirectory() as name:
+        folders = [Path(name) / "even", Path(name) / "slow"]
+        simulated("1f1b", 8).save(folders[0])
+        simulated("1f1b", 8, slow=SLOW).save(folders[1])
+        return ipusim.compare(folders).figure(picture=options)
+
+
+_ROWS: Final = {
+    "ramps": _ramps_rows,
+    "lock-step": _lock_step_rows,
+    "memory": _memory_rows,
+    "stages": _stages_rows,
+    "halves": _halves_rows,
+    "slow": _slow_rows,
+}
+_DRAWN: Final = {
+    "ramps": _draw_ramps,
+    "lock-step": lambda options: _compared(options, ["grouped", "interleaved"], sync="lock_step"),
+    "memory": lambda options: _compared(options, ["gpipe", "1f1b"]),
+    "stages": lambda options: _compared(options, None, count=4),
+    "halves": lambda options: _compared(options, ["1f1b", "zero_bubble_h1"], count=6),
+    "slow": _draw_slow,
+}
+
+
+def _command(verb: str, *words: str) -> str:
+    return " ".join(["ipusim", verb, *words])
+
+
+def _drawing(verb: str, title: str, name: str, *words: str) -> str:
+    return _command(verb, *words, f'--title "{title}"', "--theme light", f"--out {_OUT}/{name}.svg")
+
+
+_ONE_YAML, _TWO_YAML = (f"scenarios/{name}.yaml" for name in (ONE, TWO))
+_SET: Final = "--set system.name=free"
+_SLOW_SET: Final = f'--set "disturbances=[{{ipu: {SLOW}, slower: {FACTOR}}}]"'
+_RAMPS, _LOCK_STEP, _MEMORY, _STAGES, _HALVES, _SLOW_ONE = (
+    "Ramp-up, main and ramp-down",
+    "Grouped and Interleaved in lock-step",
+    "GPipe and 1F1B",
+    "One or two stages on each IPU",
+    "1F1B and zero bubble",
+    "One slow IPU",
+)
+FIGURES: Final = (
+    Figure(
+        "ramps",
+        _RAMPS,
+        (
+            _command("run", _ONE_YAML, _SET, f"--out {_OUT}/even"),
+            _drawing("show", _RAMPS, "ramps", f"{_OUT}/even"),
+        ),
+        "Huang et al., *GPipe*, 2019, for the bubble; the phases are counted from the figure.",
+        "The last IPU waits until the first micro-batch has passed through the other stages. Later the last gradient "
+        "travels back through all stages, and the IPUs behind the gradient have nothing to do. Neither ramp grows with "
+        "the number of micro-batches, so the bubble shrinks.",
+        "How many micro-batches bring the bubble of four IPUs down to 5 %?",
+        "57, because 3 / (57 + 3) is 5 %.",
+    ),
+    Figure(
+        "lock-step",
+        _LOCK_STEP,
+        (
+            _drawing(
+                *("compare", _LOCK_STEP, "lock-step", _ONE_YAML, _SET),
+                *("--schedules grouped,interleaved", "--sync lock_step"),
+            ),
+        ),
+        "counted from the time-steps of Graphcore's two schedules. In Interleaved the first N time-steps have forward "
+        "passes only, and each of the further 2 m + N - 2 has a backward pass on some IPU. The form needs B >= F.",
+        "In lock-step all IPUs meet after each time-step, so the longest pass sets the pace. Interleaved mixes forward "
+        "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
+        "has one of each in a time-step, and memory is the price.",
+        "Suppose that B = F. Which schedule is faster?",
+        "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
+        "micro-batches.",
+    ),
+    Figure(
+        "memory",
+        _MEMORY,
+        (_drawing("compare", _MEMORY, "memory", _ONE_YAML, _SET, "--schedules gpipe,1f1b"),),
+        "Huang et al., *GPipe*, 2019; Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters "
+        "Using Megatron-LM*, 2021.",
+        "Both schedules take the same time. GPipe runs all forward passes first, so an IPU keeps the activations of "
+        "every micro-batch. 1F1B starts a backward pass as soon as a gradient arrives, and frees memory early.",
+        "A weight update has 64 micro-batches. How many does an IPU keep at most?",
+        "GPipe keeps 64, 1F1B still keeps 4.",
+    ),
+    Figure(
+        "stages",
+        _STAGES,
+        (_drawing("compare", _STAGES, "stages", _ONE_YAML, _TWO_YAML, _SET, f"--set {_COUNT}=4"),),
+        "Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021. "
+        "Each IPU has v = 2 stages, and F and B are the passes of both together.",
+        "The model is cut into eight stages instead of four, and each IPU runs two distant stages. A micro-batch "
+        "travels round the IPUs twice. Stages are half as long, so each ramp takes half the time.",
+        "Each IPU gets four stages. How long is the makespan, and what grows?",
+        f"m (F + B) + (N - 1)(F + B) / 4 is {several_stages(4, 4):,} cycles. Copies grow: an activation crosses "
+        f"{4 * IPUS - 1} boundaries between IPUs instead of {IPUS - 1}.",
+    ),
+    Figure(
+        "halves",
+        _HALVES,
+        (
+            _drawing(
+                "compare", _HALVES, "halves", _ONE_YAML, _SET, f"--set {_COUNT}=6", "--schedules 1f1b,zero_bubble_h1"
+            ),
+        ),
+        "Qi et al., *Zero Bubble Pipeline Parallelism*, 2024, schedule H1.",
+        "A backward pass has two halves. The previous stage waits for the gradient of the input; only the update "
+        "waits for the gradients of the weights. H1 computes the input's gradient first and fills waits with the "
+        "weights' gradients.",
+        "Suppose that W = 0. What does H1 gain?",
+        "Nothing: an IPU waits (N - 1)(F + I) under H1 and under 1F1B. No work is left to fill the waits.",
+    ),
+    Figure(
+        "slow",
+        _SLOW_ONE,
+        (
+            _command("run", _ONE_YAML, _SET, f"--out {_OUT}/even"),
+            _command(
+                "run",
+                _ONE_YAML,
+                _SET,
+                f'--set "disturbances=[{{ipu: {SLOW}, slower: {FACTOR}}}]"',
+                f"--out {_OUT}/slow",
+            ),
+            _drawing("compare", _SLOW_ONE, "slow", f"{_OUT}/even", f"{_OUT}/slow"),
+        ),
+        "[stragglers](stragglers.md). The slow IPU has stage s and passes of F' and B' cycles, neither longer than "
+        "F + B.",
+        f"One IPU of four takes {FACTOR} times as long for everything. The other three wait in every micro-batch, and "
+        "the run is nearly as slow as with four slow IPUs. No schedule hides the slow IPU; a smaller stage "
+        "does.",
+        "Where does a slow chip cost least, and where most?",
+        f"Least as IPU 0, with a makespan of {slow_ipu(8, 0):,} cycles; most as IPU 3, with {slow_ipu(8, 3):,}.",
+    ),
+)
+
+_HEAD: Final = f"""\
+# A lecture on pipelines in six figures
+
+Take the figures, formulas and questions as they are. Each figure is an SVG in color for the screen and in greys for
+paper. The command below a figure draws it; `--theme print` draws the greys, and a name that ends in `.pdf` gives a PDF.
+
+A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FORWARD:,} cycles, and a backward
+pass takes B = {BACKWARD:,}, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients of
+the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight
+update at its end. The bubble is the share of the makespan in which IPUs wait. Every number in the last column is
+simulated. [Bubbles, derived](bubbles.md) has the closed forms of all schedules.
+
+`ipusim report --play` with the folder of a run makes an animation for the browser. `python -m reports` makes this page
+and the figures.
+"""
+
+
+def teaching_page() -> str:
+    """Return the page as Markdown."""
+    return _HEAD + "".join(map(_section, enumerate(FIGURES, 1)))
+
+
+def _section(numbered: tuple[int, Figure]) -> str:
+    number, figure = numbered
+    rows = [(row.quantity, row.form, _number(row.value), _number(row.simulated)) for row in figure.rows()]
+    table = table_markdown(Table("", ("quantity", "closed form", "value", "simulated"), tuple(rows)))
+    commands = "".join(f"$ {_broken(command)}\n" for command in figure.commands)
+    greys = f"teaching-{figure.name}{THEMES['print']}.svg"
+    return (
+        f"\n## {number}. {figure.title}\n\n![{figure.title}](teaching-{figure.name}.svg)\n\n"
+        f"Print version: [{greys}]({greys}).\n\n```console\n{commands}```\n\n{table}\n"
+        f"Source: {figure.source}\n\n**In class.** {figure.say}\n\n"
+        f"**Question.** {figure.question}\n\n**Answer.** {figure.answer}\n"
+    )
+
+
+def _broken(command: str) -> str:
+    """Return a command over several lines if it is long."""
+    return command if len(command) <= 100 else command.replace(" --", " \\\n    --")
+
+
+def _number(value: float) -> str:
+    return f"{value:.1%}" if 0 < value < 1 else f"{value:,.0f}"
+
+
+def teaching_pictures() -> dict[str, bytes]:
+    """Return all figures as SVG in every theme, by file name."""
+    return {
+        f"teaching-{figure.name}{ending}.svg": figure.picture(theme)
+        for figure in FIGURES
+        for theme, ending in THEMES.items()
+    }

@@ -1,0 +1,99 @@
+"""The page for lectures: its numbers are simulated, its answers hold, and its commands draw its figures."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+
+import pytest
+
+import ipusim as package
+from reports import teaching_page
+from reports.outputs import command_lines
+from reports.teaching_page import BACKWARD, FIGURES, FORWARD, IPUS, THEMES, makespan, simulated
+from tests.cli.commands import ipusim
+from tests.cli.pages import PAGES, ROOT, blocks
+from tests.effort import sampled
+
+PAGE = PAGES["reports/teaching.md"]
+#: Largest figure in bytes, for slides and pages that load at once.
+LARGEST = 150_000
+
+
+def texts(svg):
+    """Return all texts of a picture."""
+    return re.findall(r">([^<>]+)</text>", svg)
+
+
+def run(schedule, stages, count, mapping=None, **pipeline):
+    """Return the makespan of stages on the machine with free copies."""
+    extra = {"device_mapping": mapping} if mapping else {}
+    options = {"schedule": schedule, "stages": stages, "gradient_accumulation_count": count, **extra, **pipeline}
+    found = package.run({"system": {"name": "free"}, "pipeline": options})
+    return found.summary.to_dict()["makespan_cycles"]
+
+
+def equal(number, forward, backward, **more):
+    return [{"name": f"s{place}", "forward": forward, "backward": backward, **more} for place in range(number)]
+
+
+def test_the_page_is_the_one_that_is_made():
+    assert teaching_page.teaching_page() == PAGE, "run python -m reports"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda each: each.name)
+def test_closed_forms_give_what_is_simulated(figure):
+    for row in figure.rows():
+        assert row.simulated == pytest.approx(row.value, rel=1e-12), row.quantity
+
+
+@pytest.mark.parametrize(("ipus", "count"), [(2, 8), (4, 16), (5, 10), (8, 16)])
+@pytest.mark.parametrize("backward", [1000, 2500])
+def test_the_form_of_interleaved_holds_elsewhere(ipus, count, backward):
+    found = run("interleaved", equal(ipus, 1000, backward), count)
+    assert found == teaching_page.interleaved(count, ipus, 1000, backward)
+
+
+def test_answers_are_right():
+    for answer in (
+        "57, because 3 / (57 + 3) is 5 %",
+        "both forms give 2 (m + N - 1) F",
+        "GPipe keeps 64, 1F1B still keeps 4",
+        "1,425,000 cycles",
+        "an activation crosses 15 boundaries between IPUs instead of 3",
+        "Nothing: an IPU waits (N - 1)(F + I) under H1 and under 1F1B",
+        "a makespan of 4,050,000 cycles; most as IPU 3, with 4,500,000",
+    ):
+        assert answer in PAGE
+    assert simulated("1f1b", 57).summary.to_dict()["bubble"]["idle_fraction"] == pytest.approx(0.05)
+    assert run("interleaved", equal(IPUS, 1000, 1000), 8) == run("grouped", equal(IPUS, 1000, 1000), 8) == 22_000
+    kept = [
+        max(stage["most_micro_batches_kept"] for stage in simulated(name, 64).summary.to_dict()["memory"]["stages"])
+        for name in ("gpipe", "1f1b")
+    ]
+    assert kept == [64, 4]
+    four = [*range(IPUS)] * 4
+    assert run("interleaved_1f1b", equal(16, FORWARD // 4, BACKWARD // 4), 4, four) == 1_425_000
+    assert sum(ipu != after for ipu, after in pairwise(four)) == 15
+    halves = equal(IPUS, 1000, 1000, backward_input=1000, backward_weights=0)
+    assert run("zero_bubble_h1", halves, 8) == run("1f1b", equal(IPUS, 1000, 1000), 8)
+    assert [makespan("1f1b", 8, slow=ipu) for ipu in (0, 3)] == [4_050_000, 4_500_000]
+
+
+@sampled(3)
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda each: each.name)
+def test_commands_draw_the_figures(figure, theme, workspace, monkeypatch):
+    """Bytes are equal on one version of matplotlib; what is drawn by another has the same texts."""
+    monkeypatch.setattr("ipusim.app.run_folder.pictures.to_png", lambda _: b"")
+    commands = command_lines(blocks(PAGE, "console")[FIGURES.index(figure)])
+    assert commands == [*figure.commands]
+    for command in commands:
+        done = ipusim(*shlex.split(command.replace("--theme light", f"--theme {theme}"))[1:], cwd=workspace)
+        assert done.returncode == 0, done.stderr
+    made = (workspace / "reports" / "teaching" / f"{figure.name}.svg").read_bytes()
+    assert made == figure.picture(theme)
+    assert len(made) < LARGEST, "draw fewer micro-batches"
+    kept = (ROOT / "reports" / f"teaching-{figure.name}{THEMES[theme]}.svg").read_text()
+    assert texts(made.decode()) == texts(kept), "run python -m reports"
