@@ -181,7 +181,7 @@ FORMS: Final[tuple[Form, ...]] = (
     Form(
         "1f1b_v",
         2,
-        "(5 N - 5) F / 2, N = 3 k + 2 (5 N - 7) F / 2, N = 3 k (5 N - 8) F / 2; N = 2, 3, 9: 4, 8, 36 F / 2",
+        "(5 N - c) F / 2; c = 8, 5, 7 for N = 3 k, 3 k + 1, 3 k + 2; 4, 8, 36 F / 2 for N = 2, 3, 9",
         lambda case: Fraction(_v_chunks(case) * case.forward, 2),
         "floor(2 N / 3) + 1",
         lambda case: 2 * case.ipus // 3 + 1,
@@ -271,7 +271,7 @@ FORMS: Final[tuple[Form, ...]] = (
     Form(
         "v_half",
         2,
-        "(3 N - 7) F / 2, N odd (3 N - 4) F / 2, N = 2 F / 2",
+        "(3 N - 7) F / 2 for even N, (3 N - 4) F / 2 for odd N, F / 2 for N = 2",
         lambda case: Fraction(_half_chunks(case) * case.forward, 2),
         "floor((N + 2) / 2)",
         lambda case: (case.ipus + 2) // 2,
@@ -281,7 +281,7 @@ FORMS: Final[tuple[Form, ...]] = (
     Form(
         "v_min",
         2,
-        "(4 N - 5) F / 2, N a multiple of 3 (4 N - 7) F / 2",
+        "(4 N - 5) F / 2, and (4 N - 7) F / 2 for N a multiple of 3",
         lambda case: Fraction(_third_chunks(case) * case.forward, 2),
         "floor((N + 4) / 3)",
         lambda case: (case.ipus + 4) // 3,

@@ -38,7 +38,7 @@ def test_all_schedules_are_explained_with_the_forms_of_the_page_on_bubbles():
     explained = dict(rows.findall(section(EXPLANATION, "Schedules by family")))
     del explained["schedule"]
     assert set(explained) == set(registry.HOUSE)
-    derived = dict(rows.findall(section(BUBBLES, "What an IPU waits, and keeps").split("| most kept")[0]))
+    derived = dict(rows.findall(section(BUBBLES, "Wait and memory of an IPU").split("| most kept")[0]))
     forms = {name: form for name, form in explained.items() if name in derived and not form.startswith("[form]")}
     assert len(forms) > 12, "hardly any form is found on the page: look at the pattern above"
     assert forms == {name: derived[name] for name in forms}
