@@ -113,12 +113,12 @@ def run(
     start = starter.get()
     if machine.this_host() is not None:
         raise ProgramStateError(
-            "horovod.run: expected to be called outside of the hosts that it or `ipusim run --hosts` starts, got a "
-            "call on one"
+            "horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` starts, got a call on "
+            "such a host"
         )
     if start is None:
         raise ProgramStateError(
-            "horovod.run: expected a program that `ipusim run program.py` runs, whose hosts run it too"
+            "horovod.run: expected a program that `ipusim run program.py` runs, as each host runs the program too"
         )
     return start(partial(func, *args, **keywords), count)
 

@@ -201,7 +201,7 @@ def _updates_on_host() -> Iterator[None]:
         if builds_program():
             raise UnsupportedProgramError(
                 "variables_on_host: expected apply_gradients on the host, with the gradients that the body of a loop "
-                "enqueues, got it in a body"
+                "enqueues, got a call in a body"
             )
         if machine.this_host() is None:
             return apply(optimizer, grads_and_vars, *args, **kwargs)

@@ -45,7 +45,7 @@ def ipu_scope(device: str) -> Iterator[None]:
     if ordinal is not None and builds_program() and ordinal != device_ordinal():
         raise UnsupportedProgramError(
             f"device: expected /device:IPU:{device_ordinal()}, on which this program runs as a whole, got {device!r}: "
-            "build what another device runs as a program by itself, in the scope of that device"
+            "build the part for another device as a separate program, in the scope of that device"
         )
     with on_device(device_ordinal() if ordinal is None else ordinal):
         yield

@@ -112,8 +112,8 @@ HEAD = "import sys\nimport horovod.tensorflow as hvd\n"
         (
             f"{HEAD}hvd.run(print, np=2)",
             2,
-            "program.py:3: host 0: horovod.run: expected to be called outside of the hosts that it or `ipusim run "
-            "--hosts` starts, got a call on one\n",
+            "program.py:3: host 0: horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` "
+            "starts, got a call on such a host\n",
         ),
         (f"{HEAD}sys.exit(7 * hvd.rank())", 7, ""),
         (f"{HEAD}sys.exit('no more' if hvd.rank() else 0)", 1, "[1] no more\n"),

@@ -53,7 +53,8 @@ def test_that_data_are_drawn_is_said_once(capsys, home):
     datasets.boston_housing.load_data()
     datasets.boston_housing.load_data()
     assert capsys.readouterr().err == (
-        f"tf.keras.datasets.boston_housing is drawn, in the dataset's form: there is no {home / 'boston_housing.npz'}\n"
+        "tf.keras.datasets.boston_housing is random data of the dataset's form: there is no "
+        f"{home / 'boston_housing.npz'}\n"
     )
 
 

@@ -90,7 +90,7 @@ def test_a_model_that_is_loaded_goes_on_to_the_same_bits(make, ipus, suffix, tmp
 
     one, other = in_strategy(ipus, run)
     assert one == other
-    text = "name of set_pipelining_options is not saved, as Graphcore has it: call it again on the model"
+    text = "name of set_pipelining_options is not saved, as in Graphcore's Keras: call set_pipelining_options again"
     assert capsys.readouterr().err.count(text) == 1
 
 

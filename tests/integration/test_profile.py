@@ -200,8 +200,8 @@ def test_scopes_are_named_where_stages_do_more_than_layers(trained, tmp_path, fi
     assert stored.info.layers == (named, "logits, softmax_cross_entropy")
     assert same(stored, execute(load_job(tmp_path / "scenario.yaml")).timeline)
     text = " ".join((tmp_path / "scenario.yaml").read_text().replace("# ", "").split())
-    assert "its arithmetic. Each stage is known by its cycles and bytes alone" in text
-    assert "It is no scenario of layers: stage 'first' calls " in text
+    assert "its arithmetic. Each stage has only its cycles and bytes on this device" in text
+    assert "The scenario has costs in place of layers: stage 'first' calls " in text
 
 
 @slowest
@@ -355,7 +355,8 @@ EXPECTED = "expected a pipeline or a loop that runs on IPUs, got"
         (
             nested,
             ProgramStateError,
-            "profile: expected no profile inside another, got {}/inner inside that of {}: what runs is in that already",
+            "profile: expected no profile inside another, got {}/inner inside that of {}, which already contains its "
+            "runs",
         ),
         (again, ProgramStateError, "profile: expected a profile for each block, got that of {} again"),
         (nothing, ProgramStateError, f"the block of a profile: {EXPECTED} none"),

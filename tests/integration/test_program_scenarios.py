@@ -268,7 +268,7 @@ def scaled(x, labels):
 )
 def test_why_it_is_no_scenario_of_layers(ran, changes, why):
     said = as_scenario(ran(**changes).as_job())
-    assert f"It is no scenario of layers: {why}" in " ".join(said.comments)
+    assert f"The scenario has costs in place of layers: {why}" in " ".join(said.comments)
     assert assemble(said.request).name == "small"
 
 
@@ -276,7 +276,7 @@ def test_one_that_no_scenario_says_is_refused(ran, monkeypatch):
     program = ran(doubled)
     monkeypatch.setattr(said_so, "in_costs", lambda _job, _: {"pipeline": {"stages": []}})
     with pytest.raises(
-        UnsupportedProgramError, match="no scenario takes the time that the program 'small' takes; of its"
+        UnsupportedProgramError, match=r"no scenario takes the same time as the program 'small'\. With its"
     ):
         as_scenario(program.as_job())
 

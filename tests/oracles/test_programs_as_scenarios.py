@@ -107,8 +107,8 @@ def of_one_weight_update(name, repeat_count, folder):
 def test_what_replicas_do_together_is_refused(tmp_path):
     (program,) = of_one_weight_update("replicas", 20, tmp_path).recorded
     text = (
-        r"^no scenario takes the time that the program 'pipeline' takes: replicas call all_reduce of float32\[2, 64\] "
-        r"in pipeline_stage_0, which a scenario does not say$"
+        r"^no scenario takes the same time as the program 'pipeline': replicas call all_reduce of float32\[2, 64\] "
+        r"in pipeline_stage_0, which a scenario cannot express$"
     )
     with pytest.raises(UnsupportedProgramError, match=text):
         as_scenario(program.as_job())

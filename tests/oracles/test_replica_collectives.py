@@ -271,10 +271,10 @@ def test_a_replica_that_fails_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda x: cross_replica_ops.cross_replica_sum(x, 3), "^replica_group_size: expected a number by which that"),
+        (lambda x: cross_replica_ops.cross_replica_sum(x, 3), "^replica_group_size: expected a divisor of the number"),
         (
             lambda x: all_to_all_op.all_gather(x, 8),
-            "^replication_factor: expected a number by which .* 4, can be divided, got 8 in stage",
+            "^replication_factor: expected a divisor of .* replicas, 4, got 8 in stage",
         ),
         (lambda x: reduce_scatter_op.reduce_scatter(x, 3), "^replication_factor: .*, got 3 in stage"),
         (

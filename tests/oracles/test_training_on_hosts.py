@@ -177,7 +177,7 @@ def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strateg
     assert late.timeline.makespan_cycles - even.timeline.makespan_cycles == 3 * late.job.late[0] > 0
     assert even.job.late == ()
     check_explained(late.timeline)
-    with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario does not say"):
+    with pytest.raises(UnsupportedProgramError, match="its host waits for slower ones, which a scenario cannot"):
         as_scenario(programs[1].as_job())
 
 

@@ -35,8 +35,8 @@ class Workers:
         self._strategy = strategy
         if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
             raise UnsupportedProgramError(
-                "TF_CONFIG: expected one worker of a RunConfig without train_distribute, which says the strategy of "
-                f"several, got {config.cluster_spec}"
+                "TF_CONFIG: expected one worker of a RunConfig without train_distribute, the strategy of several "
+                f"workers, got {config.cluster_spec}"
             )
 
         host = machine.this_host()
@@ -56,7 +56,7 @@ class Workers:
         """Refuse an estimator created for a different number of hosts; raises ProgramStateError."""
         if self._strategy is not None and count != self.count:
             raise ProgramStateError(
-                f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
+                f"train_distribute: expected each host to make its own estimator, got an estimator of {count} "
                 f"worker{'s' * (count != 1)} on one of {self.count} hosts"
             )
 

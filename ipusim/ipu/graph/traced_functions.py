@@ -175,7 +175,7 @@ class StepFunctions:
         if system.hosts > 1 and self._averages_in_pass:
             raise UnsupportedProgramError(
                 "CrossReplicaOptimizer: expected one host in a loop that changes gradients before it applies them, got "
-                f"{system.hosts}: write a pipeline, whose weight update is apart"
+                f"{system.hosts}: write a pipeline, which has a separate weight update"
             )
         element_bytes = self.outfeed.element_bytes or self._sent_bytes()
         outfeed = replace(self.outfeed, element_bytes=element_bytes)
@@ -271,7 +271,7 @@ def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> Non
                 fits, expected = call.group == replicas, f"the number of replicas of the device, {replicas}"
             else:
                 fits = call.group is None or replicas % call.group == 0
-                expected = f"a number by which that of the device's replicas, {replicas}, can be divided"
+                expected = f"a divisor of the number of the device's replicas, {replicas}"
             if fits:
                 continue
             argument = "replica_group_size" if call.operation == "all_reduce" else "replication_factor"

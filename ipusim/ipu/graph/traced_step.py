@@ -69,8 +69,8 @@ class TracedStep:
                 if dtype != gradient:
                     raise ProgramTypeError(
                         f"the gradient of {shared_name(handle)!r} is {gradient} and the variable {dtype}: expected "
-                        "gradients of the variable's type, to which an optimizer of your own casts what was "
-                        "accumulated in another gradient_accumulation_dtype, as in `tf.cast(gradient, variable.dtype)`"
+                        "gradients of the variable's type: if gradient_accumulation_dtype is another type, let an "
+                        "optimizer of your own cast the sums, as in `tf.cast(gradient, variable.dtype)`"
                     )
 
     def averaging(self) -> Averaging | None:

@@ -41,12 +41,14 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
     if not path.exists():
         if dataset not in _SAID:
             _SAID.add(dataset)
-            print(f"tf.keras.datasets.{dataset} is drawn, in the dataset's form: there is no {path}", file=sys.stderr)
+            print(
+                f"tf.keras.datasets.{dataset} is random data of the dataset's form: there is no {path}", file=sys.stderr
+            )
         return draw()
     try:
         return read(path)
     except (OSError, FileError, ValueError, TypeError, LookupError) as error:
-        raise FileError(f"{path}: expected {dataset} as Keras keeps it, got a file that is not: {error}") from error
+        raise FileError(f"{path}: expected {dataset} in the format of Keras, got another file: {error}") from error
 
 
 def arrays_of(path: Path, *names: str) -> list[Array]:

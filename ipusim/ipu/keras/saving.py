@@ -156,7 +156,7 @@ def _say_unsaved(extension: Any) -> None:
     for name, method in _UNSAVED.items():
         if value := getattr(options, name):
             print(
-                f"Model {extension.name}: {', '.join(value)} of {method} is not saved, as Graphcore has it: call it "
-                "again on the model that is loaded",
+                f"Model {extension.name}: {', '.join(value)} of {method} is not saved, as in Graphcore's Keras: call "
+                f"{method} again on the loaded model",
                 file=sys.stderr,
             )

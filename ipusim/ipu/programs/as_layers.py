@@ -20,8 +20,8 @@ from ipusim.ipu.programs.layer_names import plain_name, short_names_of
 
 #: Parts of the program that a scenario of layers omits.
 NOT_SAID: Final = (
-    "Not carried over from the program: its data, in whose place synthetic data of their form stand, the first values",
-    "of its variables, and what it changes from run to run, such as a learning rate, of which this is the last value.",
+    "Not carried over from the program: its data, replaced by synthetic data of the same form; the initial values of",
+    "its variables; and changes from run to run, such as of a learning rate, which has its last value here.",
 )
 #: Input indices of an optimizer's numbers, by type of the operation that updates a variable.
 _NUMBERS: Final[dict[str, dict[str, int]]] = {

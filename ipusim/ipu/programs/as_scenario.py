@@ -43,8 +43,8 @@ def as_scenario(job: Job, description: str = "") -> Said:
     _refuse_what_scenarios_do_not_say(job)
     if job.between:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes: its hosts exchange tensors or "
-            "weights between its session runs"
+            f"no scenario takes the same time as the program {job.name!r}: its hosts exchange tensors or weights "
+            "between its session runs"
         )
     want = _time_alone(job)
     try:
@@ -58,10 +58,10 @@ def as_scenario(job: Job, description: str = "") -> Said:
         _check_time(result, want)
     except IpusimError as error:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes; of its layers: {reason}; of what its "
-            f"stages cost: {error}"
+            f"no scenario takes the same time as the program {job.name!r}. With its layers: {reason}. With the costs "
+            f"of its stages: {error}"
         ) from None
-    return Said(result, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {reason}.", _LINE)))
+    return Said(result, (*NOT_SAID, *textwrap.wrap(f"The scenario has costs in place of layers: {reason}.", _LINE)))
 
 
 def _refuse_what_scenarios_do_not_say(job: Job) -> None:
@@ -80,8 +80,7 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
     ]
     if causes:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes: {causes[0]}, "
-            "which a scenario does not say"
+            f"no scenario takes the same time as the program {job.name!r}: {causes[0]}, which a scenario cannot express"
         )
 
 
@@ -119,8 +118,8 @@ def _check_time(request: Request, want: Timeline) -> None:
     """
     got = _time_alone(assemble(request))
     if not all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields):
-        cycles = f"{got.end.max():,} cycles a step and not {want.end.max():,}"
-        raise UnsupportedProgramError(f"they take {cycles}, or the same in another way")
+        cycles = f"a step takes {got.end.max():,} cycles, expected {want.end.max():,}"
+        raise UnsupportedProgramError(f"the spans of the run differ: {cycles}")
 
 
 def _time_alone(job: Job) -> Timeline:
@@ -130,8 +129,8 @@ def _time_alone(job: Job) -> Timeline:
 
 #: Parts of the program that a scenario of stage costs omits.
 NOT_SAID: Final = (
-    "Not carried over from the program: its arithmetic. Each stage is known by its cycles and bytes alone, as they are",
-    "for this device; what lies in memory while a pass runs is not among them.",
+    "Not carried over from the program: its arithmetic. Each stage has only its cycles and bytes on this device,",
+    "without the memory in use during a pass.",
 )
 #: Bytes of a stage, under the names that scenarios share with profiles.
 _BYTES: Final = (

@@ -121,7 +121,7 @@ class _StageChain:
             self._ends |= dict.fromkeys(end, self.layers[-1])
         ends = [number for number, tensor in enumerate(observed.cut.gives) if self._is_from(tensor, end)]
         if not ends:
-            raise NotLayersError(f"stage {self.name!r} does not give what its last layer does")
+            raise NotLayersError(f"stage {self.name!r} does not return the output of its last layer")
         self.given = ends[0]
         result_shape = form_of(observed.gives[self.given]).shape
         if shape is not None and _is_flattened(shape, result_shape[1:]):

@@ -83,8 +83,8 @@ class profile:  # noqa: N801 - callers use it like a function
         outer = recorder()
         if outer is not None and outer.folder is not None:
             raise ProgramStateError(
-                f"profile: expected no profile inside another, got {self._folder} inside that of {outer.folder}: what "
-                "runs is in that already"
+                f"profile: expected no profile inside another, got {self._folder} inside that of {outer.folder}, "
+                "which already contains its runs"
             )
         with ExitStack() as stack:
             self._results = stack.enter_context(ResultsFolder(self._folder, RESULT_FILES, outdated=OUTDATED_FILES))

@@ -193,7 +193,7 @@ def _parse(path: Path) -> ast.Module:
     except SyntaxError as error:
         raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
     except ValueError as error:  # a null character in the path or in the text
-        raise FileError(f"{path}: expected a program, a Python file, got what is none: {error}") from None
+        raise FileError(f"{path}: expected a program, a Python file, got another file: {error}") from None
 
 
 def _main(file: str) -> ModuleType:

@@ -95,7 +95,7 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
                 f"was expected to have {size} IPU(s). Common causes of this error include: incorrect configuration of "
                 "your V-IPU partition, requesting more IPUs than are available on your system, or IPUs being used by "
                 "another program. Use `gc-info -l` and `gc-monitor` to check your configuration. The devices before "
-                f"it have {len(taken)} of the {machine.count} IPUs of {machine.name}, and each IPU is of one device"
+                f"it have {len(taken)} of the {machine.count} IPUs of {machine.name}; each IPU belongs to one device"
             )
         taken.update(device.positions)
         yield device

@@ -40,8 +40,8 @@ _SINGLE: Final = schedules.find("single")
 STATISTICS_GROUP: Final = "statistics_group"
 #: Note on I/O tiles for loops without a pipeline.
 _NOT_OVERLAPPED: Final = (
-    "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
-    "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
+    "io_tiles.place_ops_on_io_tiles will have no effect: only pipelines with PipelineSchedule.Grouped overlap their "
+    "feeds with computation, loops do not; the I/O tiles still compute nothing."
 )
 
 

@@ -180,7 +180,7 @@ def test_tensors_and_variables_of_a_session():
         (
             lambda _: hvd.run(lambda: None, np=2),
             ProgramStateError,
-            "^horovod.run: expected to be called outside of the hosts that it or `ipusim run --hosts` starts, got",
+            "^horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` starts, got",
         ),
     ],
 )

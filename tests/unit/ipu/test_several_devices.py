@@ -168,7 +168,7 @@ def test_a_function_of_a_program_does_not_run_on_another_device():
         with ipu_scope("/device:IPU:1"):
             return x * 2
 
-    text = "device: expected /device:IPU:0, on which this program runs as a whole, got '/device:IPU:1': build what"
+    text = "device: expected /device:IPU:0, on which this program runs as a whole, got '/device:IPU:1': build the"
     for build in (
         lambda: ipu_compiler.compile(other, [X]),
         lambda: loops.repeat(2, other, [X]),

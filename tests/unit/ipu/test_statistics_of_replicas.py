@@ -66,7 +66,5 @@ def test_each_replica_by_itself_is_another_matter():
 
 
 def test_a_group_that_does_not_divide_the_replicas_is_refused():
-    with pytest.raises(
-        ProgramError, match=r"^replica_group_size: expected a number .* replicas, 4, can be divided, got 3"
-    ):
+    with pytest.raises(ProgramError, match=r"^replica_group_size: expected a divisor of .* replicas, 4, got 3"):
         trained(4, 3, BATCH)
