@@ -47,7 +47,7 @@ def commands_page() -> str:
 
 
 def _row(parameter: Any, context: Any) -> str:
-    """Return the row of an argument or option; empty for one that the help hides."""
+    """Return the table row of an argument or option; empty for a hidden option."""
     record = parameter.get_help_record(context)
     if record is None:
         return ""

@@ -1,10 +1,10 @@
-"""Outputs on hand-written pages: find them below their commands, compare them with a run, and write them anew.
+"""Command outputs on hand-written pages: find, compare and renew.
 
-A ``text`` block directly below a ``console`` block shows the output of the block's last command, 100 columns wide. A
-line ``...`` stands for any number of lines that are left out. A block whose first line is a comment with a file name,
-such as ``# mine.yaml``, is a file: it is written before the commands below it run.
+A ``text`` block directly below a ``console`` block shows the output of the last command, 100 columns wide. A line
+``...`` stands for any number of omitted lines. A block with a file name as comment in its first line, such as
+``# mine.yaml``, is written to this file before the next command.
 
-``python -m reports.outputs [PAGES]`` from the top of the repository writes the outputs of these pages, or of all.
+``python -m reports.outputs [PAGES]`` from the top of the repository renews the outputs of these pages, or of all pages.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ipusim.base.files import write_file
 ROOT = Path(__file__).parent.parent
 #: Width of a shown output.
 COLUMNS: Final = "100"
-#: Pages that are one walk from top to bottom; on other pages each section is a walk of its own.
+#: Pages with one walk from top to bottom. On other pages every section has a walk.
 WHOLE: Final = ("scenarios/tutorial.md",)
-#: Line for lines that are left out.
+#: Line in place of omitted lines.
 _LEFT_OUT: Final = "..."
-#: Seconds of wall-clock time in outputs, which differ in each run.
+#: Seconds of wall-clock time, different in each run.
 _WALL_CLOCK: Final = re.compile(r"(?<= after )\d+\.\d s\b|(?<=, )\d+\.\d s$", re.MULTILINE)
-#: Similarity from which a line of a new output is taken for a line that is shown.
+#: Minimum similarity of a shown line and the same line in a new output.
 _SIMILAR: Final = 0.6
 
 _HEADING_OR_BLOCK: Final = re.compile(
@@ -43,7 +43,7 @@ _FIRST_RUN: Final = re.compile(r"\.venv/bin/(ipusim .+)")
 
 
 class Block(NamedTuple):
-    """Fenced block of a page; ``start`` and ``end`` are the places of its content in the page's text."""
+    """Fenced block of a page. ``start`` and ``end`` delimit the content in the text of the page."""
 
     language: str
     content: str
@@ -58,8 +58,8 @@ class Step:
     Attributes:
         command: command line.
         files: contents of files to write before the command, by name.
-        shown: block with the output of the command; None if the page does not show it.
-        is_part: whether the block shows some lines in the middle of the output, without a line for the others.
+        shown: block with the output of the command; None without a shown output.
+        is_part: whether the block omits the first and last lines of the output without ``...``.
     """
 
     command: str
@@ -69,23 +69,23 @@ class Step:
 
     @property
     def words(self) -> list[str]:
-        """Words of the command after ``ipusim``, without the file that the output goes to."""
+        """Words of the command after ``ipusim``, without a target file."""
         program, *words = shlex.split(self.command.partition(" > ")[0])
         assert program == "ipusim", f"a console block has another program: {self.command}"
         return words
 
     @property
     def file(self) -> str:
-        """File that the output goes to; empty for the terminal."""
+        """Target file of the output; empty for the terminal."""
         return self.command.partition(" > ")[2].strip()
 
     def is_printed(self, output: str) -> bool:
-        """Return whether the page shows an output of this command as it is."""
+        """Return whether the shown block matches an output of the command."""
         assert self.shown is not None
         return _matches(self._with_ends(self.shown.content), output)
 
     def rewritten(self, output: str) -> str:
-        """Return the shown block with the lines of a new output, as far as possible the lines shown before."""
+        """Return the shown block for a new output, with the same choice of lines if possible."""
         assert self.shown is not None
         if self.is_printed(output):
             return self.shown.content
@@ -99,7 +99,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Walk:
-    """Commands of a section or a page, which run one after the other in one folder."""
+    """Commands of a section or page, run in order in one folder."""
 
     page: str
     heading: str
@@ -118,7 +118,7 @@ class Walk:
 
 
 def pages(root: Path = ROOT) -> dict[str, str]:
-    """Return the texts of all pages whose commands run, by their paths."""
+    """Return the texts of all pages with tested commands, by path."""
     found = [root / "README.md", *sorted((root / "scenarios").glob("**/*.md"))]
     return {str(path.relative_to(root)): path.read_text() for path in found}
 
@@ -136,12 +136,12 @@ def command_lines(content: str) -> list[str]:
 
 
 def named_files(text: str) -> dict[str, str]:
-    """Return the contents of all files that a page shows, by name."""
+    """Return the contents of all named files on a page, by name."""
     return {named.group(1): block.content for block in blocks(text) if (named := _FILE.match(block.content))}
 
 
 def walks(page: str, text: str) -> list[Walk]:
-    """Return the walks of a page: one for each section with commands, or one for all."""
+    """Return the walks of a page, see ``WHOLE``."""
     parts: list[tuple[str, list[Step]]] = [("", [])]
     files: dict[str, str] = {}
     above: Block | None = None
@@ -169,7 +169,7 @@ def walks(page: str, text: str) -> list[Walk]:
 
 
 def _shows(above: Block, block: Block, text: str, steps: Sequence[Step]) -> bool:
-    """Return whether a text block shows the output of the last step."""
+    """Return whether a text block is the output of the last step."""
     if not steps or steps[-1].shown:
         return False
     between = text[above.end : block.start].removeprefix("```").removesuffix("```text\n")
@@ -177,12 +177,12 @@ def _shows(above: Block, block: Block, text: str, steps: Sequence[Step]) -> bool
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of an output, without blanks at their ends and without empty lines at both ends."""
+    """Return the lines of an output without trailing blanks, and without empty lines at both ends."""
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
 def _chunks(shown: str) -> list[list[str]]:
-    """Return the lines of a shown output between lines that are left out."""
+    """Return the lines of a shown output, split at omitted lines."""
     chunks: list[list[str]] = [[]]
     for line in _lines(shown):
         if line.strip() == _LEFT_OUT:
@@ -200,7 +200,7 @@ def _matches(shown: str, output: str) -> bool:
 
 
 def rewritten(shown: str, output: str) -> str:
-    """Return a shown output with the lines of a new one; all of them where the lines shown before are not found."""
+    """Return the lines of a new output that resemble the shown lines; all lines if a shown line is missing."""
     chunks, lines = _chunks(shown), _lines(output)
     while lines and not lines[0]:
         del lines[0]
@@ -220,14 +220,14 @@ def rewritten(shown: str, output: str) -> str:
 
 
 def _closest(shown: str, lines: Sequence[str], start: int) -> int:
-    """Return the number of the line most like a shown one from ``start`` on; -1 if none is like it."""
+    """Return the index of the most similar line from ``start`` on; -1 without a similar line."""
     numbers = range(max(start, 0), len(lines))
     likeness = {number: SequenceMatcher(None, shown, lines[number], autojunk=False).ratio() for number in numbers}
     best = max(numbers, key=lambda number: likeness[number], default=-1)
     return best if best >= 0 and start >= 0 and likeness[best] >= _SIMILAR else -1
 
 
-#: Runs a step's command in a folder, and returns its exit code and all that it prints.
+#: Function that runs the command of a step in a folder, and returns exit code and output.
 Runner = Callable[[Step, Path], tuple[int, str]]
 
 
@@ -235,7 +235,7 @@ def take(step: Step, folder: Path, run: Runner) -> str:
     """Write the files of a step, run its command in a folder, and return the output.
 
     Raises:
-        ChildProcessError: for a command that fails, unless the page shows its message.
+        ChildProcessError: for a failed command without a shown message.
     """
     for name, content in step.files.items():
         (folder / name).write_text(content)
@@ -257,7 +257,7 @@ def _process(step: Step, folder: Path) -> tuple[int, str]:
 
 
 def renewed(page: str, text: str, run: Runner = _process) -> str:
-    """Return a page with the outputs that its commands print now."""
+    """Return a page with renewed outputs."""
     replaced: list[tuple[Block, str]] = []
     for walk in walks(page, text):
         with TemporaryDirectory() as name:
@@ -273,13 +273,13 @@ def renewed(page: str, text: str, run: Runner = _process) -> str:
 
 
 def write_outputs(names: Iterable[str] = ()) -> None:
-    """Write the outputs of pages anew, of all pages by default."""
+    """Renew the outputs of pages, by default of all pages."""
     texts = pages()
     for name in [*names] or texts:
         text = renewed(name, texts[name])
         if text != texts[name]:
             write_file(ROOT / name, text.encode())
-            print(f"{name}: outputs written anew")
+            print(f"{name}: outputs renewed")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Figure:
     Attributes:
         name: name of its files.
         title: headline of the section and the picture.
-        commands: commands that draw it, with the theme ``light``.
+        commands: drawing commands, in the theme ``light``.
         source: origin of the closed forms.
         say: sentences for the class.
         question, answer: question for the class with its answer.

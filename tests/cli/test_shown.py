@@ -14,16 +14,16 @@ from tests.cli.commands import ipusim
 from tests.cli.pages import all_blocks
 from tests.effort import draws_everything, runs_slowest
 
-#: The pages whose commands run.
+#: Pages with tested commands.
 SHOWING = pages()
 WALKS = [walk for page, text in SHOWING.items() for walk in walks(page, text)]
 DIGITS = "scenarios/digits_training.yaml"
-#: The command that takes longest and writes nothing: it runs once for all tests.
+#: The slowest command, run once for all tests.
 VALIDATE = "ipusim validate"
-#: What digits are trained on for where not every step is: seven trainings to their end are for ``--every``.
+#: Commands that train on digits for a few steps; ``--every`` runs seven whole trainings.
 ON_DIGITS = ("run", "compare", "sweep")
 TWO_STEPS, ONE_UPDATE = (("--set", "steps=2"), ("--set", "steps=1", "--set", "pipeline.repeat_count=1"))
-#: Words by default behind those of commands that begin so, which take less time then: their own tests try them whole.
+#: Further words that shorten commands with these beginnings. Other tests run the commands whole.
 LESS = {
     "suggest scenarios/zero_bubble.yaml --order": (
         *("--seconds", "0.1", "--schedules", "1f1b", "--set", "pipeline.gradient_accumulation_count=4"),
@@ -44,7 +44,7 @@ LESS = {
 
 
 def shortened(words):
-    """Return a command's words with those that make it take less time: see ``LESS``."""
+    """Return the words of a command with further words from ``LESS``."""
     if not draws_everything() and words[0] in ON_DIGITS and {*words} & {DIGITS, "best.yaml"}:
         words = [*words, *(TWO_STEPS if runs_slowest() else ONE_UPDATE)]
     if not runs_slowest():
@@ -55,10 +55,10 @@ def shortened(words):
 @pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 def test_a_walk_leads_to_its_end_and_prints_what_is_shown(workspace, walk):
-    """On one core: that sweeps run on several is tested in ``test_sweep``.
+    """Run on one core; ``test_sweep`` tests parallel sweeps.
 
-    With ``--all`` no command above the last output that is shown is shortened; by default outputs below a command that
-    is shortened are not compared, as they are of another run.
+    With ``--all`` no command above the last shown output is shortened. By default outputs below a shortened command are
+    not compared, because they come from another run.
     """
     is_short, whole = False, walk.shown_steps if runs_slowest() else ()
 

@@ -1,4 +1,4 @@
-"""The page for lectures: its numbers are simulated, its answers hold, and its commands draw its figures."""
+"""The page for lectures: simulated numbers, answers, and commands that draw the figures."""
 
 from __future__ import annotations
 
