@@ -28,7 +28,7 @@ from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
-from ipusim.app.suggest.words import plan_table, searched_lines, verdict
+from ipusim.app.suggest.words import plan_rows, plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity
@@ -360,8 +360,25 @@ def test_a_slower_plan_is_said_to_be_taken_because_the_limits_leave_the_given_on
     found = suggest(of_stages("chimera", *UNEVEN), Limits(schedules=("grouped",)))
     # Four micro-batches of the longer stage behind the first of the other, there and back.
     assert found.trial.cycles == 4 * 6000 + 2000
-    text = "The plan is 0.62 times as fast as the given plan, which the limits exclude, with 12.03 us."
+    text = "The plan is 0.62 times as fast as the given plan with 12.03 us. The limits exclude the given plan."
     assert text in [*verdict(found)]
+
+
+def test_a_plan_of_more_samples_is_compared_with_the_given_one_at_as_many() -> None:
+    """Grouped on two IPUs, one micro-batch behind the other: (m + 1) times 2,000 cycles of the even stages."""
+    even = {"forward": 1000, "backward": 1000}
+    request = of_stages("grouped", even, even)
+    found = suggest(request, Limits(global_batch=16, schedules=("grouped",), ipus=(2,), stages=(2,)))
+    assert (found.given_trial.cycles, found.trial.cycles) == (5 * 2000, 17 * 2000)
+    equal = found.given_with_equal_samples
+    assert equal is not None
+    assert equal.cycles == found.trial.cycles
+    (text,) = [line for line in verdict(found) if line.startswith("The plan is ")]
+    assert "The plan is 1.18 times as fast as the given plan" in text  # 4 x 5 / 17
+    assert "With 16 micro-batches, for as many samples, the given plan takes " in text
+    assert text.endswith("the plan is 1.00 times as fast as that.")
+    times = {row["plan"]: row["times_best"] for row in plan_rows(found)}
+    assert times["given"] == pytest.approx(20 / 17, rel=0.01)  # per sample
 
 
 def test_both_ipus_of_chimera_work_all_the_time() -> None:

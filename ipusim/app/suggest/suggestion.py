@@ -183,6 +183,22 @@ class Suggestion:
         """Ceiling of the given plan, in the format of ``ceiling``."""
         return "" if self.given_trial.job is None else ceiling_of(self.given_trial.job)
 
+    @cached_property
+    def given_with_equal_samples(self) -> Trial | None:
+        """Trial of the given plan with as many samples in a weight update as the suggested plan.
+
+        None for plans of equal samples, and if no legal count gives as many.
+        """
+        given, trial = self.given_trial, self.trial
+        if given.job is None or given.samples == trial.samples:
+            return None
+        own_count = given.job.request.options.pipeline.gradient_accumulation_count
+        count = Fraction(own_count * trial.samples, given.samples)
+        if count.denominator > 1:
+            return None
+        result = try_request(given.job.request, {"pipeline.gradient_accumulation_count": int(count)})
+        return None if result.job is None else result
+
     @property
     def left(self) -> int | None:
         """Lowest bound of the plans not looked at; None after a complete search."""

@@ -66,6 +66,7 @@ class SuggestionResult(Result):
             "gap": suggestion.gap,
             "stopped": suggestion.stopped or None,
             "changes": {} if suggestion.why_none else runs.plain(suggestion.changes),
+            "given_with_equal_samples": _equal_samples(suggestion),
             "plans": self.rows(),
             "searched": {
                 name: getattr(outcome, name)
@@ -73,6 +74,13 @@ class SuggestionResult(Result):
             },
             "order": None if self.synthesis is None else [*order_verdict(self.synthesis)],
         }
+
+
+def _equal_samples(suggestion: Suggestion) -> dict[str, Any] | None:
+    trial = None if suggestion.why_none else suggestion.given_with_equal_samples
+    if trial is None:
+        return None
+    return {"gradient_accumulation_count": _count(trial), "weight_update_period_s": _seconds(trial)}
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
@@ -179,8 +187,16 @@ def _against_own(suggestion: Suggestion) -> str:
     usable = analysis.usable(given.fits)
     fits = "" if usable else f", which {given.fits},"
     host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits exclude," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
-    return f"The plan is {_times_as_fast(trial, given)} as the given plan{host}{fits}{left_out} with {_time(given)}."
+    text = f"The plan is {_times_as_fast(trial, given)} as the given plan{host}{fits} with {_time(given)}."
+    if usable and not suggestion.limits.leave(suggestion.baseline):
+        text += " The limits exclude the given plan."
+    if (equal := suggestion.given_with_equal_samples) is not None:
+        misfit = "" if analysis.usable(equal.fits) else f", which then {equal.fits},"
+        text += (
+            f" With {_micro_batches(_count(equal))}, for as many samples, the given plan{misfit} takes {_time(equal)}: "
+            f"the plan is {_times_as_fast(trial, equal)} as that."
+        )
+    return text
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -221,6 +237,10 @@ def _micro_batches(count: int) -> str:
     return f"{count} micro-batch{'es' * (count > 1)}"
 
 
+def _count(trial: Trial) -> int:
+    return trial.accepted_job.request.options.pipeline.gradient_accumulation_count
+
+
 def _time(trial: Trial) -> str:
     return format_seconds(_seconds(trial))
 
@@ -240,7 +260,7 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
 
     Plans of other kinds need not be the next best.
     """
-    best = suggestion.trial.period or Fraction(1)
+    best = suggestion.trial.period / suggestion.trial.samples or Fraction(1)
     rows = []
     for name, trial in _trials(suggestion):
         job, shape = trial.accepted_job, trial.accepted_job.program.shape
@@ -252,14 +272,14 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
                 "stages": shape.positions,
                 "ipus": len(job.plan.ipus),
                 "replicas": job.system.replicas,
-                "gradient_accumulation_count": job.request.options.pipeline.gradient_accumulation_count,
+                "gradient_accumulation_count": _count(trial),
                 "micro_batch_size": job.program.micro_batch_size,
                 "recompute": "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
                 "peak_bytes": job.memory.fullest.bytes if job.describes_memory else None,
                 "sram_bytes": job.memory.sram_bytes,
                 "fits": str(trial.fits),
                 "weight_update_period_s": _seconds(trial),
-                "times_best": float(trial.period / best),
+                "times_best": float(trial.period / trial.samples / best),
             }
         )
     return rows
@@ -324,8 +344,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         return
     yield (
         "Other: a good plan of each of several other kinds. IPUs: IPUs of a replica x replicas; again: recomputation "
-        "of activations, in separate passes or within backward passes; full: the fullest IPU's memory; time: multiple "
-        "of the best time."
+        "of activations, in separate passes or within backward passes; full: the fullest IPU's memory; time: per "
+        "sample, as a multiple of the best."
     )
     yield (
         f"Searched: {counted(outcome.choices, 'layout')} of the model before cuts, "
