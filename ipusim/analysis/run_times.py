@@ -7,11 +7,12 @@ from typing import Any
 
 from ipusim.analysis.bubble import Bubble, bubble_of
 from ipusim.analysis.executions import executions_of, find_execution
-from ipusim.analysis.figures import figure_lines
+from ipusim.analysis.figures import figure_lines, known_figures
 from ipusim.analysis.phases import Phase, execution_phases
 from ipusim.analysis.plain import as_plain
 from ipusim.analysis.throughput import Throughput, throughput_of
 from ipusim.analysis.utilisation import IpuUse, ipu_uses, ratio
+from ipusim.base.near_names import did_you_mean
 from ipusim.pipeline.plan import Sync, order_and_sync
 from ipusim.timeline.timeline import Timeline
 
@@ -102,6 +103,23 @@ class RunTimes:
             Seconds.
         """
         return cycles / self.clock_hz
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a figure by name.
+
+        Args:
+            name: name of a figure, as printed, such as ``time_per_weight_update``.
+
+        Returns:
+            Value in the figure's unit: seconds, bytes, cycles or a share.
+
+        Raises:
+            KeyError: for a figure that this run lacks.
+        """
+        values = known_figures(self._data())
+        if name not in values:
+            raise KeyError(f"expected a figure of this run, got {name!r}{did_you_mean(name, list(values))}")
+        return values[name]
 
     def __repr__(self) -> str:
         """Return a line per known figure; ``to_dict()`` of a Summary has all numbers."""

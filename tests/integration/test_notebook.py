@@ -253,6 +253,16 @@ def test_a_summary_is_printed_on_a_page_of_the_screen(path):
         assert max(map(len, lines)) <= 80, lines
 
 
+def test_each_printed_figure_is_found_by_its_name():
+    summary = ipusim.run(LEARNING).summary
+    printed = [line.split()[0] for line in repr(summary).splitlines()[1:]]
+    assert len(printed) > 10
+    assert [summary[name] for name in printed] == [*known_figures(summary.to_dict()).values()]
+    assert summary["time_per_weight_update"] == summary.to_dict()["throughput"]["weight_update_period_s"]
+    with pytest.raises(KeyError, match=r"got 'time_per_weight'; did you mean time_per_weight_update\?"):
+        summary["time_per_weight"]
+
+
 def test_a_run_shows_a_verdict_a_summary_and_its_trace(timed):
     html = timed._repr_html_()
     cycles = (8 + 4 - 1) * 3000
