@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import FullCounts, full_counts
     from ipusim.runs.one_ipu import run_on_one_ipu
-    from ipusim.runs.other_passes import runs_with_passes
+    from ipusim.runs.other_passes import run_without_events, runs_with_passes
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show

@@ -8,20 +8,42 @@ from typing import Final
 import numpy as np
 
 from ipusim.base.errors import NotExactError
+from ipusim.machine.extent import MAX_SUM, tracks_of
 from ipusim.pipeline.ops import Pass
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
+from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import Priced
 
 #: Maximum number of passes of all runs together, for some seconds; Streaming Memory and moves take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
+#: Maximum number of passes of a single run, whose compilation takes a second; longer runs often repeat after some time.
+_MOST_OF_ONE: Final = 500_000
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
     """Return whether ``sets`` runs of a Job can be computed within some seconds."""
     streamed = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
     return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
+
+
+def run_without_events(job: Job, executions: int, priced: Priced) -> int | None:
+    """Return the cycles of a run without repetition, computed without events.
+
+    Without overlapping micro-batches, passes wait for each other, and a simulation is faster.
+
+    Args:
+        job: Job of the run, without exchanges between hosts.
+        executions: number of pipeline executions.
+        priced: function that returns costs and device of the whole Job.
+
+    Returns:
+        Cycles of the run; None if a simulation is faster, or if only events give the times.
+    """
+    if not any(job.plan.fifo_depths) or job.program.shape.passes * executions > _MOST_OF_ONE:
+        return None
+    return runs_with_passes(job, executions, priced, [priced(job)[0].passes])[0]
 
 
 def runs_with_passes(
@@ -37,14 +59,15 @@ def runs_with_passes(
         passes: pass cycles of each run, by kind and stage.
 
     Returns:
-        Cycles of each run; None for a run with tensors that share links, or with times that only events give.
+        Cycles of each run; None for a run with tensors that share links, or with times that only events give, and for
+        a run too large for memory, or too long for sums of 64 bits.
     """
+    if not are_quick(job, executions, len(passes)):
+        return [None] * len(passes)
     try:
-        if not are_quick(job, executions, len(passes)):
-            return [None] * len(passes)
         costs, system = priced(job.whole)
         retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
-    except NotExactError:
+    except (NotExactError, RequestError):
         return [None] * len(passes)
     durations = np.zeros((len(passes), len(Pass), job.plan.shape.stages), np.int64)
     for number, cycles in enumerate(passes):
@@ -52,4 +75,5 @@ def runs_with_passes(
             durations[number, kind, stage] = taken
     ends = retiming.executions(durations)
     cycles = (ends.cycles + int(costs.host.behind(executions, job.program.repeat_count))).tolist()
-    return [end if exact else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]
+    most = MAX_SUM // tracks_of(system, costs)
+    return [end if exact and end <= most else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -26,6 +27,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.runs.disturbed import undisturbed
 from ipusim.runs.job import Job
+from ipusim.runs.other_passes import run_without_events
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.kinds import PASSES
 from ipusim.timeline.time_parts import TimePart
@@ -37,21 +39,31 @@ _Collective = TypeVar("_Collective", bound=ReplicaCollective)
 _Value = TypeVar("_Value")
 
 
-def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
-    """Return the parts of the time of ``timeline``, the whole run of ``job``.
+def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
+    """Return the parts of the time of ``job``, from its whole run or from its cycles.
+
+    ``timeline`` is the whole run, or the cycles of a run without repetition.
 
     Runs without some parts are simulated without arithmetic, repeating runs in part; removing a part of zero cost needs
-    no simulation. Raises the errors of :func:`~ipusim.runs.time_alone.timeline_of`.
+    no simulation. If the run does not repeat, exact lengths are computed without events, except for the last run, whose
+    passes are counted. Raises the errors of :func:`~ipusim.runs.time_alone.timeline_of`.
     """
-    executions, simulated = timeline.info.executions, timeline
-    cycles = [throughput_of(timeline).run_cycles]
-    before: tuple[Costs, System, bool] = job.costs, job.system, bool(job.between)
-    for cuts in range(1, len(_CUTS) + 1):
-        now = *priced(job, cuts), before[2] and cuts <= _WITH_HOST
-        if now != before:
-            simulated = _without(job, executions, cuts, job.between if now[2] else None)
-        cycles.append(throughput_of(simulated).run_cycles)
-        before = now
+    simulated = timeline if isinstance(timeline, Timeline) else None
+    executions = job.executions if simulated is None else simulated.info.executions
+    cycles = [timeline if isinstance(timeline, int) else throughput_of(timeline).run_cycles]
+    repeats = simulated is not None and simulated.repeats
+    runs = [(job.costs, job.system, bool(job.between))]
+    runs += [(*priced(job, cuts), bool(job.between) and cuts <= _WITH_HOST) for cuts in range(1, len(_CUTS) + 1)]
+    changed = [cuts for cuts in range(1, len(runs)) if runs[cuts] != runs[cuts - 1]]
+    for cuts, (_, _, with_host) in enumerate(runs[1:], start=1):
+        length = None if cuts in changed else cycles[-1]
+        if cuts in changed[:-1] and not (repeats or with_host):
+            length = run_without_events(job, executions, partial(priced, cuts=cuts))
+        if length is None:
+            simulated = _without(job, executions, cuts, job.between if with_host else None)
+            length = throughput_of(simulated).run_cycles
+        cycles.append(length)
+    simulated = timeline_of(job, executions) if simulated is None else simulated
     # Count spans: under some schedules, a Plan of fewer micro-batches has different passes in ramps and in a period.
     useful = int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max())
     cycles += [cycles[-1] - gaps_in_main(simulated), useful, 0]

@@ -93,7 +93,7 @@ class Explanation(Result):
         """
         window = partial(part_window, self.timeline, execution=self.execution)
         return {
-            "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture),
+            "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture, self._growth()),
             "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, window(), self.picture),
         }
 
@@ -181,6 +181,15 @@ class Explanation(Result):
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
         title += "; one of several paths of the same length"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
+
+    def _growth(self) -> dict[str, list[int | None]]:
+        """Return the growth per cycle of each pass, by kind, for each IPU: of the stage with the largest growth."""
+        info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
+        stages_of = [info.stages_of_ipu.get(ipu, ()) for ipu in info.ipu_rows]
+        return {
+            kind.name.lower(): [_largest([cycles[stage] for stage in stages]) for stages in stages_of]
+            for kind, cycles in grows.items()
+        }
 
     def _sensitivity_table(self, sensitivities: runs.Sensitivities) -> Table:
         columns = [
@@ -271,18 +280,20 @@ def explain(
     Raises TimelineError for an execution missing in the run, OptionError for impossible changes.
     """
     path = analysis.critical_path_of(timeline)
-    if isinstance(job, str) and (texts or straggling):
+    if not isinstance(job, str):
+        waterfall = runs.waterfall_of(job, timeline)
+    elif texts or straggling:
         raise OptionError("what" if texts else "stragglers", f"expected a run with a scenario: {job}")
     outcomes: tuple[WhatIf, ...] | None = None
     pairs: tuple[ChangePair, ...] = ()
     if texts and not isinstance(job, str):
         outcomes, pairs = requested_changes(job, timeline, texts)
     elif not isinstance(job, str):
-        outcomes = what_if(job, timeline, syncs)
+        outcomes = what_if(job, timeline, syncs, waterfall)
     return Explanation(
         timeline=timeline,
         execution=execution,
-        waterfall=waterfall if isinstance(job, str) else runs.waterfall_of(job, timeline),
+        waterfall=waterfall,
         idle=analysis.idle_causes(timeline, execution, shares if isinstance(job, str) else runs.recomputed_shares(job)),
         path=path,
         parts=analysis.path_parts(timeline, path),
@@ -294,6 +305,11 @@ def explain(
         memory=None if isinstance(job, str) else job.memory,
         sensitivities=None if isinstance(job, str) else runs.sensitivities(job, timeline.info.executions),
     )
+
+
+def _largest(cycles: Sequence[int | None]) -> int | None:
+    known = [each for each in cycles if each is not None]
+    return max(known) if known and len(known) == len(cycles) else None
 
 
 def _share(part: int, whole: int) -> str:

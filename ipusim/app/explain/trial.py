@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, pipelines, timelines
+from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, pipelines, runs, timelines
 from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
@@ -82,7 +82,7 @@ class ChangeTrials:
     def __init__(self, job: Job, timeline: Timeline) -> None:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
-        self.per_sample_s = per_sample(timeline)
+        self.per_sample_s, self._repeats = per_sample(timeline), bool(timeline.repeats)
 
     def outcome_of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:
         """Try a change; returns the outcome and its Trial, which is None if no run was possible.
@@ -102,12 +102,26 @@ class ChangeTrials:
         if not is_requested and job.schedule.period is None and spans > _MOST_SPANS:
             return WhatIf(change, self.per_sample_s, None, TOO_LONG), None
         try:
-            seconds = per_sample(trial.timeline)
+            trial, seconds = self._timed(trial)
         except RequestError as error:
             return WhatIf(change, self.per_sample_s, None, str(error)), None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
         in_other_mode = job.plan.sync is not self.job.plan.sync
         return WhatIf(change, self.per_sample_s, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
+
+    def _timed(self, trial: Trial) -> tuple[Trial, Fraction]:
+        """Return a Trial with its seconds per sample, without events if the unchanged run does not repeat.
+
+        Changes of a repeating run often repeat too, and few micro-batches are simulated. Raises RequestError for too
+        long a run.
+        """
+        job = trial.accepted_job
+        priced = trial.priced or (lambda whole: (whole.costs, whole.system))
+        cycles = None if self._repeats else runs.run_without_events(job, job.executions, priced)
+        if cycles is None:
+            return trial, per_sample(trial.timeline)
+        seconds = Fraction(cycles, max(trial.samples * job.executions, 1) * job.system.clock_hz)
+        return replace(trial, run_cycles=cycles), seconds
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.

@@ -46,16 +46,17 @@ class ChangePair:
         return abs(self.joint.gain - self.sum) < HELP
 
 
-def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
+def what_if(
+    job: Job, timeline: Timeline, syncs: Sequence[Sync] = (), waterfall: analysis.Waterfall | None = None
+) -> tuple[WhatIf, ...]:
     """Try all default changes of a Job's run; returns outcomes, best first.
 
-    Changes of hardware follow changes of software. Schedules are tried in the sync modes ``syncs``, by default the
-    run's.
+    Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
+    mode. ``waterfall`` has the parts of the run's time, by default simulated as needed.
     """
     trial = ChangeTrials(job, timeline)
     rows = _each_plan_once([trial.outcome_of(change) for change in changes(job, syncs)])
     rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
-    waterfall: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
@@ -89,7 +90,8 @@ def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
 
 def _cause(waterfall: analysis.Waterfall, timeline: Timeline, trial: Trial) -> tuple[str, float]:
     """Return the part of the time that shrinks most in another run, with its present share."""
-    new_waterfall, cycle, new_cycle = trial.waterfall, _cycle(timeline), _cycle(trial.timeline)
+    new_waterfall, cycle = trial.waterfall, _cycle(timeline)
+    new_cycle = Fraction(1, max(trial.samples * trial.accepted_job.executions, 1) * trial.accepted_job.system.clock_hz)
     savings = {
         part: waterfall.cycles[part] * cycle - new_waterfall.cycles[part] * new_cycle for part in waterfall.cycles
     }

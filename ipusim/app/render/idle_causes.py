@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
 from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.growth_strip import STRIP_WORDS, draw_strip, strip_width
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
@@ -23,14 +24,27 @@ _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
 #: Least width of bars in inches, in a picture of a chosen size.
 _NARROWEST: Final = 1.0
+#: Least width of bars beside colours for growth, in inches.
+_NARROWEST_BESIDE: Final = 3.0
 _BAR_SHARE: Final = 0.8
 #: Least inches of a part that shows its share.
 _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
-def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], picture: Picture = DEFAULT) -> Chart:
+def idle_chart(
+    timeline: Timeline,
+    ipu_time: Sequence[tuple[Look, Integers]],
+    picture: Picture = DEFAULT,
+    growth: Mapping[str, Sequence[int | None]] | None = None,
+) -> Chart:
     """Return a figure with a bar of time parts for every IPU.
+
+    Args:
+        timeline: Timeline of the run.
+        ipu_time: parts of the time of every IPU.
+        picture: title, size and theme; a narrow picture has no colours for growth.
+        growth: growth of the run per cycle of each pass of an IPU, by kind of pass; None if unknown.
 
     Raises OptionError for an unreadably small size.
     """
@@ -41,7 +55,10 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     window_cycles = sum(int(cycles[0]) for _, cycles in ipu_time)
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * _EDGE)
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
-    words = f"{info.order_and_sync}, time of each IPU, {length}"
+    strip_in = strip_width(growth or {})
+    if figure_in - _LEFT - _RIGHT - strip_in < _NARROWEST_BESIDE:
+        strip_in = 0.0
+    words = f"{info.order_and_sync}, time of each IPU, {length}{f'; {STRIP_WORDS}' if strip_in else ''}"
     title = title_lines(headed(timeline, words, picture.title), figure_in - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
     if picture.height_in is not None:
@@ -51,7 +68,7 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     height = above + bar * ipus + below
     figure = Chart(figsize=(figure_in, height), facecolor="white")
     write_titles(figure, title, _EDGE)
-    width = figure_in - _LEFT - _RIGHT
+    width = figure_in - _LEFT - _RIGHT - strip_in
     if width < _NARROWEST:
         raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _NARROWEST:.1f} inches of width")
     axes = figure.add_axes((_LEFT / figure_in, below / height, width / figure_in, bar * ipus / height))
@@ -73,4 +90,6 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     draw_legend(figure, legend, _EDGE, _EDGE)
+    if strip_in and growth is not None:
+        draw_strip(figure, growth, _LEFT + width, below, bar)
     return finish(figure, picture)

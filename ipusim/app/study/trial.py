@@ -31,11 +31,13 @@ class Trial:
         job: laid out program; None if refused.
         refusal: reasons of the refusal, a line per problem; empty with a Job.
         priced: function to other costs and another System of the Job; None for the Job's.
+        run_cycles: cycles of the whole run, if computed without events.
     """
 
     job: Job | None
     refusal: str = ""
     priced: runs.Priced | None = None
+    run_cycles: int | None = None
 
     @property
     def accepted_job(self) -> Job:
@@ -64,7 +66,7 @@ class Trial:
     @cached_property
     def waterfall(self) -> analysis.Waterfall:
         """Parts of the whole run's time."""
-        return runs.waterfall_of(self.accepted_job, self.timeline)
+        return runs.waterfall_of(self.accepted_job, self.timeline if self.run_cycles is None else self.run_cycles)
 
     @cached_property
     def parts_s(self) -> dict[timelines.TimePart, float]:
