@@ -45,7 +45,7 @@ def draw_strip(
     """
     width, height = figure.get_size_inches()
     values = np.array([[np.nan if cycles is None else cycles for cycles in column] for column in growth.values()]).T
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    high = float(np.nanmax(values))
     rows, columns = values.shape
     wide, tall = columns * _column_width(growth), rows * row_in
 
@@ -53,7 +53,7 @@ def draw_strip(
         return (left_in + left) / width, below_in / height, box_width / width, tall / height
 
     axes = figure.add_axes(box(_GAP, wide))
-    shades = (values - low) / max(high - low, 1.0)
+    shades = values / max(high, 1.0)
     axes.imshow(shades, cmap=_COLOURS, vmin=0, vmax=1, aspect="auto")
     axes.set_xticks(range(columns), list(growth))
     axes.set_yticks([])
@@ -68,6 +68,6 @@ def draw_strip(
     scale.imshow(np.linspace(1, 0, 256)[:, np.newaxis], cmap=_COLOURS, vmin=0, vmax=1, aspect="auto")
     scale.set_xticks([])
     scale.yaxis.tick_right()
-    scale.set_yticks([0, 255] if high > low else [0], [f"{high:,.0f}", f"{low:,.0f}"][: 1 + (high > low)])
+    scale.set_yticks([0, 255], [f"{high:,.0f}", "0"])
     scale.tick_params(labelsize=TEXT_SIZE, length=0)
     scale.spines[:].set_visible(False)
