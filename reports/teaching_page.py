@@ -271,7 +271,7 @@ FIGURES: Final = (
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
         "Every IPU waits 900,000 cycles. IPU 3 waits in the ramps alone, IPU 0 waits 700,000 of these cycles within "
         "main. [Fill and drain](../scenarios/glossary.md#fill-and-drain), a part of the run's time, is 900,000 cycles: "
-        "it includes such waits within main, because IPU 3 shows that the order of passes forces no wait there.",
+        "it includes such waits within main, because another IPU, here IPU 3, never waits there.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
