@@ -30,6 +30,8 @@ IPUS, FORWARD, BACKWARD = 4, 100_000, 200_000
 FIRST = SECOND = BACKWARD // 2
 #: The slow IPU and its factor.
 SLOW, FACTOR = 1, 1.5
+#: Folder of the run with the slow IPU.
+_SLOW_RUN: Final = f"ipu-{SLOW}-slow"
 
 
 class Row(NamedTuple):
@@ -48,6 +50,7 @@ class Figure:
     Attributes:
         name: name of its files.
         title: headline of the section and the picture.
+        plan: schedules and number of micro-batches.
         commands: drawing commands, in the theme ``light``.
         source: origin of the closed forms.
         say: sentences for the class.
@@ -56,6 +59,7 @@ class Figure:
 
     name: str
     title: str
+    plan: str
     commands: tuple[str, ...]
     source: str
     say: str
@@ -116,8 +120,8 @@ def several_stages(count: int, per_ipu: int) -> int:
 
 
 def halves(count: int, weights: int = SECOND) -> int:
-    """Return the makespan of zero bubble H1, for weight gradients no longer than the other passes."""
-    return count * (FORWARD + FIRST + weights) + (IPUS - 1) * (FORWARD + FIRST - weights)
+    """Return the makespan of zero bubble H1."""
+    return count * (FORWARD + FIRST + weights) + (IPUS - 1) * max(FORWARD, FIRST, FORWARD + FIRST - weights)
 
 
 def slow_ipu(count: int, stage: int) -> int:
@@ -125,6 +129,12 @@ def slow_ipu(count: int, stage: int) -> int:
     usual = FORWARD + BACKWARD
     slower = round(usual * FACTOR)
     return count * slower + (IPUS - 1) * usual - (IPUS - 1 - stage) * (slower - usual)
+
+
+def cost_of_one_slow(count: int) -> float:
+    """Return the time lost to the slow IPU, as share of the time lost to slow IPUs alone."""
+    even = whole_ramps(count)
+    return (slow_ipu(count, SLOW) - even) / (even * (FACTOR - 1))
 
 
 _WHOLE: Final = "(m + N - 1)(F + B)"
@@ -176,7 +186,7 @@ def _stages_rows() -> list[Row]:
 def _halves_rows() -> list[Row]:
     return [
         Row("makespan, 1F1B", _WHOLE, whole_ramps(6), makespan("1f1b", 6)),
-        Row("makespan, H1", "m (F + I + W) + (N - 1)(F + I - W)", halves(6), makespan("zero_bubble_h1", 6)),
+        Row("makespan, H1", "m (F + I + W) + (N - 1) max(F, I, F + I - W)", halves(6), makespan("zero_bubble_h1", 6)),
         Row(f"{_STASH}, 1F1B", "N", IPUS, _kept("1f1b", 6)),
         Row(f"{_STASH}, H1", "N", IPUS, _kept("zero_bubble_h1", 6)),
     ]
@@ -203,7 +213,7 @@ def _compared(options: Picture, schedules: Sequence[str] | None, sync: str = "",
 
 def _draw_slow(options: Picture) -> Any:
     with TemporaryDirectory() as name:
-        folders = [Path(name) / "even", Path(name) / "slow"]
+        folders = [Path(name) / "even", Path(name) / _SLOW_RUN]
         simulated("1f1b", 8).save(folders[0])
         simulated("1f1b", 8, slow=SLOW).save(folders[1])
         return ipusim.compare(folders).figure(picture=options)
@@ -250,20 +260,26 @@ FIGURES: Final = (
     Figure(
         "ramps",
         _RAMPS,
+        "1F1B in point-to-point, m = 8.",
         (
             _command("run", _ONE_YAML, _SET, f"--out {_OUT}/even"),
             _drawing("show", _RAMPS, "ramps", f"{_OUT}/even"),
         ),
         "Huang et al., *GPipe*, 2019, for the bubble; the phases are counted from the figure.",
-        "The last IPU waits until the first micro-batch has passed through the other stages. Later the last gradient "
-        "travels back through all stages, and the IPUs behind the gradient have nothing to do. Neither ramp grows with "
-        "the number of micro-batches, so the bubble shrinks.",
+        "The last IPU waits until the first micro-batch has passed through the other stages. At the end the last "
+        "gradient travels from the last IPU back to the first, and an IPU is finished once the gradient has left. "
+        "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
+        "Every IPU waits 900,000 cycles. IPU 3 waits in the ramps alone, IPU 0 waits 700,000 of these cycles within "
+        "main. [Fill and drain](../scenarios/glossary.md#fill-and-drain), a part of the run's time, is 900,000 cycles: "
+        "it includes such waits within main, because another IPU, here IPU 3, never waits there.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
     Figure(
         "lock-step",
         _LOCK_STEP,
+        "Grouped and Graphcore's Interleaved in lock-step, m = 8. This Interleaved has one stage on each IPU; the "
+        "interleaved 1F1B of figure 4 is a different schedule.",
         (
             _drawing(
                 *("compare", _LOCK_STEP, "lock-step", _ONE_YAML, _SET),
@@ -271,10 +287,14 @@ FIGURES: Final = (
             ),
         ),
         "counted from the time-steps of Graphcore's two schedules. In Interleaved the first N time-steps have forward "
-        "passes only, and each of the further 2 m + N - 2 has a backward pass on some IPU. The form needs B >= F.",
+        "passes only and take F each. Then come 2 m + N - 2 time-steps with at least one backward pass, which take B "
+        "each. The form needs B >= F.",
         "In lock-step all IPUs meet after each time-step, so the longest pass sets the pace. Interleaved mixes forward "
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
-        "has one of each in a time-step, and memory is the price.",
+        "has one forward and one backward pass in a time-step, and memory is the price.\n\n"
+        "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
+        "which every slot of the schedule is filled. Grouped has one such time-step with m = 8, and nine with m = 16 "
+        f"(add `--set {_COUNT}=16` to the command).",
         "Suppose that B = F. Which schedule is faster?",
         "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
         "micro-batches.",
@@ -282,17 +302,22 @@ FIGURES: Final = (
     Figure(
         "memory",
         _MEMORY,
+        "GPipe and 1F1B in point-to-point, m = 8.",
         (_drawing("compare", _MEMORY, "memory", _ONE_YAML, _SET, "--schedules gpipe,1f1b"),),
         "Huang et al., *GPipe*, 2019; Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters "
         "Using Megatron-LM*, 2021.",
         "Both schedules take the same time. GPipe runs all forward passes first, so an IPU keeps the activations of "
-        "every micro-batch. 1F1B starts a backward pass as soon as a gradient arrives, and frees memory early.",
+        "every micro-batch. 1F1B starts a backward pass as soon as a gradient arrives, and frees memory early.\n\n"
+        "To show this in motion, run both schedules (`ipusim run` with `--set pipeline.schedule=gpipe`, then `1f1b`), "
+        "and play the two folders with `ipusim report --play`: boxes beside every IPU fill with the micro-batches that "
+        "wait for a backward pass.",
         "A weight update has 64 micro-batches. How many does an IPU keep at most?",
         "GPipe keeps 64, 1F1B still keeps 4.",
     ),
     Figure(
         "stages",
         _STAGES,
+        "1F1B and interleaved 1F1B in point-to-point, m = 4.",
         (_drawing("compare", _STAGES, "stages", _ONE_YAML, _TWO_YAML, _SET, f"--set {_COUNT}=4"),),
         "Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021. "
         "Each IPU has v = 2 stages, and F and B are the passes of both together.",
@@ -305,12 +330,14 @@ FIGURES: Final = (
     Figure(
         "halves",
         _HALVES,
+        "1F1B and zero bubble H1 in point-to-point, m = 6.",
         (
             _drawing(
                 "compare", _HALVES, "halves", _ONE_YAML, _SET, f"--set {_COUNT}=6", "--schedules 1f1b,zero_bubble_h1"
             ),
         ),
-        "Qi et al., *Zero Bubble Pipeline Parallelism*, 2024, schedule H1.",
+        "Qi et al., *Zero Bubble Pipeline Parallelism*, 2024, for schedule H1; [Bubbles, derived](bubbles.md) for the "
+        "maximum.",
         "A backward pass has two halves. The previous stage waits for the gradient of the input; only the update "
         "waits for the gradients of the weights. H1 computes the input's gradient first and fills waits with the "
         "weights' gradients.",
@@ -320,6 +347,7 @@ FIGURES: Final = (
     Figure(
         "slow",
         _SLOW_ONE,
+        f"1F1B in point-to-point, m = 8: all IPUs equal, then IPU {SLOW} slow.",
         (
             _command("run", _ONE_YAML, _SET, f"--out {_OUT}/even"),
             _command(
@@ -327,17 +355,20 @@ FIGURES: Final = (
                 _ONE_YAML,
                 _SET,
                 f'--set "disturbances=[{{ipu: {SLOW}, slower: {FACTOR}}}]"',
-                f"--out {_OUT}/slow",
+                f"--out {_OUT}/{_SLOW_RUN}",
             ),
-            _drawing("compare", _SLOW_ONE, "slow", f"{_OUT}/even", f"{_OUT}/slow"),
+            _drawing("compare", _SLOW_ONE, "slow", f"{_OUT}/even", f"{_OUT}/{_SLOW_RUN}"),
         ),
-        "[stragglers](stragglers.md). The slow IPU has stage s and passes of F' and B' cycles, neither longer than "
-        "F + B.",
-        f"One IPU of four takes {FACTOR} times as long for everything. The other three wait in every micro-batch, and "
-        "the run is nearly as slow as with four slow IPUs. No schedule hides the slow IPU; a smaller stage "
-        "does.",
-        "Where does a slow chip cost least, and where most?",
-        f"Least as IPU 0, with a makespan of {slow_ipu(8, 0):,} cycles; most as IPU 3, with {slow_ipu(8, 3):,}.",
+        "[stragglers](stragglers.md). The slow IPU has stage s, and passes of F' and B' cycles. The form needs "
+        "F' <= F + B and B' <= F + B.",
+        f"IPU {SLOW} takes {FACTOR} times as long for everything. The other three wait in every micro-batch. With "
+        f"m = 8 this costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles, {cost_of_one_slow(8):.0%} of what four slow "
+        f"IPUs would cost; with m = 32 it costs {cost_of_one_slow(32):.0%}, nearly as much as four. No schedule hides "
+        "the slow IPU; a smaller stage does.",
+        "At which position does a slow IPU cost least under 1F1B in point-to-point, and at which most? And under "
+        "GPipe?",
+        f"Least as IPU 0, with a makespan of {slow_ipu(8, 0):,} cycles; most as IPU 3, with {slow_ipu(8, 3):,}. Under "
+        f"GPipe every position takes {slow_ipu(8, 3):,}.",
     ),
 )
 
@@ -350,11 +381,16 @@ paper. The command below a figure draws it; `--theme print` draws the greys, and
 A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FORWARD:,} cycles, and a backward
 pass takes B = {BACKWARD:,}, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients of
 the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight
-update at its end. The bubble is the share of the makespan in which IPUs wait. Every number in the last column is
-simulated. [Bubbles, derived](bubbles.md) has the closed forms of all schedules.
+update at its end. Titles above traces include the weight update: 3,360,000 cycles in a title are a makespan of
+3,300,000. The bubble is the share of the makespan in which IPUs wait. [Bubbles, derived](bubbles.md) has the closed
+forms of all schedules.
 
-`ipusim report --play` with the folder of a run makes an animation for the browser. `python -m reports` makes this page
-and the figures.
+In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
+yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and bubble. `summary.json` in the
+folder of the run has the micro-batches kept, as `most_micro_batches_kept` of every stage under `memory.stages`.
+
+`ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes
+this page and the figures.
 """
 
 
@@ -371,7 +407,7 @@ def _section(numbered: tuple[int, Figure]) -> str:
     greys = f"teaching-{figure.name}{THEMES['print']}.svg"
     return (
         f"\n## {number}. {figure.title}\n\n![{figure.title}](teaching-{figure.name}.svg)\n\n"
-        f"Print version: [{greys}]({greys}).\n\n```console\n{commands}```\n\n{table}\n"
+        f"Here: {figure.plan} Print version: [{greys}]({greys}).\n\n```console\n{commands}```\n\n{table}\n"
         f"Source: {figure.source}\n\n**In class.** {figure.say}\n\n"
         f"**Question.** {figure.question}\n\n**Answer.** {figure.answer}\n"
     )

@@ -64,6 +64,7 @@ def test_answers_are_right():
         "an activation crosses 15 boundaries between IPUs instead of 3",
         "Nothing: an IPU waits (N - 1)(F + I) under H1 and under 1F1B",
         "a makespan of 4,050,000 cycles; most as IPU 3, with 4,500,000",
+        "Under GPipe every position takes 4,500,000",
     ):
         assert answer in PAGE
     assert simulated("1f1b", 57).summary.to_dict()["bubble"]["idle_fraction"] == pytest.approx(0.05)
@@ -79,6 +80,42 @@ def test_answers_are_right():
     halves = equal(IPUS, 1000, 1000, backward_input=1000, backward_weights=0)
     assert run("zero_bubble_h1", halves, 8) == run("1f1b", equal(IPUS, 1000, 1000), 8)
     assert [makespan("1f1b", 8, slow=ipu) for ipu in (0, 3)] == [4_050_000, 4_500_000]
+    assert {makespan("gpipe", 8, slow=ipu) for ipu in range(IPUS)} == {4_500_000}
+
+
+def test_what_the_class_is_told_is_so():
+    words = " ".join(PAGE.split())
+    for told in (
+        "Every IPU waits 900,000 cycles. IPU 3 waits in the ramps alone",
+        "IPU 0 waits 700,000 of these cycles within main",
+        "is 900,000 cycles: it includes such waits within main",
+        "Grouped has one such time-step with m = 8, and nine with m = 16",
+        "3,360,000 cycles in a title are a makespan of 3,300,000",
+        "With m = 8 this costs 900,000 cycles, 55% of what four slow IPUs would cost; with m = 32 it costs 86%",
+    ):
+        assert told in words
+    even = simulated("1f1b", 8)
+    summary, spans = even.summary.to_dict(), even.spans()
+    assert summary["waterfall"]["cycles"]["fill_and_drain"] == 900_000
+    assert (summary["throughput"]["run_cycles"], summary["makespan_cycles"]) == (3_360_000, 3_300_000)
+    begin, end = next((each["start"], each["end"]) for each in summary["phases"] if each["name"] == "main")
+    passes = spans[spans["kind"].isin(["forward", "backward"])]
+    inside = (passes["end_cycle"].clip(upper=end) - passes["start_cycle"].clip(lower=begin)).clip(lower=0)
+    assert (end - begin - inside.groupby(passes["ipu"]).sum()).tolist()[:: IPUS - 1] == [700_000, 0]
+    for count, full in ((8, 1), (16, 9)):
+        phases = simulated("grouped", count, "lock_step").summary.to_dict()["phases"]
+        assert next(each["cycles"] for each in phases if each["name"] == "main") == full * (FORWARD + BACKWARD)
+    for count, share in ((8, 0.55), (32, 0.86)):
+        slow, all_equal = makespan("1f1b", count, slow=1), makespan("1f1b", count)
+        all_slow = run("1f1b", equal(IPUS, FORWARD * 3 // 2, BACKWARD * 3 // 2), count)
+        assert (slow - all_equal) / (all_slow - all_equal) == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize("weights", [0, 500, 1000, 2500])
+def test_the_form_of_zero_bubble_holds_for_other_halves(weights):
+    passes = equal(IPUS, 1000, 1000 + weights, backward_input=1000, backward_weights=weights)
+    factor = FORWARD // 1000
+    assert run("zero_bubble_h1", passes, 8) * factor == teaching_page.halves(8, weights * factor)
 
 
 @sampled(3)
