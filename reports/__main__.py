@@ -72,7 +72,9 @@ def options() -> str:
         ("Attributes of IPUConfig", (*attributes(), *OTHER_ATTRIBUTES)),
         ("Optimizers", (*optimizers(), *OTHER_OPTIMIZERS)),
     ):
-        rows = tuple((f"`{each.name}`", f"`{each.said}`" if each.said else "-", each.effect) for each in found)
+        rows = tuple(
+            (f"`{each.name}`", f"`{each.scenario_key}`" if each.scenario_key else "-", each.effect) for each in found
+        )
         table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
         parts.append(f"## {title}\n\n{table_markdown(table)}")
     return "\n".join(parts)

@@ -399,7 +399,7 @@ def with_copies(case: Case, schedule: str, cycles: int) -> int:
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
         return replace(job.costs, sends=sends), job.system
 
-    return timeline_of(assemble(request_of(case, schedule, 1, copies=8)), priced=priced).makespan_cycles
+    return timeline_of(assemble(request_of(case, schedule, 1, copies=8)), price=priced).makespan_cycles
 
 
 def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:

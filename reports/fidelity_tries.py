@@ -32,7 +32,9 @@ def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
         program = replace(job.program, stages=(first, *others))
         plan = complete(job.plan, program, job.system.replicas, job.system.hosts)
         costs = pricing.price_plan(plan, program, job.system)
-        return replace(job, program=program, plan=plan, costs=costs, of=lambda *counts: shared(job.of(*counts)))
+        return replace(
+            job, program=program, plan=plan, costs=costs, with_counts=lambda *counts: shared(job.with_counts(*counts))
+        )
 
     found = []
     for each in rows:

@@ -25,14 +25,14 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
 
 
 def runs_with_passes(
-    job: Job, executions: int, priced: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
+    job: Job, executions: int, price: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
 ) -> list[int | None]:
     """Return the cycles of a run for each set of pass cycles.
 
     Args:
         job: Job of the run, without exchanges between hosts.
         executions: number of pipeline executions.
-        priced: function that returns costs and device of the whole Job, see
+        price: function that returns costs and device of the whole Job, see
             :func:`~ipusim.runs.time_alone.timeline_of`.
         passes: pass cycles of each run, by kind and stage.
 
@@ -42,14 +42,14 @@ def runs_with_passes(
     try:
         if not are_quick(job, executions, len(passes)):
             return [None] * len(passes)
-        costs, system = priced(job.whole)
+        costs, system = price(job.whole)
         retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
     except NotExactError:
         return [None] * len(passes)
     durations = np.zeros((len(passes), len(Pass), job.plan.shape.stages), np.int64)
     for number, cycles in enumerate(passes):
-        for (kind, stage), taken in cycles.items():
-            durations[number, kind, stage] = taken
+        for (kind, stage), duration in cycles.items():
+            durations[number, kind, stage] = duration
     ends = retiming.executions(durations)
     cycles = (ends.cycles + int(costs.host.behind(executions, job.program.repeat_count))).tolist()
     return [end if exact else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]
