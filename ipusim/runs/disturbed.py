@@ -91,7 +91,7 @@ def _cables(job: Job) -> Iterator[DisturbedCable]:
     events = [event for event in job.system.disturbances if not isinstance(event, Dead) or event.dead]
     links = dict.fromkeys(link for event in events if (link := _cable_of(event)) is not None)
     dead = {_cable_of(event) for event in events if isinstance(event, Dead)}
-    around = plain.topology.without([plain.cable(link) for link in links if link in dead])
+    around = plain.topology.drop([plain.cable(link) for link in links if link in dead])
     carrying = {frozenset((direction.source, direction.target)) for direction in costs.links}
     for link in links:
         source, target = (plain.ipus[ipu] for ipu in link)

@@ -51,5 +51,5 @@ def runs_with_passes(
         for (kind, stage), duration in cycles.items():
             durations[number, kind, stage] = duration
     ends = retiming.executions(durations)
-    cycles = (ends.cycles + int(costs.host.behind(executions, job.program.repeat_count))).tolist()
+    cycles = (ends.cycles + int(costs.host.cycles_after(executions, job.program.repeat_count))).tolist()
     return [end if exact else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]

@@ -208,7 +208,11 @@ def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
     """Return rates set by a request, or changed by its file of rates."""
     if not rates.file and not findings.is_set(("rates",)):
         return []
-    return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
+    return [
+        rate
+        for rate in RATES
+        if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.changed_rates())
+    ]
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
