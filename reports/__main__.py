@@ -67,12 +67,15 @@ def options() -> str:
     ]
     order = [*signature(pipeline).parameters]
     ours = sorted(arguments(), key=lambda row: order.index(row.name))
-    for title, found in (
+    for title, result in (
         ("Arguments of pipelining_ops.pipeline", (*ours, *OTHER_ARGUMENTS)),
         ("Attributes of IPUConfig", (*attributes(), *OTHER_ATTRIBUTES)),
         ("Optimizers", (*optimizers(), *OTHER_OPTIMIZERS)),
     ):
-        rows = tuple((f"`{each.name}`", f"`{each.said}`" if each.said else "-", each.effect) for each in found)
+        rows = tuple(
+            (f"`{entry.name}`", f"`{entry.scenario_key}`" if entry.scenario_key else "-", entry.effect)
+            for entry in result
+        )
         table = Table(title, ("Graphcore's name", "in a scenario", "what it does here"), rows)
         parts.append(f"## {title}\n\n{table_markdown(table)}")
     return "\n".join(parts)
@@ -102,7 +105,7 @@ def main(folder: Path) -> None:
         "micro_benchmarks.md": micro_benchmarks_page(world),
         "published_schedules.md": published_schedules_page(validated_schedules()),
     }
-    pictures = {f"{each.scenario}.png": each.draw() for each in GALLERY}
+    pictures = {f"{entry.scenario}.png": entry.draw() for entry in GALLERY}
     pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
     pictures |= {**stragglers_pictures(), **teaching_pictures()}

@@ -399,7 +399,7 @@ def with_copies(case: Case, schedule: str, cycles: int) -> int:
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
         return replace(job.costs, sends=sends), job.system
 
-    return timeline_of(assemble(request_of(case, schedule, 1, copies=8)), priced=priced).makespan_cycles
+    return timeline_of(assemble(request_of(case, schedule, 1, copies=8)), price=priced).makespan_cycles
 
 
 def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
@@ -443,8 +443,8 @@ def bubbles_page() -> str:
     )
 
 
-def _both(right: Fraction | int, found: Fraction) -> str:
-    return f"{float(found):,g}" if right == found else f"{float(right):,g}, simulated {float(found):,g}"
+def _both(right: Fraction | int, result: Fraction) -> str:
+    return f"{float(result):,g}" if right == result else f"{float(right):,g}, simulated {float(result):,g}"
 
 
 def _named(case: Case) -> str:
@@ -456,9 +456,9 @@ def _waits() -> Table:
     for form in FORMS:
         cells = []
         for case in CASES:
-            found = simulated(case, form.schedule, form.per_ipu)[0]
+            result = simulated(case, form.schedule, form.per_ipu)[0]
             known = form.holds(case)
-            cells.append(_both(form.wait(case), found) if known else f"no form, simulated {float(found):,g}")
+            cells.append(_both(form.wait(case), result) if known else f"no form, simulated {float(result):,g}")
         where = ", where F = I = W" if form.only_equal else ""
         rows.append((form.schedule, f"{form.wait_text}{where}", *cells))
     return Table("", ("schedule", "wait", *map(_named, CASES)), tuple(rows))
@@ -512,8 +512,8 @@ def _copies() -> Table:
             case = Case(ipus, 32 * ipus, _FORWARD, _BACKWARD // 2, _BACKWARD // 2)
             longer = case._replace(count=2 * case.count)
             times = [with_copies(of, schedule, _COPY) for of in (case, longer)]
-            found = Fraction(times[1] - times[0], case.count)
-            cells.append(_both(per_micro_batch(case, _COPY, slack), found))
+            result = Fraction(times[1] - times[0], case.count)
+            cells.append(_both(per_micro_batch(case, _COPY, slack), result))
         rows.append((str(ipus), *cells))
     return Table("", ("N", "1f1b", "eager_1f1b"), tuple(rows))
 

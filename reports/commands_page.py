@@ -33,16 +33,16 @@ def commands_page() -> str:
     group: Any = typer.main.get_command(app)
     context = group.context_class(group, info_name="ipusim")
     commands = group.commands
-    rows = "".join(f"| [`{name}`](#{name}) | {_escaped(each.short_help)} |\n" for name, each in commands.items())
+    rows = "".join(f"| [`{name}`](#{name}) | {_escaped(entry.short_help)} |\n" for name, entry in commands.items())
     text = f"{_HEAD}| command | what it does |\n| --- | --- |\n{rows}"
     text += f"\n## ipusim itself\n\nOptions in place of a command.\n\n{_TABLE}"
-    text += "".join(_row(each, context) for each in group.get_params(context))
+    text += "".join(_row(entry, context) for entry in group.get_params(context))
     for name, command in commands.items():
         within = command.context_class(command, info_name=name, parent=context)
         usage = " ".join(map(_plain, command.collect_usage_pieces(within)))
-        paragraphs = "\n\n".join(_escaped(" ".join(each.split())) for each in command.help.split("\n\n"))
+        paragraphs = "\n\n".join(_escaped(" ".join(entry.split())) for entry in command.help.split("\n\n"))
         text += f"\n## {name}\n\n{paragraphs}\n\n`ipusim {name} {usage}`\n\n{_TABLE}"
-        text += "".join(_row(each, within) for each in command.get_params(within) if each.name != "help")
+        text += "".join(_row(entry, within) for entry in command.get_params(within) if entry.name != "help")
     return text
 
 
@@ -75,18 +75,20 @@ def _row(parameter: Any, context: Any) -> str:
 
 def _bound(text: str) -> str:
     """Return a bound such as ``1<=x<=1024`` in words."""
-    numbers = [f"{int(each):,}" for each in re.findall(r"\d+", text)]
+    numbers = [f"{int(entry):,}" for entry in re.findall(r"\d+", text)]
     return f"from {numbers[0]} to {numbers[1]}" if len(numbers) == 2 else f"at least {numbers[0]}"
 
 
 def _plain(usage: str) -> str:
     """Return a part of a usage line without the brackets that the library adds to those in our texts."""
-    usage = re.sub(r"\{(.+?)(?:\.\.\.)?\}(?:\.\.\.)?$", lambda found: found[0].replace("{", "").replace("}", ""), usage)
+    usage = re.sub(
+        r"\{(.+?)(?:\.\.\.)?\}(?:\.\.\.)?$", lambda result: result[0].replace("{", "").replace("}", ""), usage
+    )
     return usage.replace("[[", "[").replace("]]", "]").replace("......", "...")
 
 
 def _escaped(text: str) -> str:
     """Return a help text as Markdown in a table, with code marked."""
     parts = _CODE.split(text)
-    codes = [f"`{each.strip('`')}`" for each in _CODE.findall(text)]
+    codes = [f"`{entry.strip('`')}`" for entry in _CODE.findall(text)]
     return "".join(part + code for part, code in zip(parts, [*codes, ""], strict=True)).replace("|", "\\|")

@@ -97,16 +97,16 @@ def _times() -> Table:
     rows = []
     for system, machine in _MACHINES.items():
         for words, size in (("even stages", None), ("odd stages", _odd), ("none, all are of 1 MiB", _equal)):
-            found = _by_order(system, size)
-            runs = [row.times for row in found.rows if row.times is not None]
+            result = _by_order(system, size)
+            runs = [row.times for row in result.rows if row.times is not None]
             times = [format_seconds(run.throughput.weight_update_period_s) for run in runs]
-            bests = [label for label, row in zip(found.labels, found.rows, strict=True) if _as_good(found, row)]
+            bests = [label for label, row in zip(result.labels, result.rows, strict=True) if _as_good(result, row)]
             rows.append((machine, words, *times, " and ".join(bests)))
     return Table("", ("machine", "large tensors behind", *ORDERS, "best"), tuple(rows))
 
 
-def _as_good(found: Comparison, row: Row) -> bool:
-    return found.best is not None and found.cost(row) == found.cost(found.best)
+def _as_good(result: Comparison, row: Row) -> bool:
+    return result.best is not None and result.cost(row) == result.cost(result.best)
 
 
 def _odd(stage: int) -> int:
@@ -134,10 +134,10 @@ def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
     return Comparison(compare(request, orders=ORDERS))
 
 
-def _compared(found: Comparison) -> str:
+def _compared(result: Comparison) -> str:
     """Return a comparison as printed by ``ipusim compare``: verdict and table."""
-    words = chain(verdict(found), reasons(found) if any(row.memory for row in found.rows) else ())
-    return "".join(f"{line}\n\n" for line in words) + table_markdown(comparison_table(found))
+    words = chain(verdict(result), reasons(result) if any(row.memory for row in result.rows) else ())
+    return "".join(f"{line}\n\n" for line in words) + table_markdown(comparison_table(result))
 
 
 def _command(scenario: str, *words: str) -> str:

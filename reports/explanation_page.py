@@ -16,31 +16,31 @@ CHANGES = ("steps=1",)
 
 def explanation() -> Explanation:
     """Explain the first execution of the run."""
-    found = open_source(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
-    return explain(found.timeline, found.job, 0)
+    result = open_source(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
+    return explain(result.timeline, result.job, 0)
 
 
 def explanation_files() -> dict[str, bytes]:
     """Return the page and its pictures by name."""
-    found = explanation()
-    files = found.files()
+    result = explanation()
+    files = result.files()
     return {
-        "explanation.md": _page(found).encode(),
+        "explanation.md": _page(result).encode(),
         "explanation-idle.png": files["idle_causes.png"],
         "explanation-path.png": files["critical_path.png"],
     }
 
 
-def _page(found: Explanation) -> str:
+def _page(result: Explanation) -> str:
     command = f"ipusim explain scenarios/{SCENARIO}.yaml --set {CHANGES[0]} --execution 0"
     parts, idle, path, sensitive, *what_ifs = (
-        f"## {table.title}\n\n{table_markdown(table)}" for table in found.tables()
+        f"## {table.title}\n\n{table_markdown(table)}" for table in result.tables()
     )
     return "\n".join(
         [
             _HEAD,
             f"```console\n$ {command}\n```\n",
-            *(f"{line}\n" for line in found.words()),
+            *(f"{line}\n" for line in result.words()),
             "![Time of each IPU by part](explanation-idle.png)\n",
             _OF_PARTS,
             parts,

@@ -32,20 +32,22 @@ def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
         program = replace(job.program, stages=(first, *others))
         plan = complete(job.plan, program, job.system.replicas, job.system.hosts)
         costs = pricing.price_plan(plan, program, job.system)
-        return replace(job, program=program, plan=plan, costs=costs, of=lambda *counts: shared(job.of(*counts)))
+        return replace(
+            job, program=program, plan=plan, costs=costs, with_counts=lambda *counts: shared(job.with_counts(*counts))
+        )
 
-    found = []
-    for each in rows:
-        jobs = tuple(map(shared, each.jobs))
-        found.append(replace(each, jobs=jobs, cycles=tuple(map(cycles_without_host, jobs))))
-    return [SimulatedRow(each.row, each.time()) for each in found]
+    result = []
+    for entry in rows:
+        jobs = tuple(map(shared, entry.jobs))
+        result.append(replace(entry, jobs=jobs, cycles=tuple(map(cycles_without_host, jobs))))
+    return [SimulatedRow(entry.row, entry.time()) for entry in result]
 
 
 def _batch_norms(layers: Iterable[Any]) -> int:
     """Return the number of batch norms, including nested layers."""
-    found = 0
-    for each in layers:
-        within = (*(getattr(each, "layers", None) or ()), *(getattr(each, "shortcut", None) or ()))
-        own = getattr(each, "type", "") == "batch_norm"
-        found += getattr(each, "repeat", 1) * (own + _batch_norms(within))
-    return found
+    result = 0
+    for entry in layers:
+        within = (*(getattr(entry, "layers", None) or ()), *(getattr(entry, "shortcut", None) or ()))
+        own = getattr(entry, "type", "") == "batch_norm"
+        result += getattr(entry, "repeat", 1) * (own + _batch_norms(within))
+    return result

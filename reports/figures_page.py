@@ -165,7 +165,7 @@ def figures_page() -> str:
     """Return the page on all keys of ``summary.json``."""
     older = "".join(f"- version {version} {what}.\n" for version, what in OLDER_VERSIONS.items())
     rows = "".join(f"| `{key}` | {unit or '-'} | {meaning} |\n" for key, unit, meaning in figure_rows())
-    names = {each.path.replace(".{}", "[]"): each.name for each in FIGURES}
+    names = {entry.path.replace(".{}", "[]"): entry.name for entry in FIGURES}
     short = "".join(f"| `{name}` | `{path}` |\n" for path, name in names.items())
     return (
         f"{_HEAD}\nThe schema version is {SCHEMA_VERSION}; a removed key, or a key with a new meaning, increases the "
@@ -186,7 +186,7 @@ def figure_rows() -> Iterator[tuple[str, str, str]]:
 def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
     said, more = _meanings(kind), _MORE.get(kind, {})
     hints = get_type_hints(kind)
-    for key in (each.name for each in fields(kind)):
+    for key in (entry.name for entry in fields(kind)):
         if more.get(key) == "":
             continue
         inner, several = _item(hints[key])
@@ -201,7 +201,7 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
             yield named, _unit(key), meaning
             if issubclass(kind, RunTimes) and key.endswith("_cycles") and not is_dataclass(inner):
                 yield path.removesuffix("_cycles") + "_s", "s", "the same in seconds"
-    names = {each.name for each in fields(kind)}
+    names = {entry.name for entry in fields(kind)}
     if kind is Summary:
         yield from _rows(Verdict, f"{above}verdict.")
     yield from ((f"{above}{key}", _unit(key), text) for key, text in more.items() if text and key not in names)
@@ -210,7 +210,7 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
 def _item(hint: Any) -> tuple[Any, bool]:
     """Return the type of a value, or of a list's items; True for lists."""
     if get_origin(hint) in (Union, UnionType):
-        hint = next(each for each in get_args(hint) if each is not type(None))
+        hint = next(entry for entry in get_args(hint) if entry is not type(None))
     if get_origin(hint) in (tuple, list):
         return _item(get_args(hint)[0])[0], True
     return hint, False
@@ -224,10 +224,10 @@ def _unit(key: str) -> str:
 
 def _meanings(kind: type) -> dict[str, str]:
     """Return the meanings of attributes from the docstrings of a class and its bases."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        text = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]
+    result: dict[str, str] = {}
+    for entry in reversed(kind.__mro__):
+        text = (inspect.getdoc(entry) or "").partition("Attributes:\n")[2]
         for names, meaning in re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", text, re.MULTILINE):
             plain = re.sub(r"\s+", " ", meaning).replace("``", "`").replace("None", "`null`").removesuffix(".")
-            found |= dict.fromkeys(names.split(", "), plain.replace("|", "\\|"))
-    return found
+            result |= dict.fromkeys(names.split(", "), plain.replace("|", "\\|"))
+    return result

@@ -278,8 +278,8 @@ def gallery_page() -> str:
         "with the command of the picture. `python -m reports` draws all pictures from these scenarios; the commands "
         "write them into `reports/<scenario>/`.\n"
     )
-    for each in GALLERY:
-        command = each.command.replace(" --set ", " \\\n    --set ") if len(each.command) > 100 else each.command
-        text += f"\n## [{each.scenario}](../scenarios/{each.scenario}.yaml)\n\n{each.says}\n"
-        text += f"\n![{each.scenario}]({each.scenario}.png)\n\n```console\n$ {command}\n```\n"
+    for entry in GALLERY:
+        command = entry.command.replace(" --set ", " \\\n    --set ") if len(entry.command) > 100 else entry.command
+        text += f"\n## [{entry.scenario}](../scenarios/{entry.scenario}.yaml)\n\n{entry.says}\n"
+        text += f"\n![{entry.scenario}]({entry.scenario}.png)\n\n```console\n$ {command}\n```\n"
     return text

@@ -70,17 +70,19 @@ class Name:
             return ()
         function = ast.parse(f"def call{self.rest}: ...").body[0]
         assert isinstance(function, ast.FunctionDef)
-        found = function.args
-        pairs = [*zip(reversed(found.args), reversed(found.defaults), strict=False)][::-1]
-        texts = {each.arg: ast.unparse(default) for each, default in pairs}
+        result = function.args
+        pairs = [*zip(reversed(result.args), reversed(result.defaults), strict=False)][::-1]
+        texts = {entry.arg: ast.unparse(default) for entry, default in pairs}
         texts |= {
-            each.arg: ast.unparse(text) for each, text in zip(found.kwonlyargs, found.kw_defaults, strict=True) if text
+            entry.arg: ast.unparse(text)
+            for entry, text in zip(result.kwonlyargs, result.kw_defaults, strict=True)
+            if text
         }
-        order = [each.arg for each in found.args]
-        order += [f"*{found.vararg.arg}"] if found.vararg else []
-        order += [each.arg for each in found.kwonlyargs]
-        order += [f"**{found.kwarg.arg}"] if found.kwarg else []
-        return tuple(Argument(each, texts.get(each)) for each in order)
+        order = [entry.arg for entry in result.args]
+        order += [f"*{result.vararg.arg}"] if result.vararg else []
+        order += [entry.arg for entry in result.kwonlyargs]
+        order += [f"**{result.kwarg.arg}"] if result.kwarg else []
+        return tuple(Argument(entry, texts.get(entry)) for entry in order)
 
     @property
     def here(self) -> Any:
@@ -103,11 +105,11 @@ class Name:
 
 
 def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
-    found = list(inspect.signature(here).parameters.values())
-    if found and found[0].name in ("self", "cls"):
-        found = found[1:]
-    kinds = {each.kind for each in found}
-    places = {each.name: place for place, each in enumerate(found)}
+    result = list(inspect.signature(here).parameters.values())
+    if result and result[0].name in ("self", "cls"):
+        result = result[1:]
+    kinds = {entry.kind for entry in result}
+    places = {entry.name: place for place, entry in enumerate(result)}
     for place, argument in enumerate(name.arguments):
         bare = argument.name.lstrip("*")
         stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
@@ -118,7 +120,7 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
         elif bare not in places:
             yield bare, "not taken"
         else:
-            ours = found[places[bare]]
+            ours = result[places[bare]]
             text = None if ours.default is inspect.Parameter.empty else as_text(ours.default)
             if text != argument.default:
                 yield bare, f"by default {text}" if text else "without a default"
@@ -147,11 +149,11 @@ def _found(path: str) -> Any:
     module = next((module for module in _above(path) if module in _MODULES), None)
     if module is None:
         return None
-    found: Any = importlib.import_module(_MODULES[module])
+    result: Any = importlib.import_module(_MODULES[module])
     for part in path.removeprefix(module).split(".")[1:]:
-        below = inspect.getattr_static(found, part, None) if inspect.isclass(found) else None
-        found = getattr(found, part, None) if below is None else below
-    return found
+        below = inspect.getattr_static(result, part, None) if inspect.isclass(result) else None
+        result = getattr(result, part, None) if below is None else below
+    return result
 
 
 def _above(path: str) -> Iterator[str]:
@@ -164,5 +166,5 @@ def _above(path: str) -> Iterator[str]:
 @cache
 def names() -> tuple[Name, ...]:
     """Return all names in the order of the references."""
-    found = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
-    return tuple(Name(each["kind"], each["path"], each["rest"]) for each in found if each)
+    result = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
+    return tuple(Name(entry["kind"], entry["path"], entry["rest"]) for entry in result if entry)

@@ -21,21 +21,21 @@ signatures and docstrings of `ipusim.ipu`. Arguments with a different status tha
 
 def graphcore_page() -> str:
     """Return the page as Markdown."""
-    found = names()
-    parts = [_HEAD, table_markdown(_summary(found))]
-    groups = list(dict.fromkeys(name.group for name in found))
+    result = names()
+    parts = [_HEAD, table_markdown(_summary(result))]
+    groups = list(dict.fromkeys(name.group for name in result))
     for group in groups:
-        rows = tuple(row for name in found if name.group == group for row in _rows(name, group))
+        rows = tuple(row for name in result if name.group == group for row in _rows(name, group))
         parts.append(
             f"## {group}\n\n{table_markdown(Table(group, ('name', 'here', 'why, or what is different'), rows))}"
         )
     return "\n".join(parts)
 
 
-def _summary(found: Iterable[Name]) -> Table:
+def _summary(result: Iterable[Name]) -> Table:
     """Count names and arguments by status."""
-    of_names = Counter(said_of(name).status for name in found)
-    of_arguments = Counter(said.status for name in found for said in said_of_arguments(name).values())
+    of_names = Counter(said_of(name).status for name in result)
+    of_arguments = Counter(said.status for name in result for said in said_of_arguments(name).values())
     header = ("", *(status.value for status in Status), "all")
     rows = tuple(
         (word, *(str(counts[status]) for status in Status), str(counts.total()))

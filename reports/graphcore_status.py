@@ -33,21 +33,21 @@ class Said:
 
 def _of_options() -> dict[str, Said]:
     """Return the configuration functions, or single arguments of these, that have no effect, with the reasons."""
-    found = {}
+    result = {}
     config = IPUConfig()
     for function, made in sorted(getmembers(ipu_options, isfunction)):
         arguments = signature(made).parameters
-        paths = {each: ATTRIBUTES[each] for each in arguments if each in ATTRIBUTES}
-        whys = {each: config.get_attribute_metadata(path).without_effect for each, path in paths.items()}
-        whys |= {each: WITHOUT_EFFECT[each].why for each in arguments if each in WITHOUT_EFFECT}
+        paths = {entry: ATTRIBUTES[entry] for entry in arguments if entry in ATTRIBUTES}
+        whys = {entry: config.get_attribute_metadata(path).without_effect for entry, path in paths.items()}
+        whys |= {entry: WITHOUT_EFFECT[entry].why for entry in arguments if entry in WITHOUT_EFFECT}
         path, distinct = f"ipu.utils.{function}", set(whys.values())
         if function.startswith("_") or not whys:
             continue
         if "" not in distinct:
-            found[path] = Said(Status.NO_EFFECT, "; ".join(sorted(distinct)))
+            result[path] = Said(Status.NO_EFFECT, "; ".join(sorted(distinct)))
         else:
-            found |= {f"{path}({each})": Said(Status.NO_EFFECT, why) for each, why in whys.items() if why}
-    return found
+            result |= {f"{path}({entry})": Said(Status.NO_EFFECT, why) for entry, why in whys.items() if why}
+    return result
 
 
 _ALWAYS_THERE: Final = "both are always enabled"
@@ -267,21 +267,21 @@ def _without_effect() -> dict[str, str]:
             paths = [CONFIG + ".".join(above[:count]) for count in range(1, len(above) + 1)]
             for path in (*paths, f"ipu.config.{kind}"):
                 whys.setdefault(path, set()).add(name.here.without_effect)
-    return {path: "; ".join(sorted(found)) for path, found in whys.items() if "" not in found}
+    return {path: "; ".join(sorted(result)) for path, result in whys.items() if "" not in result}
 
 
 def said_of_arguments(name: Name) -> dict[str, Said]:
     """Return the status of each argument of a name; unless the name works, its arguments share its status."""
     whole, different = said_of(name), name.differences() if name.here is not None else {}
-    found = {}
+    result = {}
     for argument in name.arguments:
         key = f"{name.path}({argument.name})"
         if whole.status is not Status.WORKS:
-            found[argument.name] = Said(whole.status)
+            result[argument.name] = Said(whole.status)
         elif argument.name in different and name.path not in IN_ANY_RELEASE:
-            found[argument.name] = Said(Status.NOT_YET, different[argument.name])
+            result[argument.name] = Said(Status.NOT_YET, different[argument.name])
         elif key in EXCEPTIONS:
-            found[argument.name] = EXCEPTIONS[key]
+            result[argument.name] = EXCEPTIONS[key]
         else:
-            found[argument.name] = Said(Status.WORKS)
-    return found
+            result[argument.name] = Said(Status.WORKS)
+    return result

@@ -215,7 +215,7 @@ class _Report:
 
 def _poplar_module(name: str) -> ModuleType:
     module = ModuleType(name)
-    module.__getattr__ = lambda each: getattr(_Poplar(name), each)  # type: ignore[method-assign]
+    module.__getattr__ = lambda entry: getattr(_Poplar(name), entry)  # type: ignore[method-assign]
     return module
 
 
@@ -328,10 +328,10 @@ def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
     """Return test counts by kind and outcome, and the most frequent failures."""
     outcomes = ("passed", "failed", "skipped", "does not load")
     counts = Counter((kinds.get(row.file, ""), row.outcome) for row in rows)
-    lines = [f"{'':17}" + "".join(f"{each:>15}" for each in outcomes)]
-    lines += [f"{kind:17}" + "".join(f"{counts[kind, each]:15}" for each in outcomes) for kind in KINDS]
+    lines = [f"{'':17}" + "".join(f"{entry:>15}" for entry in outcomes)]
+    lines += [f"{kind:17}" + "".join(f"{counts[kind, entry]:15}" for entry in outcomes) for kind in KINDS]
     total = Counter(row.outcome for row in rows)
-    lines.append(f"{'all':17}" + "".join(f"{total[each]:15}" for each in outcomes))
+    lines.append(f"{'all':17}" + "".join(f"{total[entry]:15}" for entry in outcomes))
     reasons = Counter(re.sub(r"\d+", "N", row.why)[:90] for row in rows if row.outcome in ("failed", "does not load"))
     return "\n".join([*lines, *(f"{count:5} {reason}" for reason, count in reasons.most_common(20))])
 
@@ -346,9 +346,9 @@ def main(checkout: Path, part: str = "") -> None:
     for file in files:
         if part in file:
             rows[file] = run_file(checkout, file)
-            _write(row for each in rows.values() for row in each)
+            _write(row for entry in rows.values() for row in entry)
             print(f"{file}: {dict(Counter(row.outcome for row in rows[file]))}", flush=True)
-    print(summary([row for each in rows.values() for row in each], files))
+    print(summary([row for entry in rows.values() for row in entry], files))
 
 
 if __name__ == "__main__":

@@ -34,12 +34,12 @@ def measured_files() -> dict[str, bytes]:
 
 
 def _page() -> Iterator[str]:
-    found = _replayed(SHOWN)
-    step, parts, stages, *_, idle, path = (f"## {table.title}\n\n{table_markdown(table)}" for table in found.tables())
+    result = _replayed(SHOWN)
+    step, parts, stages, *_, idle, path = (f"## {table.title}\n\n{table_markdown(table)}" for table in result.tables())
     yield "# A measured run, simulated\n"
     yield _HEAD
     yield f"`ipusim import tests/golden/torch_traces/{SHOWN}_rank*.json.gz --replay` prints the following.\n"
-    yield from (f"{line}\n" for line in found.words())
+    yield from (f"{line}\n" for line in result.words())
     yield "![The measured step above the simulation of its plan](measured.png)\n"
     yield step
     yield _OF_PARTS
@@ -57,11 +57,13 @@ def _all() -> Table:
     programs = json.loads((FOLDER / "programs.json").read_text())
     rows = []
     for name in sorted(programs, key=lambda name: name.rpartition("_")[::-1]):
-        found = _replayed(name)
-        cycles, hz = found.measured_run.timeline.makespan_cycles, found.measured_run.timeline.info.clock_hz
-        shares = (f"{found.parts[part] / cycles:+.1%}" for part in PARTS)
+        result = _replayed(name)
+        cycles, hz = result.measured_run.timeline.makespan_cycles, result.measured_run.timeline.info.clock_hz
+        shares = (f"{result.parts[part] / cycles:+.1%}" for part in PARTS)
         schedule, _, ranks = name.partition("_")
-        times = (format_seconds(run.timeline.makespan_cycles / hz) for run in (found.measured_run, found.simulated_run))
+        times = (
+            format_seconds(run.timeline.makespan_cycles / hz) for run in (result.measured_run, result.simulated_run)
+        )
         rows.append((schedule, ranks, *times, *shares))
     return Table("", ("schedule", "ranks", "measured", "simulated", *PARTS), tuple(rows))
 

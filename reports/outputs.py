@@ -119,15 +119,15 @@ class Walk:
 
 def pages(root: Path = ROOT) -> dict[str, str]:
     """Return the texts of all pages with tested commands, by path."""
-    found = [root / "README.md", *sorted((root / "scenarios").glob("**/*.md"))]
-    return {str(path.relative_to(root)): path.read_text() for path in found}
+    result = [root / "README.md", *sorted((root / "scenarios").glob("**/*.md"))]
+    return {str(path.relative_to(root)): path.read_text() for path in result}
 
 
 def blocks(text: str) -> Iterator[Block]:
     """Yield all fenced blocks of a page."""
-    for found in _HEADING_OR_BLOCK.finditer(text):
-        if found["heading"] is None:
-            yield Block(found["language"], found["content"], *found.span("content"))
+    for result in _HEADING_OR_BLOCK.finditer(text):
+        if result["heading"] is None:
+            yield Block(result["language"], result["content"], *result.span("content"))
 
 
 def command_lines(content: str) -> list[str]:
@@ -145,13 +145,13 @@ def walks(page: str, text: str) -> list[Walk]:
     parts: list[tuple[str, list[Step]]] = [("", [])]
     files: dict[str, str] = {}
     above: Block | None = None
-    for found in _HEADING_OR_BLOCK.finditer(text):
-        if found["heading"] is not None:
+    for result in _HEADING_OR_BLOCK.finditer(text):
+        if result["heading"] is not None:
             if page not in WHOLE:
-                parts.append((found["heading"], []))
+                parts.append((result["heading"], []))
                 files = {}
             continue
-        block = Block(found["language"], found["content"], *found.span("content"))
+        block = Block(result["language"], result["content"], *result.span("content"))
         steps = parts[-1][1]
         if block.language == "console":
             for command in command_lines(block.content):

@@ -6,7 +6,7 @@ from ipusim.app.published.validation import ScheduleValidation
 from ipusim.app.study.result import table_markdown
 
 
-def published_schedules_page(found: ScheduleValidation) -> str:
+def published_schedules_page(result: ScheduleValidation) -> str:
     """Return the page as Markdown."""
     text = (
         "# Schedules, published and simulated\n\n"
@@ -16,7 +16,7 @@ def published_schedules_page(found: ScheduleValidation) -> str:
         "[values](../ipusim/app/published/schedules.csv) and [closed forms](../ipusim/app/published/forms.csv). "
         "The command exits with 1 if a value or a form no longer follows; `--out DIR` writes each table as CSV.\n\n"
     )
-    text += "".join(f"- {verdict}\n" for verdict in found.verdicts())
-    for table, notes in found.parts():
+    text += "".join(f"- {verdict}\n" for verdict in result.verdicts())
+    for table, notes in result.parts():
         text += f"\n## {table.title}\n\n{table_markdown(table)}\n" + "".join(f"- {words}\n" for words in notes)
     return text

@@ -39,9 +39,9 @@ class Section:
 
 def sections(schema: Schema) -> dict[str, Section]:
     """Return a schema's sections in page order, by the mapping's definition."""
-    found = {"": _section("", "", schema)}
-    _walk("", schema["properties"], schema["$defs"], found)
-    return found
+    result = {"": _section("", "", schema)}
+    _walk("", schema["properties"], schema["$defs"], result)
+    return result
 
 
 def definition(reference: str) -> str:
@@ -49,29 +49,29 @@ def definition(reference: str) -> str:
     return reference.rsplit("/", 1)[1]
 
 
-def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], found: dict[str, Section]) -> None:
+def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], result: dict[str, Section]) -> None:
     """Add sections for all mappings below ``keys``.
 
     The mappings of a key stand side by side.
     """
     for key, value in keys.items():
         places = dict(_mappings(value, f"{path}.{key}" if path else key))
-        new = {name: at for name, at in places.items() if name not in found}
+        new = {name: at for name, at in places.items() if name not in result}
         typed = {name: definitions[name] for name in new if "type" in definitions[name]["properties"]}
         common = _common(places[next(iter(typed))], typed) if len(typed) > 1 else None
         if common:
-            found[common.heading] = common
+            result[common.heading] = common
         for name, at in places.items():
-            if name in found:
-                for heading in {name, found[name].within or name}:
-                    found[heading].also.append(at)
+            if name in result:
+                for heading in {name, result[name].within or name}:
+                    result[heading].also.append(at)
                 continue
             kind = definitions[name]["title"] if len(places) > 1 else ""
-            found[name] = _section(at, kind, definitions[name], common if name in typed else None)
+            result[name] = _section(at, kind, definitions[name], common if name in typed else None)
         for name, at in new.items():
             # A recursive mapping nests with the keys of its parent.
             own = {key: node for key, node in definitions[name]["properties"].items() if name not in _names(node)}
-            _walk(at, own, definitions, found)
+            _walk(at, own, definitions, result)
 
 
 def _section(path: str, kind: str, mapping: Schema, common: Section | None = None) -> Section:

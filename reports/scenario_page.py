@@ -103,16 +103,16 @@ WIDE = 100
 def scenario_page() -> str:
     """Return the page as Markdown."""
     schema = json_schema()
-    found = sections(schema)
+    result = sections(schema)
     kinds = [(kind, units, example) for kind, (units, example) in UNITS.items() if kind != "cycles"]
     units = [f"| {kind} | {', '.join(names)} | `{example}` |\n" for kind, names, example in kinds]
     parts = ["| quantity | units | example |\n| --- | --- | --- |\n" + "".join(units)]
     values = values_in_use()
-    for section in found.values():
+    for section in result.values():
         level = "###" if section.kind or "." in section.path else "##"
         text = f"{level} {section.heading}\n\n{section.about}"
         others = [f"`{path}`" for path in dict.fromkeys(section.also) if path != section.path]
-        if section.within and found[section.within].also and not others:
+        if section.within and result[section.within].also and not others:
             text += f" Only in `{section.path}` itself."
         elif others and not section.within:
             text += f"\n\nThe same {'keys' if section.keys else 'kinds'}: {', '.join(others)}."
@@ -122,7 +122,7 @@ def scenario_page() -> str:
         for key, node in section.keys.items():
             meaning, default = meaning_and_default(section, key)
             shown = yaml_text({key: example(section, key, values, schema["$defs"])})[1:-1]
-            text += f"| `{key}` | {takes(node, found)} | {default} | {meaning} | `{shown}` |\n"
+            text += f"| `{key}` | {takes(node, result)} | {default} | {meaning} | `{shown}` |\n"
         parts.append(text)
     figures_head = FIGURES_HEAD.format(measures=enumerated(f"`{figure.name}`" for figure in FIGURES if figure.measure))
     return HEAD + "\n".join([*parts, figures_head + "".join(map(_figure_row, FIGURES))])
@@ -132,12 +132,12 @@ def _figure_row(figure: Figure) -> str:
     return f"| `{figure.name}` | {figure.unit} | {figure.meaning} | `{figure.path.replace('{}', figure.item)}` |\n"
 
 
-def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - one return for each form of schema
+def takes(node: Schema, result: dict[str, Section]) -> str:  # noqa: PLR0911 - one return for each form of schema
     """Describe the accepted values of a key: kind, unit and bounds."""
     expected = node.get("errorMessage", "")
-    choices = [each for each in (*node.get("anyOf", ()), *node.get("oneOf", ())) if each.get("type") != "null"]
+    choices = [entry for entry in (*node.get("anyOf", ()), *node.get("oneOf", ())) if entry.get("type") != "null"]
     if "$ref" in node:
-        section = found[definition(node["$ref"])]
+        section = result[definition(node["$ref"])]
         heading = section.within or section.heading
         return f"[{heading.replace('[]', '')}](#{anchor(heading)})"
     if "examples" in node:  # a quantity; the page explains its spelling above the sections
@@ -146,14 +146,14 @@ def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - on
         words = [node["x-words"]] if "x-words" in node else []
         return one_of([*(f"`{name}`" for name in node["x-names"]), *words])
     if choices:
-        return one_of(dict.fromkeys(takes(choice, found) for choice in choices))
+        return one_of(dict.fromkeys(takes(choice, result) for choice in choices))
     if node.get("type") == "array":
-        return f"list of {_counts(node)} ({takes(node['items'], found)})"
+        return f"list of {_counts(node)} ({takes(node['items'], result)})"
     if "patternProperties" in node and expected:
         return expected.split(", such as")[0]
     if "patternProperties" in node:
         (value,) = node["patternProperties"].values()
-        return f"mapping of names (each {takes(value, found)})"
+        return f"mapping of names (each {takes(value, result)})"
     if "enum" in node:
         return f"`{node['enum'][0]}`"
     if "const" in node:
@@ -233,18 +233,18 @@ def values_in_use() -> Values:
 
     Values of all kinds also appear without kind.
     """
-    found: Values = defaultdict(list)
+    result: Values = defaultdict(list)
     for file in sorted(SCENARIOS.glob("*.yaml")):
         for path, kind, key, value in _values("", YAML(typ="safe").load(file)):
-            for each in dict.fromkeys((kind, "")):
-                found[path, each, key].append(value)
-    return found
+            for entry in dict.fromkeys((kind, "")):
+                result[path, entry, key].append(value)
+    return result
 
 
 def _values(path: str, node: Any) -> Iterator[tuple[str, str, str, Any]]:
     if isinstance(node, list):
-        for each in node:
-            yield from _values(f"{path}[]".replace(".layers[].layers[]", ".layers[]"), each)
+        for entry in node:
+            yield from _values(f"{path}[]".replace(".layers[].layers[]", ".layers[]"), entry)
     if isinstance(node, dict):
         for key, value in node.items():
             yield path, node.get("type", ""), key, value
@@ -254,7 +254,7 @@ def _values(path: str, node: Any) -> Iterator[tuple[str, str, str, Any]]:
 def yaml_text(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {yaml_text(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {yaml_text(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(yaml_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

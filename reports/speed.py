@@ -179,7 +179,7 @@ def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str
 
         def keep_fastest(name: str, words: Iterable[str], waited: bool = False) -> None:
             took = _seconds(words, checkout, environment, waited)
-            seconds[name] = min((each for each in (seconds.get(name), took) if each is not None), default=None)
+            seconds[name] = min((entry for entry in (seconds.get(name), took) if entry is not None), default=None)
 
         for measure in measures:
             words = [word.replace("{folder}", str(folder)) for word in measure.words]

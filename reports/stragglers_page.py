@@ -70,9 +70,9 @@ def ran(schedule: str, sync: Sync, ipus: int, count: int, disturbances: Disturba
 def _cost(
     schedule: str, sync: Sync, ipus: int, count: int, *disturbance: tuple[tuple[str, Any], ...]
 ) -> DisturbanceCost:
-    found = ran(schedule, sync, ipus, count, [dict(each) for each in disturbance]).summary.disturbances
-    assert found is not None
-    return found
+    result = ran(schedule, sync, ipus, count, [dict(entry) for entry in disturbance]).summary.disturbances
+    assert result is not None
+    return result
 
 
 def _mode(schedule: str, sync: Sync) -> str:
@@ -144,8 +144,8 @@ def _jittered(schedule: str, sync: Sync) -> tuple[float, ...]:
     """Return the slowdown S under each jitter, averaged over seeds."""
 
     def slowdown(jitter: int, seed: int) -> float:
-        found = ran(schedule, sync, 4, 32, [{"jitter": f"{jitter} %", "seed": seed}])
-        return found.timeline.makespan_cycles / plain
+        result = ran(schedule, sync, 4, 32, [{"jitter": f"{jitter} %", "seed": seed}])
+        return result.timeline.makespan_cycles / plain
 
     plain = ran(schedule, sync, 4, 32, []).timeline.makespan_cycles
 
@@ -157,7 +157,7 @@ def _jitter() -> Table:
         (_mode(schedule, sync), *(f"{slowdown:.3f}" for slowdown in _jittered(schedule, sync)[1:]))
         for schedule, sync in MODES
     )
-    return Table("", (f"mean S of {_SEEDS} seeds", *(f"jitter {each} %" for each in _JITTERS[1:])), tuple(rows))
+    return Table("", (f"mean S of {_SEEDS} seeds", *(f"jitter {entry} %" for entry in _JITTERS[1:])), tuple(rows))
 
 
 def stragglers_pictures() -> dict[str, bytes]:

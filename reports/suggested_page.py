@@ -38,24 +38,24 @@ def _suggested() -> Suggestion:
 
 def suggested_picture() -> bytes:
     """Draw the given plan above the suggested plan on one time axis."""
-    found = _suggested()
-    assert found.given_trial.job is not None
+    result = _suggested()
+    assert result.given_trial.job is not None
     runs = [
         TracedRun(execute(assemble(job.request.replace({"pipeline.repeat_count": 1}))).timeline, name)
-        for name, job in (("given plan", found.given_trial.job), ("suggested plan", found.job))
+        for name, job in (("given plan", result.given_trial.job), ("suggested plan", result.job))
     ]
     return to_png(comparison(runs))
 
 
 def suggested_page() -> str:
     """Describe the plan suggested for a pipelined model, with reasons."""
-    found = _suggested()
-    lines = [*words.verdict(found), *words.split_lines(found)]
+    result = _suggested()
+    lines = [*words.verdict(result), *words.split_lines(result)]
     return (
         f"{_HEAD}\n```console\n$ {_COMMAND}\n```\n\n"
         + "\n".join(f"- {line.strip()}" for line in lines)
-        + f"\n\n{table_markdown(words.plan_table(found))}\n"
-        + "\n\n".join(words.searched_lines(found))
+        + f"\n\n{table_markdown(words.plan_table(result))}\n"
+        + "\n\n".join(words.searched_lines(result))
         + f"\n\n![The given plan above the suggested one]({PICTURE})\n\n"
         "All activations fit, so recomputation only costs time. Cuts inside the blocks balance the stages better than "
         "cuts between blocks.\n"

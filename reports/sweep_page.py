@@ -31,8 +31,8 @@ SWEEPS: Final = {
 @cache
 def _swept(picture: str) -> tuple[Sweep, tuple[Ceiling, ...]]:
     name, changes, varied = SWEEPS[picture]
-    found = sweep(load_request(SCENARIOS / f"{name}.yaml", changes), axes_of(varied), crew=Crew(workers=1))
-    return found, ceilings(found)
+    result = sweep(load_request(SCENARIOS / f"{name}.yaml", changes), axes_of(varied), crew=Crew(workers=1))
+    return result, ceilings(result)
 
 
 def sweep_pictures() -> dict[str, bytes]:
@@ -43,7 +43,7 @@ def sweep_pictures() -> dict[str, bytes]:
 def sweep_page() -> str:
     """Describe gain and limit of more micro-batches."""
     one, several = SWEEPS
-    found, limits = _swept(one)
+    result, limits = _swept(one)
     text = (
         "# How many micro-batches\n\n"
         "See here how throughput grows with the gradient accumulation count, and read off a sufficient count for two "
@@ -52,12 +52,12 @@ def sweep_page() -> str:
         "throughput grows towards a ceiling. The ceiling is the rate of a full pipeline, limited by the slowest IPU, "
         "copies and syncs.\n\n"
         "## The tutorial's model on four IPUs\n\n"
-        f"{_shown(one)}\n{limits[0].words()}\n\n{table_markdown(sweep_table(found, THROUGHPUT))}\n"
+        f"{_shown(one)}\n{limits[0].words()}\n\n{table_markdown(sweep_table(result, THROUGHPUT))}\n"
     )
-    found, limits = _swept(several)
+    result, limits = _swept(several)
     return text + (
         "## Four even stages under three schedules\n\n"
-        f"{_shown(several)}\n{table_markdown(ceiling_table(limits, found))}\n"
+        f"{_shown(several)}\n{table_markdown(ceiling_table(limits, result))}\n"
         "Backward takes twice as long as forward here. A time-step of Interleaved lasts as long as its longest pass, "
         "so IPUs with a forward pass wait for IPUs with a backward pass. This lowers the ceiling at every count.\n"
     )

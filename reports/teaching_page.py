@@ -143,7 +143,7 @@ _STASH: Final = "most micro-batches kept on an IPU"
 
 def _ramps_rows() -> list[Row]:
     count = 8
-    phases = {each["name"]: each["cycles"] for each in _summary("1f1b", count)["phases"]}
+    phases = {entry["name"]: entry["cycles"] for entry in _summary("1f1b", count)["phases"]}
     return [
         Row("ramp-up", "(N - 1) F", (IPUS - 1) * FORWARD, phases["ramp-up"]),
         Row("main", "m (F + B)", count * (FORWARD + BACKWARD), phases["main"]),
@@ -206,7 +206,7 @@ def _draw_ramps(options: Picture) -> Any:
 
 def _compared(options: Picture, schedules: Sequence[str] | None, sync: str = "", count: int = 8) -> Any:
     """Draw the schedules of the scenario with one stage on each IPU; without schedules, both scenarios."""
-    sources = [_SCENARIOS / f"{each}.yaml" for each in ((ONE,) if schedules else (ONE, TWO))]
+    sources = [_SCENARIOS / f"{entry}.yaml" for entry in ((ONE,) if schedules else (ONE, TWO))]
     changes = {**_FREE, _COUNT: count}
     return ipusim.compare(sources, schedules, sync or (), changes=changes).figure(picture=options)
 

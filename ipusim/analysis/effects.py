@@ -40,7 +40,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "hosts", f"{system.hosts}, each with an equal device"
     if program.offload.variables_on_host:
         yield "weight update", "on the host"
-    if rates := system.rates.chosen():
+    if rates := system.rates.changed_rates():
         yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in rates)
 
 

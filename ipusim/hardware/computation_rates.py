@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final
 
-from ipusim.hardware.rate import PODS, SHARE, described
+from ipusim.hardware.rate import PODS, SHARE, describe
 
 _PRODUCTS: Final = "dense products measured on hardware (Graphcore Research, sparsity-benchmarks)"
 _PROFILER: Final = "a dense layer profiled with Poplar 3.0 (Graphcore's ipu_tensorflow_addons, profiler_test.py)"
@@ -15,9 +15,9 @@ _BENCHMARKS: Final = (
     "PopLibs' benchmark rows (tests/benchmark_results.csv before 3a650a11), modelled cycles of GC2 and GC200"
 )
 _FIT: Final = "fitted to measured dense products (`ipusim validate`)"
-_computation: Final = partial(described, part="computation")
+_computation: Final = partial(describe, part="computation")
 _cycles: Final = partial(_computation, unit="cycles", bounds=(0, 10**6))
-_code: Final = partial(described, unit="B", part="memory")
+_code: Final = partial(describe, unit="B", part="memory")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from annotated_doc import Doc
 from annotated_types import Ge, Le
 
 from ipusim.base.units import Unit, enumerated, format_numbers
-from ipusim.hardware.placed import Placed
+from ipusim.hardware.placed import Placement
 
 #: Tasks of a run's host: feeds, embedding tables, variables and host calls, with their ports; the network between
 #: hosts; the program between two session runs.
@@ -40,7 +40,7 @@ class Disturbance(Protocol):
 
     kind: ClassVar[str]
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield the problems of the disturbance on a system, by key."""
         ...
 
@@ -64,7 +64,7 @@ class Slower:
     from_: _Begin = 0
     until: _End = None
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield problems of the resource and of the times."""
         resources = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
         if len(resources) != 1:
@@ -92,7 +92,7 @@ class Delayed:
     from_: _Begin = 0
     until: _End = None
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield problems: two IPUs without a common cable, an end before the begin."""
         yield from _of_link(system, self.link)
         yield from _of_time(self.from_, self.until)
@@ -113,7 +113,7 @@ class Jitter:
     ipu: Annotated[Ipu | None, Doc("logical IPU with varying passes; default: all IPUs")] = None
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the random draws")] = 0
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield a problem for an IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
@@ -128,7 +128,7 @@ class Stall:
     stall: Annotated[_Cycles, Doc("duration of the stall: cycles of the tile clock, or a time")]
     at: Annotated[_Cycles, Doc("start of the stall: cycles of the tile clock, or a time")]
 
-    def problems(self, system: Placed) -> Problems:  # noqa: ARG002 - every system has a host
+    def problems(self, system: Placement) -> Problems:  # noqa: ARG002 - every system has a host
         """Yield nothing: every system has a host."""
         yield from ()
 
@@ -148,7 +148,7 @@ class Dead:
         """Whether the cable dies in the middle of a run."""
         return self.dead and self.from_ > 0
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield problems: no common cable, or a later death in a system with collectives."""
         yield from _of_link(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
@@ -176,45 +176,47 @@ class Lost:
         ),
     ] = False
 
-    def problems(self, system: Placed) -> Problems:
+    def problems(self, system: Placement) -> Problems:
         """Yield a problem for an IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
-def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator[tuple[int, str, str]]:
+def problems_of(disturbances: Sequence[Disturbance], system: Placement) -> Iterator[tuple[int, str, str]]:
     """Yield the problems of disturbances on an undisturbed system: number, key and text.
 
     If dead cables together cut an IPU off, the problem names the last of the cables.
     """
     dead: frozenset[tuple[int, int]] = frozenset()
-    saved = next(((loss.checkpoint, loss.checkpoint_every) for loss in disturbances if isinstance(loss, Lost)), None)
+    checkpoint = next(
+        ((loss.checkpoint, loss.checkpoint_every) for loss in disturbances if isinstance(loss, Lost)), None
+    )
     for number, disturbance in enumerate(disturbances):
         wrong = list(disturbance.problems(system))
         yield from ((number, *problem) for problem in wrong)
-        if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != saved:
+        if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != checkpoint:
             yield number, "checkpoint_every", "expected the checkpoint and checkpoint_every of the first lost IPU"
         if isinstance(disturbance, Dead) and not wrong:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
-            if lost_ipus := system.topology.without(dead).cut_off:
+            if lost_ipus := system.topology.drop(dead).cut_off:
                 ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost_ipus)
                 text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
                 yield number, "link", text
                 return
 
 
-def dead_cables(disturbances: Sequence[Disturbance], system: Placed) -> frozenset[tuple[int, int]]:
+def dead_cables(disturbances: Sequence[Disturbance], system: Placement) -> frozenset[tuple[int, int]]:
     """Return the cables dead from the beginning, as pairs of physical IPU numbers in ascending order."""
     return frozenset(
         system.cable(cable.link) for cable in disturbances if isinstance(cable, Dead) and cable.dead and not cable.later
     )
 
 
-def _of_ipu(system: Placed, ipu: int | None) -> Problems:
+def _of_ipu(system: Placement, ipu: int | None) -> Problems:
     if ipu is not None and ipu >= system.count:
         yield "ipu", f"expected an IPU {format_numbers(system.count)} of {system.name}, got {ipu}"
 
 
-def _of_link(system: Placed, link: tuple[int, int] | None) -> Problems:
+def _of_link(system: Placement, link: tuple[int, int] | None) -> Problems:
     """Yield a problem if no cable joins two IPUs, listing the cables that end there."""
     if link is None:
         return

@@ -179,6 +179,6 @@ def whole(cycles: Any) -> Any:
     return ceil(cycles)
 
 
-def joined(*parts: int) -> Cycles:
+def join(*parts: int) -> Cycles:
     """Return the sum of cycles, leaving zeros out of the formula."""
     return Cycles(total, *(cycles for cycles in parts if cycles))

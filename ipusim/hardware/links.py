@@ -82,7 +82,7 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     return of_channel[channel.removesuffix(_DETOUR)]
 
 
-def limited(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
+def limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
     """Return a rung's route, with a rate limit added to a detour.
 
     A detour is no faster than the rung's direct links. In an IPU-Machine the direct links were measured slower than the
@@ -97,7 +97,7 @@ def limited(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirect
 
     Example:
         >>> direct = (LinkDirection(0, 1, "machine rung"),)
-        >>> limited(direct, "machine rung") == direct
+        >>> limit(direct, "machine rung") == direct
         True
     """
     if len(route) == 1:

@@ -21,8 +21,8 @@ def _zigzag(index: int, count: int) -> int:  # noqa: ARG001
 def _snake(index: int, count: int) -> int:
     if count < 4:
         return index
-    group, rest = divmod(index, 4)
-    return 4 * group + (0, 1, 3, 2)[rest]
+    group, position = divmod(index, 4)
+    return 4 * group + (0, 1, 3, 2)[position]
 
 
 def _hoof(index: int, count: int) -> int:

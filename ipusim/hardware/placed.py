@@ -20,7 +20,7 @@ OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """A System without disturbances; :class:`ipusim.hardware.system.System` documents the attributes."""
 
     name: str

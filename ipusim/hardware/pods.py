@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection, limited
+from ipusim.hardware.links import Channel, LinkDirection, limit
 from ipusim.hardware.topology import Route, Topology, hops_to
 
 #: IPUs per pod: the largest number joined by IPU-Links (Graphcore's Pod datasheets).
@@ -93,7 +93,7 @@ class PodRing:
             candidate for candidate in candidates if tuple(sorted((ipu - offset, candidate - offset))) not in self.dead
         )
 
-    def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
+    def drop(self, dead: Collection[tuple[int, int]]) -> PodRing:
         """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
@@ -153,7 +153,7 @@ class PodRing:
             is_last_alone = number == pods.index(pods[number]) and number + 2 == len(path)
             rung: Channel = self.rung if is_last_alone else "rung crossing"
             links.append(LinkDirection(hop_start, hop_end, rung if hop_start // 2 == hop_end // 2 else "rail"))
-        return limited(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
+        return limit(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
 
     @property
     def _channel(self) -> Channel:

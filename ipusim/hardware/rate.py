@@ -79,7 +79,7 @@ class Rate:
         return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-def described(
+def describe(
     default: Fraction | int,
     unit: str,
     bounds: tuple[Fraction | int, Fraction | int],

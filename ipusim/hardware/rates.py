@@ -16,16 +16,16 @@ from typing import Any, Final
 from ipusim.base.errors import QuantityError
 from ipusim.base.near_names import did_you_mean, listed
 from ipusim.hardware.computation_rates import ComputationRates
-from ipusim.hardware.rate import PODS, SHARE, Rate, described
+from ipusim.hardware.rate import PODS, SHARE, Rate, describe
 
 _UTIL: Final = "PopLibs lib/poplibs_test/Util.cpp"
 _STENCIL: Final = "T. Louw's stencil experiments on GC2 (lbm-graphcore, gaussian-blur-scaling)"
-_link: Final = partial(described, part="links")
+_link: Final = partial(describe, part="links")
 _link_cycles: Final = partial(_link, unit="cycles", bounds=(0, 10**6))
 _link_ns: Final = partial(_link, unit="ns", bounds=(0, 10**9))
 _link_rate: Final = partial(_link, unit="bytes/s", bounds=(10**6, 10**14))
 _links: Final = partial(_link, unit="links", bounds=(1, 10))
-_host_ns: Final = partial(described, unit="ns", bounds=(0, 10**9), part="host")
+_host_ns: Final = partial(describe, unit="ns", bounds=(0, 10**9), part="host")
 _offchip_ns: Final = partial(_host_ns, bounds=(0, 100 * 10**9))
 
 
@@ -255,8 +255,8 @@ class Rates(ComputationRates):
         Returns:
             Nanoseconds, the mean over session runs.
         """
-        sent = Fraction(variables, interval) if interval else Fraction(0)
-        return self.session_run_ns + sent * self.optimizer_value_ns
+        share = Fraction(variables, interval) if interval else Fraction(0)
+        return self.session_run_ns + share * self.optimizer_value_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced.
@@ -270,17 +270,20 @@ class Rates(ComputationRates):
         Raises:
             QuantityError: for an unknown name.
         """
-        known = [rate.attribute for rate in RATES]
+        names = [rate.attribute for rate in RATES]
         for name in values:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise QuantityError(f"unknown rate {name!r}: expected one of {listed([*known], name)}{hint}")
+            if name not in names:
+                hint = did_you_mean(name, names)
+                raise QuantityError(f"unknown rate {name!r}: expected one of {listed([*names], name)}{hint}")
         exact: dict[str, Any] = {name: Fraction(value) for name, value in values.items()}
         return replace(self, **exact)
 
-    def chosen(self) -> tuple[Rate, ...]:
+    def changed_rates(self) -> tuple[Rate, ...]:
         """Return the rates with values other than the defaults."""
         return tuple(rate for rate in RATES if getattr(self, rate.attribute) != rate.default)
+
+    #: Former name, kept for one release.
+    chosen = changed_rates
 
     def source_of(self, rate: Rate) -> str:
         """Return the origin of the value in use.
@@ -291,7 +294,7 @@ class Rates(ComputationRates):
         Returns:
             Source of the default value; for another value, a remark on the user's choice or the file.
         """
-        return (self.file or "chosen by the user") if rate in self.chosen() else rate.source
+        return (self.file or "chosen by the user") if rate in self.changed_rates() else rate.source
 
 
 #: The rates, in table order.

@@ -10,10 +10,10 @@ from typing import Final
 from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad, bytes_by_direction, nominal_sync_ns
 from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
-from ipusim.hardware.formulas import Cycles, joined, total, whole
+from ipusim.hardware.formulas import Cycles, join, total, whole
 from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
-from ipusim.hardware.placed import OPTIMIZER_INTERVALS, Placed
+from ipusim.hardware.placed import OPTIMIZER_INTERVALS, Placement
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
@@ -27,7 +27,7 @@ Traffic = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
-class System(Placed):
+class System(Placement):
     """A device of a machine, with IPUs in a selection order.
 
     Attributes:
@@ -85,7 +85,7 @@ class System(Placed):
         """
         for number, key, text in problems_of(disturbances, self):
             raise DeviceError(f"disturbance {number}: {key}: {text}")
-        topology = self.topology.without(dead) if (dead := dead_cables(disturbances, self)) else self.topology
+        topology = self.topology.drop(dead) if (dead := dead_cables(disturbances, self)) else self.topology
         return replace(self, topology=topology, disturbances=tuple(disturbances))
 
     def __str__(self) -> str:
@@ -267,7 +267,7 @@ class System(Placed):
             Cycles of the tile clock.
         """
         start = self._duration(calls * self.host.operation_ns)
-        return joined(start, self.transfer_cycles(operations, self.host.operations_per_s))
+        return join(start, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles of the host's read of outfeed bytes from the buffer.

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection, limited
+from ipusim.hardware.links import Channel, LinkDirection, limit
 
 Route = tuple[LinkDirection, ...]
 
@@ -75,7 +75,7 @@ class Topology:
         ordered_pairs = [*pairs, *((other_end, end) for end, other_end in pairs)]
         return {ipu: tuple(sorted(other_end for end, other_end in ordered_pairs if end == ipu)) for ipu in ipus}
 
-    def without(self, dead: Collection[tuple[int, int]]) -> Topology:
+    def drop(self, dead: Collection[tuple[int, int]]) -> Topology:
         """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
@@ -119,7 +119,7 @@ class Topology:
             LinkDirection(source_ipu, target_ipu, rung if _same_rung(source_ipu, target_ipu) else "rail")
             for source_ipu, target_ipu in pairwise(path)
         )
-        return limited(route, self.rung) if source != target and _same_rung(source, target) else route
+        return limit(route, self.rung) if source != target and _same_rung(source, target) else route
 
 
 def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:

@@ -51,7 +51,7 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
         if isinstance(change, IpuMove):
             device = swap_ipus(device, change)
         else:
-            device = replace(device, topology=device.topology.without([system.cable(change.link)]))
+            device = replace(device, topology=device.topology.drop([system.cable(change.link)]))
         new_costs = price_plan(plan, program, device)
         number = [links.setdefault(direction, len(links)) for direction in new_costs.links]
         carried = {Resource("link", direction.label): links[direction] for direction in links}

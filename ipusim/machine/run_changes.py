@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ipusim.hardware.disturbances import Disturbance, Lost, Problems
-from ipusim.hardware.placed import Placed
+from ipusim.hardware.placed import Placement
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
@@ -21,7 +21,7 @@ class RunChange:
 
     kind: ClassVar[str] = "change of a run"
 
-    def problems(self, system: Placed) -> Problems:  # noqa: ARG002
+    def problems(self, system: Placement) -> Problems:  # noqa: ARG002
         """Yield nothing."""
         yield from ()
 

@@ -64,7 +64,7 @@ class SessionRuns:
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait for host work after the previous execution, and before a session run."""
         wait, description = self._context.wait, self._waits[ipu.number]
-        host_cycles = self._host.behind(execution, self._executions) if execution else 0
+        host_cycles = self._host.cycles_after(execution, self._executions) if execution else 0
         if host_cycles:
             end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, host_cycles)
             cause = yield from wait(end, description, step, cause)

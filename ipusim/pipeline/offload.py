@@ -124,7 +124,7 @@ class Offload:
         few = bool(profile.state_tensors) and elements < self.minimum_elements
         return self.sharded_update and profile.state_bytes > 0 and not few
 
-    def updated(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
+    def updates(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
         """Yield the variables of a stage's weight update; one for a stage known by its cost."""
         tensors = profile.accumulator_tensors
         if not tensors and profile.accumulator_bytes:
@@ -144,7 +144,7 @@ class Offload:
         if not profile.state_tensors:
             yield profile.state_bytes, -(-profile.state_bytes // self.replicas)
             return
-        variables = list(self.updated(profile))
+        variables = list(self.updates(profile))
         slots = len(profile.state_tensors) // len(variables)
         owners = (variable for variable in variables for _ in range(slots))
         for size, ((elements, _), _, sharded) in zip(profile.state_tensors, owners, strict=True):
@@ -196,7 +196,7 @@ class Offload:
     def gathered_bytes(self, profile: StageProfile) -> int:
         """Return the bytes that replicas gather before a stage's weight update, or after a sharded one."""
         if self.sharded_update:
-            variables = (variable for variable in self.updated(profile) if variable.sharded)
+            variables = (variable for variable in self.updates(profile) if variable.sharded)
             return sum(elements * itemsize for _, (elements, itemsize), _ in variables)
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
@@ -287,10 +287,10 @@ def resolve_offload(
     by_compiler = remote_memory and not popart
     state = by_compiler if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
-    sums, saved = (
+    sums, sent_activations = (
         by_default if argument is None else argument for argument in (gradient_accumulation_buffers, activations)
     )
-    return Offload(state, sums, minimum_bytes, saved, on_popart=popart)
+    return Offload(state, sums, minimum_bytes, sent_activations, on_popart=popart)
 
 
 def check_weight_sharding(

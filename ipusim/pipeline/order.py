@@ -224,12 +224,12 @@ def _row(ipu: Any, op: Any) -> tuple[int, ...]:
     return row
 
 
-def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> None:
-    if joined.dtype != bool or joined.shape != (rows,):
+def _check_joined(in_one_slot: npt.NDArray[Any], rows: int, emitted: int | None) -> None:
+    if in_one_slot.dtype != bool or in_one_slot.shape != (rows,):
         raise PlanError(
-            f"joined: expected a bool for each of {rows} passes, got {joined.dtype} of shape {joined.shape}"
+            f"joined: expected a bool for each of {rows} passes, got {in_one_slot.dtype} of shape {in_one_slot.shape}"
         )
-    if joined.any() and emitted is not None:
+    if in_one_slot.any() and emitted is not None:
         raise PlanError("joined: expected none in an Order with time-steps, whose passes say which they share")
 
 

@@ -76,7 +76,7 @@ def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
 
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
     """Return the number of compute sets in ``works``, counting equal products once."""
-    planning = PlannerRates.of(rates)
+    planning = PlannerRates.from_rates(rates)
     products = {plan_run.plan for work in works for plan_run in plans(work, ipu, planning)}
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
 
@@ -88,7 +88,7 @@ def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[St
 
 def _most_temporary(stage: StageProfile, system: System) -> int:
     """Return the largest temporary memory of a product: busiest tile's bytes times tiles."""
-    rates = PlannerRates.of(system.rates)
+    rates = PlannerRates.from_rates(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}
     temporary = (plan_run.plan.temporary_bytes for work in works for plan_run in plans(work, system.ipu, rates))

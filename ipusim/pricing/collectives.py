@@ -105,7 +105,7 @@ def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]
     """Return the variables changed by each IPU's weight update."""
     variables: dict[int, list[UpdatedVariable]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
-        variables[ipu] += program.offload.updated(program.stages[stage])
+        variables[ipu] += program.offload.updates(program.stages[stage])
     return variables
 
 
@@ -266,7 +266,7 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
     for stage, ipu in program.shape.homes:
         profile = program.stages[stage]
         works = () if isinstance(profile.update, int) else profile.update
-        pairs = zip(works, program.offload.updated(profile), strict=False)
+        pairs = zip(works, program.offload.updates(profile), strict=False)
         norms[ipu] += [_NORM for work, variable in pairs if variable.sharded and work.vector.reductions]
     batches = [*_batches("all_reduce", norms, program, system), *_batches("all_gather", parts, program, system)]
     algorithm, cost = fastest_in_turn(system, batches)

@@ -30,7 +30,7 @@ Sends = dict[tuple[int, int, int, int], Send]
 #: Moves of activations by (replica, IPU in the replica, stage, way: out or back).
 Moves = dict[tuple[int, int, int, int], Send]
 #: Bytes moved with a merged copy, by (source IPU, target IPU) in a replica.
-Moved = tuple[tuple[tuple[int, int], int], ...]
+MovedTensors = tuple[tuple[tuple[int, int], int], ...]
 #: Passes without a subsequent copy.
 _HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
@@ -82,9 +82,9 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     if not plan.sync.meets:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
-    contents: list[tuple[tuple[Edge, ...], Moved]] = [(edges, ()) for edges in sets]
+    contents: list[tuple[tuple[Edge, ...], MovedTensors]] = [(edges, ()) for edges in sets]
     if step_moves := _moved_with_copies(plan, program):
-        index: dict[tuple[int, Moved], int] = {}
+        index: dict[tuple[int, MovedTensors], int] = {}
         copy_of = tuple(
             [index.setdefault((number, step_moves.get(step, ())), len(index)) for step, number in enumerate(copy_of)]
         )
@@ -93,7 +93,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     return CopyCosts(meetings, copy_of, links)
 
 
-def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]:
+def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedTensors]:
     """Return the bytes of activations moved to and from partners, by time-step."""
     activations = program.moved_activations
     if activations is None or activations.to != "partner":
@@ -137,7 +137,7 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
 
 
 def _meetings(
-    sets: tuple[tuple[tuple[Edge, ...], Moved], ...], rule: CopyRule, program: PipelineProgram, system: System
+    sets: tuple[tuple[tuple[Edge, ...], MovedTensors], ...], rule: CopyRule, program: PipelineProgram, system: System
 ) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
     """Return the copies per edge set and group of meeting replicas, and the link directions used."""
     is_independent = system.replicas > 1 and program.sync_replicas_independently
@@ -217,7 +217,7 @@ def _step_copy(
     rule: CopyRule,
     program: PipelineProgram,
     system: System,
-    content: tuple[tuple[Edge, ...], Moved],
+    content: tuple[tuple[Edge, ...], MovedTensors],
     links: dict[LinkDirection, int],
 ) -> StepCopy:
     """Price the copy along a set of edges, together with moves of activations to partner IPUs.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
-from ipusim.hardware.formulas import Cycles, joined, longest
+from ipusim.hardware.formulas import Cycles, join, longest
 from ipusim.hardware.links import LinkDirection
 from ipusim.lowering.streams import Stream
 from ipusim.model.collective_call import CollectiveCall
@@ -128,7 +128,7 @@ class HostCosts:
         """Return the host's cycles to prepare an element for each of ``infeeds`` infeeds at once."""
         return max(self.fill, infeeds * (self.data or 0))
 
-    def behind(self, execution: int, repeat_count: int) -> int:
+    def cycles_after(self, execution: int, repeat_count: int) -> int:
         """Return the host's cycles right after ``execution`` executions; session runs have ``repeat_count``
         executions."""
         return self.state if execution % repeat_count else self.state + self.call
@@ -236,7 +236,7 @@ class PassHostCall:
     @cached_property
     def host(self) -> int:
         """Cycles of the host's work."""
-        return laws.OUTSIDE(joined(self.drain, self.compute, self.fill))
+        return laws.OUTSIDE(join(self.drain, self.compute, self.fill))
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ class Costs:
             return laws.SLOT(self.overlapped)
         are_backward = [kind != Pass.FORWARD for kind, _ in passes]
         ways = [
-            joined(
+            join(
                 *(
                     self.passes[key]
                     for key, is_pass_backward in zip(passes, are_backward, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ipusim.hardware.formulas import joined
+from ipusim.hardware.formulas import join
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.host_call import HostCall
@@ -45,7 +45,7 @@ def _price(call: HostCall, system: System) -> PassHostCall:
         call=call,
         send=laws.OUTSIDE_OUT(system.outfeed_cycles(call.sent_bytes)),
         drain=system.host_drain_cycles(call.sent_bytes),
-        compute=joined(arithmetic, measured_cycles),
+        compute=join(arithmetic, measured_cycles),
         fill=system.host_fill_cycles(call.returned_bytes),
         read=laws.OUTSIDE_IN(system.infeed_cycles(call.returned_bytes)),
     )

@@ -83,7 +83,7 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         return Sum(((laws.MEASURED(work.cycles), 1),))
     if work.is_nothing:
         return Sum(())
-    runs = tuple(plans(work, ipu, PlannerRates.of(rates)))
+    runs = tuple(plans(work, ipu, PlannerRates.from_rates(rates)))
     products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in runs for term in way.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))

@@ -13,14 +13,14 @@ from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan
 from ipusim.pricing.planner.rates import PlannerRates
 
 
-class Planned(NamedTuple):
+class PlannedProduct(NamedTuple):
     """Plan of a product, and number of runs."""
 
     plan: ProductPlan
     times: int
 
 
-def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
+def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[PlannedProduct]:
     """Yield plans and run counts of the products in ``work``; empty products are left out.
 
     The matrix unit holds the second operand (the weights) and streams the rows of the first past it. Elements of 8
@@ -34,9 +34,11 @@ def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
         if not operation.macs:
             continue
         if isinstance(operation, Product):
-            yield Planned(plan_product(_dense(operation, size, partials), ipu, rates, proportion), operation.times)
+            yield PlannedProduct(
+                plan_product(_dense(operation, size, partials), ipu, rates, proportion), operation.times
+            )
         else:
-            yield Planned(plan_convolution(operation, ipu, rates, proportion, size, partials), 1)
+            yield PlannedProduct(plan_convolution(operation, ipu, rates, proportion, size, partials), 1)
 
 
 def _dense(dense: Product, size: int, partials: int) -> product.Product:

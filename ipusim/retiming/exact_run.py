@@ -181,7 +181,7 @@ class ExactRun:
     def cycles_behind(self, execution: int) -> int:
         """Return the cycles of host work before execution number ``execution``."""
         repeat_count = self.program.repeat_count
-        host_cycles = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
+        host_cycles = int(self.costs.host.cycles_after(execution, repeat_count)) if execution else 0
         exchanges = () if execution % repeat_count else self.between.get(execution, ())
         return host_cycles + sum(int(exchange.cycles(self.system)) for exchange in exchanges)
 

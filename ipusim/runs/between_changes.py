@@ -43,7 +43,7 @@ class BetweenChanges:
 
     Attributes:
         job: simulated Job.
-        priced: function that returns costs and system of the Job, or of the Job with other counts.
+        price: function that returns costs and system of the Job, or of the Job with other counts.
         executions: number of pipeline executions.
         in_a_row: number of executions after which the run may repeat.
         skips: numbers of left-out cycles, with the cycles at which the shorter run leaves them out.
@@ -51,7 +51,7 @@ class BetweenChanges:
     """
 
     job: Job
-    priced: Callable[[Job], tuple[Costs, System]]
+    price: Callable[[Job], tuple[Costs, System]]
     executions: int = 1
     in_a_row: int = 1
     skips: list[Skip] = field(default_factory=list)
@@ -59,35 +59,38 @@ class BetweenChanges:
 
     def timeline(self) -> Timeline | None:
         """Return the Timeline of the whole run; None if no part can be left out."""
-        known = changes(self.priced(self.job)[1])
-        left, count = self._most, next(self._counts(), 0)
-        if not known or not count or self.job.of is None:
+        change_cycles = changes(self.price(self.job)[1])
+        total, count = self._most, next(self._counts(), 0)
+        if not change_cycles or not count or self.job.with_counts is None:
             return None
-        segments = deque[tuple[int, int | None]]([*pairwise((0, *known)), (known[-1], None)])
+        segments = deque[tuple[int, int | None]]([*pairwise((0, *change_cycles)), (change_cycles[-1], None)])
         for _ in range(_MOST_RUNS):
-            plan, marks, timeline = self._simulated(count)
+            plan, marks, timeline = self._simulate(count)
             cycles = [mark.cycle for mark in marks]
-            skipped = sum(skip.cycles for skip in self.skips)
+            skipped_cycles = sum(skip.cycles for skip in self.skips)
             # Segments without repeated blocks do not change the run, so the next segment needs no new simulation.
             while True:
-                begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
+                begin, end = (
+                    segments[0][0] - skipped_cycles,
+                    None if segments[0][1] is None else segments[0][1] - skipped_cycles,
+                )
                 within = marks[bisect_left(cycles, begin) : None if end is None else bisect_left(cycles, end)]
-                block, times = next(self._blocks(within, plan, timeline, end, left - count), (None, 0))
-                if block is not None or end is None or not cycles or cycles[-1] < end or count == left:
+                block, times = next(self._blocks(within, plan, timeline, end, total - count), (None, 0))
+                if block is not None or end is None or not cycles or cycles[-1] < end or count == total:
                     break
                 segments.popleft()
             if block is not None and end is not None:
                 self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
                 self.blocks.append((block, times))
-                left -= times * self._length(block)
+                total -= times * self._length(block)
                 segments.popleft()
-            elif block is not None and (left - count) % self._length(block):
-                count = nearest_count(count, left, math.lcm(self._step, self._length(block)))
-            elif block is not None or count == left:
+            elif block is not None and (total - count) % self._length(block):
+                count = nearest_count(count, total, math.lcm(self._step, self._length(block)))
+            elif block is not None or count == total:
                 self.blocks += [] if block is None else [(block, times)]
                 return self._whole(timeline)
             else:
-                count = left if 2 * count > left else nearest_count(2 * count, left, self._step)
+                count = total if 2 * count > total else nearest_count(2 * count, total, self._step)
         return None
 
     @property
@@ -112,48 +115,48 @@ class BetweenChanges:
         elif 2 * (least := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
             yield nearest_count(least, self.executions, self.in_a_row)
 
-    def _simulated(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
+    def _simulate(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
         """Simulate ``count`` micro-batches or executions; return Plan, states at block starts, and Timeline."""
         whole, schedule = self.job.program.shape, self.job.schedule
-        assert self.job.of is not None
-        marked = range(0)
+        assert self.job.with_counts is not None
+        counts = range(0)
         if self.executions == 1:
             assert schedule.period is not None
-            short = self.job.of(count, self.job.program.repeat_count)
-            marked = range(0, count, schedule.period(whole))
+            short = self.job.with_counts(count, self.job.program.repeat_count)
+            counts = range(0, count, schedule.period(whole))
         elif self.executions == self.job.program.repeat_count:
-            short = self.job.of(whole.micro_batches, count)
+            short = self.job.with_counts(whole.micro_batches, count)
         else:
             short = self.job.whole
-        costs, system = self.priced(short)
+        costs, system = self.price(short)
         system = replace(system, disturbances=(*system.disturbances, *self.skips))
-        timeline, marks = marked_run(short, costs, system, 1 if self.executions == 1 else count, marked)
+        timeline, marks = marked_run(short, costs, system, 1 if self.executions == 1 else count, counts)
         return short.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
 
     def _blocks(
-        self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
+        self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, most: int
     ) -> Iterator[tuple[Repeat, int]]:
         """Yield blocks among recorded states, ``marks``, with their numbers of copies to leave out; early blocks first.
 
-        Left-out copies end before cycle ``end``, and hold at most ``left`` micro-batches, or executions.
+        Left-out copies end before cycle ``end``, and hold at most ``most`` micro-batches, or executions.
         """
         for part in (4, 2, 1) if end is not None else (1,):
-            some = marks[: len(marks) // part]
-            if len(some) < _COPIES:
+            first_marks = marks[: len(marks) // part]
+            if len(first_marks) < _COPIES:
                 continue
             if self.executions == 1:
-                blocks = short_run(timeline, some, plan, within=True, across=0).inner
+                blocks = short_run(timeline, first_marks, plan, within=True, across=0).inner
             else:
-                outer = short_run(timeline, some, plan, within=False, across=self.in_a_row).outer
+                outer = short_run(timeline, first_marks, plan, within=False, across=self.in_a_row).outer
                 blocks = () if outer is None else (outer,)
             for block in blocks:
                 length = self._length(block)
                 if end is None:
-                    yield block, left // length
+                    yield block, most // length
                     continue
-                behind = int(timeline.start[block.first]) + _COPIES * block.cycles
-                ended = int(timeline.end[timeline.start < behind].max())
-                times = min((end - max(behind, ended)) // block.cycles, left // length)
+                begin = int(timeline.start[block.first]) + _COPIES * block.cycles
+                last_end = int(timeline.end[timeline.start < begin].max())
+                times = min((end - max(begin, last_end)) // block.cycles, most // length)
                 times -= times % (math.lcm(self._step, length) // length)
                 if times > 0:
                     yield block, times
@@ -165,8 +168,8 @@ class BetweenChanges:
             numbers = {key: getattr(block, key) for key in ("micro_batches", "time_steps", "executions")}
             if block_between(timeline.columns, begin, begin + block.cycles, **numbers) != block:
                 return None
-        once = timeline.folded([block for block, _ in self.blocks]) if self.blocks else None
-        if once is None:
+        folded = timeline.folded([block for block, _ in self.blocks]) if self.blocks else None
+        if folded is None:
             return None
         short, whole = timeline.info, self.job.program
         more = sum(times * block.time_steps for block, times in self.blocks if not block.executions)
@@ -178,6 +181,6 @@ class BetweenChanges:
             executions_per_step=whole.repeat_count,
         )
         repeats = [
-            repeat._replace(times=1 + times) for repeat, (_, times) in zip(once.repeats, self.blocks, strict=True)
+            repeat._replace(times=1 + times) for repeat, (_, times) in zip(folded.repeats, self.blocks, strict=True)
         ]
-        return once.contiguous().stretched(info, repeats)
+        return folded.contiguous().stretched(info, repeats)

@@ -19,12 +19,12 @@ class HeldOut:
     Attributes:
         dataset: held-out samples.
         stages: single stage of all layers, for :func:`ipusim.model.evaluate.evaluate`.
-        every: steps between evaluations; None for a single evaluation after the last step.
+        interval: steps between evaluations; None for a single evaluation after the last step.
     """
 
     dataset: Dataset
     stages: tuple[LayerStage, ...]
-    every: int | None
+    interval: int | None
 
 
 @dataclass(frozen=True, eq=False)

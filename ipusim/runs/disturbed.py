@@ -45,13 +45,13 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
     if not disturbs(job.system):
         return None
     executions = timeline.info.executions
-    plain = timeline_of(job, executions, priced=undisturbed, between=job.between)
+    plain = timeline_of(job, executions, price=undisturbed, between=job.between)
     last = steady_from(job.system)
     passes = last is not None and 0 < last < timeline.makespan_cycles and _ends(job.system)
     states = _states(job, executions) if passes and int(timeline.weights.sum()) <= _MOST_SPANS else None
     more, cables, ipus = more_idle(timeline, plain), tuple(_cables(job)), _disturbed_ipus(job.system)
-    alone = all(_cable_of(disturbance) is not None for disturbance in job.system.disturbances)
-    of_cables = more.cycles if alone else more.by_cause.get(Idle.COPIES, 0)
+    only_cables = all(_cable_of(disturbance) is not None for disturbance in job.system.disturbances)
+    of_cables = more.cycles if only_cables else more.by_cause.get(Idle.COPIES, 0)
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
         throughput_of(plain).run_cycles,
@@ -63,15 +63,15 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
         slow_ipus=_slow_ipus(job.system),
         cables=cables,
         cable_cycles=max(of_cables, 0) if cables else 0,
-        cables_alone=alone,
+        cables_alone=only_cables,
     )
 
 
 def _disturbed_ipus(system: System) -> set[int]:
     """Return the logical IPUs with a disturbance; jitter without an IPU disturbs all IPUs."""
     jitters = any(isinstance(event, Jitter) and event.ipu is None for event in system.disturbances)
-    named = (getattr(event, "ipu", None) for event in system.disturbances)
-    return set(range(system.count)) if jitters else {ipu for ipu in named if ipu is not None}
+    event_ipus = (getattr(event, "ipu", None) for event in system.disturbances)
+    return set(range(system.count)) if jitters else {ipu for ipu in event_ipus if ipu is not None}
 
 
 def _slow_ipus(system: System) -> tuple[int, ...]:
@@ -91,13 +91,13 @@ def _cables(job: Job) -> Iterator[DisturbedCable]:
     events = [event for event in job.system.disturbances if not isinstance(event, Dead) or event.dead]
     links = dict.fromkeys(link for event in events if (link := _cable_of(event)) is not None)
     dead = {_cable_of(event) for event in events if isinstance(event, Dead)}
-    around = plain.topology.without([plain.cable(link) for link in links if link in dead])
+    around = plain.topology.drop([plain.cable(link) for link in links if link in dead])
     carrying = {frozenset((direction.source, direction.target)) for direction in costs.links}
     for link in links:
-        one, other = (plain.ipus[ipu] for ipu in link)
-        hops = [hop.target for hop in around.route(one, other) if not hop.is_limit] if link in dead else []
+        source, target = (plain.ipus[ipu] for ipu in link)
+        hops = [hop.target for hop in around.route(source, target) if not hop.is_limit] if link in dead else []
         detour = tuple(plain.ipus.index(ipu) for ipu in hops[:-1])
-        yield DisturbedCable(link, link in dead, frozenset((one, other)) in carrying, detour)
+        yield DisturbedCable(link, link in dead, frozenset((source, target)) in carrying, detour)
 
 
 def _ends(system: System) -> bool:
@@ -117,16 +117,16 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
     watched = replace(system, disturbances=(Watched(job.system.disturbances),))
     states = _marks(whole, executions, whole.costs, whole.system), _marks(whole, executions, costs, watched)
     first = (whole.plan.shape.mapping[0], Code.FORWARD, 0)
-    begun = executions * int((table[:, :3] == first).all(axis=1).sum())
-    return states if all(len(marks) == begun for marks in states) else None
+    begins = executions * int((table[:, :3] == first).all(axis=1).sum())
+    return states if all(len(marks) == begins for marks in states) else None
 
 
 def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
     """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None if
     never."""
-    behind = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
-    alike = (_state(one) == _state(other) for one, other in behind)
-    return next((number for number, same in enumerate(alike) if same), None)
+    later = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
+    alike = (_state(mark) == _state(plain_mark) for mark, plain_mark in later)
+    return next((number for number, is_equal in enumerate(alike) if is_equal), None)
 
 
 def _state(mark: Mark) -> Hashable:
@@ -137,6 +137,6 @@ def _state(mark: Mark) -> Hashable:
 
 def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:
     """Return a run's states as micro-batches begin in the first stage."""
-    marked = range(job.plan.shape.micro_batches)
-    _, marks = marked_run(job, costs, system, executions, marked, between=job.between)
+    counts = range(job.plan.shape.micro_batches)
+    _, marks = marked_run(job, costs, system, executions, counts, between=job.between)
     return [mark for mark in marks if mark.micro_batch >= 0]

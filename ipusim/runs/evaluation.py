@@ -17,10 +17,10 @@ class Evaluations:
         self._held_out = held_out
 
     def before(self, session: Session, execution: int) -> None:
-        """Evaluate at the beginning of every ``every`` steps, except at the first step."""
+        """Evaluate at the beginning of every ``interval`` steps, except at the first step."""
         step, within = divmod(execution, session.job.program.repeat_count)
-        every = self._held_out.every
-        if every and step and not within and not step % every:
+        interval = self._held_out.interval
+        if interval and step and not within and not step % interval:
             self._evaluate(session, step)
 
     def after(self, session: Session) -> None:

@@ -96,7 +96,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
     without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
-    once, orders = without_recomputation(job, costs), _orders(job, timeline)
+    plain_costs, orders = without_recomputation(job, costs), _orders(job, timeline)
     summary = Summary(
         **vars(times),
         description=job.request.description,
@@ -110,7 +110,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         selection_order_reason=job.system.order_reason,
         selection_orders=orders,
         gradient_sum=gradient_sum(costs),
-        stage_cycles=stage_cycles(costs, times, once),
+        stage_cycles=stage_cycles(costs, times, plain_costs),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
         find_verdict=lambda: verdict_of(timeline, costs, job.plan.shape, run_on_one_ipu(job, timeline)),
@@ -136,19 +136,21 @@ def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     period = None
     if lengths:
         period = math.lcm(*lengths, job.schedule.step(job.program.shape))
-        once = max(timeline.contiguous().info.count, job.plan.shape.micro_batches)
-        count = nearest_count(once, whole, period)
+        least = max(timeline.contiguous().info.count, job.plan.shape.micro_batches)
+        count = nearest_count(least, whole, period)
 
-    def reports(of: Job) -> tuple[OrderReport, ...]:
-        return order_reports(of.plan, replace(of.program, shape=of.plan.shape), of.system, of.costs)
+    def reports(part: Job) -> tuple[OrderReport, ...]:
+        return order_reports(part.plan, replace(part.program, shape=part.plan.shape), part.system, part.costs)
 
     laid_out = reports(job)
     if job.plan.shape.micro_batches == whole:
         return laid_out
     cycles = job.of_whole(
-        lambda of: np.array([report.execution_cycles for report in reports(of)], np.int64), count, period
+        lambda part: np.array([report.execution_cycles for report in reports(part)], np.int64), count, period
     )
-    return tuple(replace(report, execution_cycles=of) for report, of in zip(laid_out, cycles.tolist(), strict=True))
+    return tuple(
+        replace(report, execution_cycles=total) for report, total in zip(laid_out, cycles.tolist(), strict=True)
+    )
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:

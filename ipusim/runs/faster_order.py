@@ -36,24 +36,24 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
     Returns:
         Order and saved share of the time; None if no order is faster.
     """
-    used = next(report for report in reports if report.used)
-    others = [report for report in reports if report.ipus != used.ipus and not job.system.free]
-    if not others:
+    current = next(report for report in reports if report.used)
+    candidates = [report for report in reports if report.ipus != current.ipus and not job.system.free]
+    if not candidates:
         return None
     cycles, estimated = throughput_of(timeline).run_cycles, _is_long(job, timeline)
-    saved: dict[str, int] = {}
+    savings: dict[str, int] = {}
     with Cache().entered():
-        for report in others:
+        for report in candidates:
             device = job.system.reordered(report.order)
             if estimated:
                 sums = _sum_cycles(job.costs) - _sum_cycles(price_plan(job.plan, job.program, device))
-                saved[report.order] = timeline.info.executions * (
-                    used.execution_cycles - report.execution_cycles + sums
+                savings[report.order] = timeline.info.executions * (
+                    current.execution_cycles - report.execution_cycles + sums
                 )
             else:
-                saved[report.order] = cycles - _run_cycles(job, timeline, device)
-    best = max(saved, key=lambda order: saved[order])
-    part = saved[best] / cycles if cycles else 0.0
+                savings[report.order] = cycles - _run_cycles(job, timeline, device)
+    best = max(savings, key=lambda order: savings[order])
+    part = savings[best] / cycles if cycles else 0.0
     return FasterOrder(best, part, estimated) if part >= _LEAST_SAVED else None
 
 
@@ -64,10 +64,10 @@ def _is_long(job: Job, timeline: Timeline) -> bool:
 
 
 def _run_cycles(job: Job, timeline: Timeline, device: System) -> int:
-    def priced(of: Job) -> tuple[Costs, System]:
-        return price_plan(of.plan, of.program, device), device
+    def price(part: Job) -> tuple[Costs, System]:
+        return price_plan(part.plan, part.program, device), device
 
-    return throughput_of(timeline_of(job, timeline.info.executions, priced=priced, between=job.between)).run_cycles
+    return throughput_of(timeline_of(job, timeline.info.executions, price=price, between=job.between)).run_cycles
 
 
 def _sum_cycles(costs: Costs) -> int:

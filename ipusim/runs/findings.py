@@ -35,16 +35,18 @@ class Findings:
         """Record a problem of the option at ``path``; ``error`` is the error of the option's own rule, if any."""
         self._problems.append(Problem(path, text, error=error))
 
-    def at(self, path: KeyPath, context: str = "") -> At:
+    def collect(self, path: KeyPath, context: str = "") -> OptionBlock:
         """Return a block that turns its error into a problem at ``path``.
 
         Execution continues after the block.
         """
-        return At(self, path, context)
+        return OptionBlock(self, path, context)
 
-    def tried(self, path: KeyPath, make: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs) -> _T | None:
+    def attempt(
+        self, path: KeyPath, make: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs
+    ) -> _T | None:
         """Return the result of ``make``; None after recording its error as a problem of the option at ``path``."""
-        with self.at(path):
+        with self.collect(path):
             return make(*arguments, **keywords)
         return None
 
@@ -54,15 +56,15 @@ class Findings:
         Results with a problem are not cached, so that the next request gets the problem again.
         """
         cache = shared()
-        for made in cache.find(make, *arguments):
-            return made
-        before = len(self)
+        for hit in cache.find(make, *arguments):
+            return hit
+        problem_count = len(self)
         result = make(*arguments, self)
-        if len(self) == before:
+        if len(self) == problem_count:
             cache.keep(result, make, *arguments)
         return result
 
-    def settled(self, value: _T | None) -> _T:
+    def settle(self, value: _T | None) -> _T:
         """Return a value that is None only after a problem; raises RequestError with recorded problems."""
         if value is None or self._problems:
             raise RequestError(self._problems)
@@ -75,7 +77,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class At:
+class OptionBlock:
     """Block of code on one option: ``with findings.at(path): ...``.
 
     A class with ``-> bool``, as type checkers need that annotation to know that execution continues after the block.

@@ -16,8 +16,8 @@ from ipusim.timeline.timeline import Timeline
 #: Lengths of runs tried for a recurring state, as multiples of ramps plus a period or the number of IPUs. If all
 #: micro-batches go forward first, tensors may pile up: no state recurs, and doubling the run quadruples the time of its
 #: simulation.
-_TRIED: Final = 4, 16, 64
-_TRIED_IN_PHASES: Final = _TRIED[:1]
+_MULTIPLES: Final = 4, 16, 64
+_TRIED_IN_PHASES: Final = _MULTIPLES[:1]
 
 
 class FullCounts(NamedTuple):
@@ -62,19 +62,19 @@ def full_counts(job: Job) -> FullCounts:
     least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
     timeline = _recurring(job, least, multiple)
     if timeline is not None:
-        apart = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
-        return FullCounts(timeline.contiguous().info.count // of_count, apart // of_count)
+        distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
+        return FullCounts(timeline.contiguous().info.count // of_count, distance // of_count)
     rounds = math.lcm(step, ipus)
     return FullCounts(-(-ramps // rounds) * rounds, rounds)
 
 
 def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
     """Return an execution with a recurring state, of a multiple of ``least`` micro-batches; None without recurrence."""
-    if job.schedule.period is None or job.of is None:
+    if job.schedule.period is None or job.with_counts is None:
         return None
-    for times in _TRIED_IN_PHASES if job.schedule.in_phases else _TRIED:
+    for times in _TRIED_IN_PHASES if job.schedule.in_phases else _MULTIPLES:
         try:
-            timeline = timeline_of(job.of(-(-times * least // multiple) * multiple, 1), 1)
+            timeline = timeline_of(job.with_counts(-(-times * least // multiple) * multiple, 1), 1)
         except RequestError:  # about a count that the user did not request
             return None
         if timeline.repeats:

@@ -48,8 +48,8 @@ class Job:
             simultaneous, or exchange their times.
         in_part: whether a shorter run may stand for the whole run, whose size was not checked against this computer's
             memory.
-        of: function of a number of micro-batches in an execution and a repeat count; returns the Job with these
-            counts and all micro-batches in its Plan; raises RequestError for impossible counts.
+        with_counts: function of a number of micro-batches in an execution and a repeat count; returns the Job with
+            these counts and all micro-batches in its Plan; raises RequestError for impossible counts.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -75,7 +75,12 @@ class Job:
     between: Mapping[int, tuple[HostExchange, ...]] = field(default_factory=dict)
     late: tuple[int, ...] = ()
     in_part: bool = False
-    of: Callable[[int, int], Job] | None = None
+    with_counts: Callable[[int, int], Job] | None = None
+
+    @property
+    def of(self) -> Callable[[int, int], Job] | None:
+        """Former name of ``with_counts``, kept for one release."""
+        return self.with_counts
 
     @property
     def name(self) -> str:
@@ -92,11 +97,11 @@ class Job:
         """Job with all micro-batches laid out; raises RequestError if their number is too large."""
         if not self.in_part:
             return self
-        return self._of(self.program.shape.micro_batches)
+        return self._with_count(self.program.shape.micro_batches)
 
-    def _of(self, micro_batches: int) -> Job:
-        assert self.of is not None
-        return self.of(micro_batches, self.program.repeat_count)
+    def _with_count(self, micro_batches: int) -> Job:
+        assert self.with_counts is not None
+        return self.with_counts(micro_batches, self.program.repeat_count)
 
     def of_whole(
         self, figure: Callable[[Job], _Figure], count: int | None = None, period: int | None = None
@@ -116,17 +121,17 @@ class Job:
         count = laid_out if count is None else count
         period = self.schedule.step(self.plan.shape) if period is None else period
 
-        def of(micro_batches: int) -> Job:
+        def job_of(micro_batches: int) -> Job:
             if micro_batches == laid_out:
                 return self
-            return self.whole if micro_batches == whole else self._of(micro_batches)
+            return self.whole if micro_batches == whole else self._with_count(micro_batches)
 
-        here = figure(of(count))
+        base = figure(job_of(count))
         if count == whole:
-            return here
-        more, (periods, left) = figure(of(count + period)) - here, divmod(whole - count, period)
+            return base
+        more, (periods, remainder) = figure(job_of(count + period)) - base, divmod(whole - count, period)
         # Multiply by periods first: products of cycles and all micro-batches may exceed 64 bits.
-        total: _Figure = here + more * periods + more * left // period
+        total: _Figure = base + more * periods + more * remainder // period
         return total
 
     @property

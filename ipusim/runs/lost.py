@@ -43,10 +43,10 @@ def with_pauses(
         between: joint work of hosts before an execution, by number of the execution.
     """
     losses = replacements(system, job.program.shape.mapping)
-    others = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
-    every, writing = losses[0][0].checkpoint_every, losses[0][0].checkpoint
-    saved = [(SpanKind.CHECKPOINT, writing)] if writing else []
-    pauses: dict[int, _Spans] = {0: [], **{number: [*saved] for number in range(every, executions, every)}}
+    disturbances = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
+    interval, writing = losses[0][0].checkpoint_every, losses[0][0].checkpoint
+    checkpoint = [(SpanKind.CHECKPOINT, writing)] if writing else []
+    pauses: dict[int, _Spans] = {0: [], **{number: [*checkpoint] for number in range(interval, executions, interval)}}
 
     under_way: dict[int, int] = {}
 
@@ -56,36 +56,36 @@ def with_pauses(
             for number, of_pause in sorted(pauses.items())
             if of_pause
         )
-        return replace(system, disturbances=(*others, *stops))
+        return replace(system, disturbances=(*disturbances, *stops))
 
     for loss, spare in losses:
         begins, end = _begins(job, costs, paused(), executions, between)
         if loss.lost >= end:
             continue
         # A loss during the writing of a checkpoint makes that checkpoint useless.
-        written = {
+        write_ends = {
             number: begins[number] - sum(cycles for _, cycles in of_pause) + (writing if number else 0)
             for number, of_pause in pauses.items()
         }
-        last = max(number for number, cycle in written.items() if cycle <= loss.lost)
-        pauses[last] = _until(pauses[last], loss.lost - written[last] + (writing if last else 0))
+        last = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
+        pauses[last] = _cut(pauses[last], loss.lost - write_ends[last] + (writing if last else 0))
         pauses[last] += [
             (kind, cycles)
             for kind, cycles in (
-                (SpanKind.LOST_WORK, loss.lost - max(begins[last], written[last])),
+                (SpanKind.LOST_WORK, loss.lost - max(begins[last], write_ends[last])),
                 (SpanKind.DETECTION, loss.detect),
                 (SpanKind.RESTART, loss.restart),
             )
             if cycles > 0
         ]
-        begun = max(number for number, cycle in begins.items() if number == last or cycle <= loss.lost)
-        under_way[last] = max(begun, under_way.get(last, NONE))
+        last_begin = max(number for number, cycle in begins.items() if number == last or cycle <= loss.lost)
+        under_way[last] = max(last_begin, under_way.get(last, NONE))
         if spare is not None:
-            others.append(IpuMove(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
+            disturbances.append(IpuMove(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
     return paused()
 
 
-def _until(spans: _Spans, cycles: int) -> _Spans:
+def _cut(spans: _Spans, cycles: int) -> _Spans:
     """Return the spans of the first ``cycles`` cycles; the last span is cut."""
     first: _Spans = []
     for kind, length in spans:

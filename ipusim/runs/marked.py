@@ -14,12 +14,12 @@ from ipusim.timeline.timeline import Timeline
 
 
 def marked_run(
-    job: Job, costs: Costs, system: System, executions: int, marked: Container[int], **options: Any
+    job: Job, costs: Costs, system: System, executions: int, micro_batches: Container[int], **options: Any
 ) -> tuple[Timeline, list[Mark]]:
-    """Return a run's Timeline, and its states before executions and ``marked`` micro-batches.
+    """Return a run's Timeline, and its states before executions and ``micro_batches`` micro-batches.
 
     ``options`` are options of :func:`~ipusim.machine.simulate.simulate`.
     """
     marks: list[Mark] = []
-    run = {"executions": executions, "marked": marked, "note": marks.append, **options}
+    run = {"executions": executions, "marked": micro_batches, "note": marks.append, **options}
     return simulate(job.plan, job.program, system, costs=costs, **run), marks

@@ -62,14 +62,14 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
     if len(job.plan.ipus) * job.system.learners == 1:
         return OneIpu(throughput_of(timeline).run_cycles)
     try:
-        alone = _on_one_ipu(job)
-        cycles = throughput_of(timeline_of(alone, timeline.info.executions)).run_cycles
+        small_job = _on_one_ipu(job)
+        cycles = throughput_of(timeline_of(small_job, timeline.info.executions)).run_cycles
     except IpusimError as error:
         if any(len(stages) > 1 for stages in job.program.shape.parts):
             return OneIpu(None, refusal="concurrent stages have separate IPUs")
         texts = [problem.text for problem in error.problems] if isinstance(error, RequestError) else [str(error)]
         return OneIpu(None, refusal="; ".join(" ".join(text.split()).rstrip(".") for text in texts))
-    return OneIpu(cycles, max(map(alone.memory.excess_bytes, alone.memory.peaks), default=0))
+    return OneIpu(cycles, max(map(small_job.memory.excess_bytes, small_job.memory.peaks), default=0))
 
 
 def _on_one_ipu(job: Job) -> Job:

@@ -28,7 +28,7 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
     return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
 
 
-def run_without_events(job: Job, executions: int, priced: Priced) -> int | None:
+def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
     """Return the cycles of a run without repetition, computed without events.
 
     Without overlapping micro-batches, passes wait for each other, and a simulation is faster.
@@ -36,25 +36,25 @@ def run_without_events(job: Job, executions: int, priced: Priced) -> int | None:
     Args:
         job: Job of the run, without exchanges between hosts.
         executions: number of pipeline executions.
-        priced: function that returns costs and device of the whole Job.
+        price: function that returns costs and device of the whole Job.
 
     Returns:
         Cycles of the run; None if a simulation is faster, or if only events give the times.
     """
     if not any(job.plan.fifo_depths) or job.program.shape.passes * executions > _MOST_OF_ONE:
         return None
-    return runs_with_passes(job, executions, priced, [priced(job)[0].passes])[0]
+    return runs_with_passes(job, executions, price, [price(job)[0].passes])[0]
 
 
 def runs_with_passes(
-    job: Job, executions: int, priced: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
+    job: Job, executions: int, price: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
 ) -> list[int | None]:
     """Return the cycles of a run for each set of pass cycles.
 
     Args:
         job: Job of the run, without exchanges between hosts.
         executions: number of pipeline executions.
-        priced: function that returns costs and device of the whole Job, see
+        price: function that returns costs and device of the whole Job, see
             :func:`~ipusim.runs.time_alone.timeline_of`.
         passes: pass cycles of each run, by kind and stage.
 
@@ -65,15 +65,15 @@ def runs_with_passes(
     if not are_quick(job, executions, len(passes)):
         return [None] * len(passes)
     try:
-        costs, system = priced(job.whole)
+        costs, system = price(job.whole)
         retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
     except (NotExactError, RequestError):
         return [None] * len(passes)
     durations = np.zeros((len(passes), len(Pass), job.plan.shape.stages), np.int64)
     for number, cycles in enumerate(passes):
-        for (kind, stage), taken in cycles.items():
-            durations[number, kind, stage] = taken
+        for (kind, stage), duration in cycles.items():
+            durations[number, kind, stage] = duration
     ends = retiming.executions(durations)
-    cycles = (ends.cycles + int(costs.host.behind(executions, job.program.repeat_count))).tolist()
+    cycles = (ends.cycles + int(costs.host.cycles_after(executions, job.program.repeat_count))).tolist()
     most = MAX_SUM // tracks_of(system, costs)
     return [end if exact and end <= most else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]

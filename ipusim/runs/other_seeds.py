@@ -50,7 +50,7 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
     retiming = Retiming.from_plan(
         whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions
     )
-    for drawn in retiming.draw_runs(drawn_seeds):
-        columns = drawn.cycles, drawn.pipeline, drawn.compute.max(axis=0), drawn.compute.sum(axis=0)
-        for run, exact in zip(np.stack(columns, axis=1).tolist(), drawn.exact.tolist(), strict=True):
+    for runs in retiming.draw_runs(drawn_seeds):
+        columns = runs.cycles, runs.pipeline, runs.compute.max(axis=0), runs.compute.sum(axis=0)
+        for run, exact in zip(np.stack(columns, axis=1).tolist(), runs.exact.tolist(), strict=True):
             yield RunCycles(*run) if exact else None

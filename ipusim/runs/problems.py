@@ -12,9 +12,9 @@ from ipusim.base.errors import IpusimError
 KeyPath = tuple[str | int, ...]
 
 #: Maximum length of a value shown in full, in characters.
-_SHOWN: Final = 60
+_WIDTH: Final = 60
 #: Lower bound of whole numbers that no option accepts and no message shows: Python cannot print 4,300 digits.
-MOST_NUMBER: Final = 10**_SHOWN
+MOST_NUMBER: Final = 10**_WIDTH
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def show(value: object) -> str:
     except Exception:  # a number with too many digits, or an error of the value's own __repr__
         is_whole = isinstance(value, int)
         text = "a whole number of thousands of digits" if is_whole else f"a value of the type {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 def one_of(names: Iterable[str]) -> str:
     """Join names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
-    *rest, last = names
-    return f"{', '.join(rest)} or {last}" if rest else last
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last

@@ -38,16 +38,16 @@ class TimesCheck:
     """Outcome of a time comparison.
 
     Attributes:
-        ended: "equal" for equal times, "different" for any difference, or "not exact" for inexact computed times.
+        outcome: "equal" for equal times, "different" for any difference, or "not exact" for inexact computed times.
         text: sentence with the number of times, the first difference, or the reason.
     """
 
-    ended: Literal["equal", "different", "not exact"]
+    outcome: Literal["equal", "different", "not exact"]
     text: str
 
     def __str__(self) -> str:
         """Return the sentences printed by commands."""
-        return self.text if self.ended == "not exact" else f"{self.text} {_INDEPENDENT}"
+        return self.text if self.outcome == "not exact" else f"{self.text} {_INDEPENDENT}"
 
 
 def check_times(job: Job, timeline: Timeline) -> TimesCheck:
@@ -74,15 +74,15 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
         retiming = Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=executions, between=job.between
         )
-        computed = np.concatenate([_sorted(rows) for rows in _computed(job, retiming)])
+        second_times = np.concatenate([_sort(rows) for rows in _second_times(job, retiming)])
     except NotExactError as error:
         return TimesCheck("not exact", f"Times were not computed a second time: {error}.")
     if part:
         timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=executions)
         part += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
-    recorded = _sorted(_recorded(timeline))
-    if np.array_equal(recorded, computed):
-        code = computed[:, _COLUMNS.index("code")]
+    machine_times = _sort(_machine_times(timeline))
+    if np.array_equal(machine_times, second_times):
+        code = second_times[:, _COLUMNS.index("code")]
         kinds = {
             "passes": range(PASSES),
             "sends": (Code.SEND, Code.BLOCKING_SEND),
@@ -91,36 +91,36 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
         }
         counts = (f"{name} {int(any_of(code, codes).sum()):,}" for name, codes in kinds.items())
         return TimesCheck("equal", f"Times computed a second time are equal, {part}{', '.join(counts)}.")
-    return TimesCheck("different", f"Times computed a second time differ, {part}{_first(recorded, computed)}.")
+    return TimesCheck("different", f"Times computed a second time differ, {part}{_first(machine_times, second_times)}.")
 
 
 def _short(job: Job, executions: int) -> tuple[Job, int]:
     """Return a Job reduced to the micro-batches in its Plan, and the number of executions to compare."""
-    if job.of is not None:
-        job = job.of(job.plan.shape.count, job.program.repeat_count)
+    if job.with_counts is not None:
+        job = job.with_counts(job.plan.shape.count, job.program.repeat_count)
     spans = max(1, len(job.plan.instructions) * job.system.replicas)
     return replace(job, between={}), min(executions, max(1, MOST_SPANS // spans))
 
 
-def _sorted(rows: Column) -> Column:
+def _sort(rows: Column) -> Column:
     return rows[np.lexsort(rows.T[::-1])]
 
 
-def _recorded(timeline: Timeline) -> Column:
+def _machine_times(timeline: Timeline) -> Column:
     """Return the times recorded by a machine, shape (times, columns)."""
     kind = timeline.kind
     rows = np.flatnonzero((PASS_OF_KIND[kind] >= 0) | of_kinds(kind, [*_CODES]))
     table = np.column_stack([getattr(timeline, "kind" if name == "code" else name)[rows] for name in _COLUMNS])
     table[:, 2] -= table[:, 1] * timeline.info.shards
     table[:, 3] = PASS_OF_KIND[table[:, 3]]
-    for of, code in _CODES.items():
-        table[kind[rows] == of, 3] = code
+    for span_kind, code in _CODES.items():
+        table[kind[rows] == span_kind, 3] = code
     inside = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
     replicas = range(timeline.info.replicas)
     ends = np.zeros((len(replicas), timeline.info.executions), np.int64)
     for replica in replicas:
-        own = inside[any_of(timeline.replica[inside], (replica, NONE))]
-        np.maximum.at(ends[replica], timeline.execution[own], timeline.end[own])
+        spans = inside[any_of(timeline.replica[inside], (replica, NONE))]
+        np.maximum.at(ends[replica], timeline.execution[spans], timeline.end[spans])
     return np.concatenate([table, *(_ends(execution, column) for execution, column in enumerate(ends.T))])
 
 
@@ -132,7 +132,7 @@ def _ends(execution: int, ends: Column) -> Column:
     return rows
 
 
-def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
+def _second_times(job: Job, retiming: Retiming) -> Iterator[Column]:
     """Yield the computed times of each execution; raises NotExactError for inexact times."""
     ipu, code, stage, micro_batch, _ = job.plan.instructions.T
     sends = any_of(code, (Code.SEND, Code.BLOCKING_SEND))
@@ -140,24 +140,24 @@ def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
         parts = [_ends(execution, times.execution_end)]
         for replica in range(job.system.replicas):
             start, end = times.start[:, replica], times.end[:, replica]
-            own = np.flatnonzero((end >= 0) & ~(sends & (start == end)))  # the machine records no send without time
-            numbers = (np.full(len(own), number) for number in (execution, replica))
-            columns = (column[own] for column in (ipu, code, stage, micro_batch, start, end))
+            indices = np.flatnonzero((end >= 0) & ~(sends & (start == end)))  # the machine records no send without time
+            numbers = (np.full(len(indices), number) for number in (execution, replica))
+            columns = (column[indices] for column in (ipu, code, stage, micro_batch, start, end))
             parts.append(np.column_stack([*numbers, *columns]))
         yield np.concatenate(parts)
 
 
-def _first(recorded: Column, computed: Column) -> str:
+def _first(machine_times: Column, second_times: Column) -> str:
     """Describe the first span with different times."""
-    ours, theirs = ({*map(tuple, rows.tolist())} for rows in (recorded, computed))
+    ours, theirs = ({*map(tuple, rows.tolist())} for rows in (machine_times, second_times))
     first = min(ours ^ theirs, key=lambda row: (row[-2:], row))
-    other = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)
+    counterpart = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)
     execution, replica, ipu, code, stage, micro_batch, *_ = first
-    what = f"{text_of(code, stage, micro_batch, NONE)} of IPU {ipu}"
+    span_name = f"{text_of(code, stage, micro_batch, NONE)} of IPU {ipu}"
     if code in (Code.SEND, Code.BLOCKING_SEND):
-        what = f"the send of stage {stage} and micro-batch {micro_batch} from IPU {ipu}"
-    what = "the end" if code == Code.END else what
-    spans = [None if row is None else f"{row[-2]:,} to {row[-1]:,}" for row in (first, other)]
-    by_machine, again = spans if first in ours else reversed(spans)
-    where = f"{what} in execution {execution} of replica {replica}"
-    return f"{where} is at cycles {by_machine or 'unknown'}, and {again or 'unknown'} without events"
+        span_name = f"the send of stage {stage} and micro-batch {micro_batch} from IPU {ipu}"
+    span_name = "the end" if code == Code.END else span_name
+    spans = [None if row is None else f"{row[-2]:,} to {row[-1]:,}" for row in (first, counterpart)]
+    by_machine, second = spans if first in ours else reversed(spans)
+    place = f"{span_name} in execution {execution} of replica {replica}"
+    return f"{place} is at cycles {by_machine or 'unknown'}, and {second or 'unknown'} without events"

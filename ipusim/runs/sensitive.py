@@ -35,10 +35,13 @@ class Sensitivities:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sensitivities as plain data for JSON, by kind of pass and stage."""
-        both = {"grows": self.grows, "falls": self.falls}
-        named = {name: {kind.name.lower(): list(of) for kind, of in kinds.items()} for name, kinds in both.items()}
-        copies = dict(zip(both, self.copies, strict=True))
-        return {**named, "copies": copies, "unknown": self.unknown or None}
+        directions = {"grows": self.grows, "falls": self.falls}
+        by_kind = {
+            name: {kind.name.lower(): list(values) for kind, values in kinds.items()}
+            for name, kinds in directions.items()
+        }
+        copies = dict(zip(directions, self.copies, strict=True))
+        return {**by_kind, "copies": copies, "unknown": self.unknown or None}
 
 
 def sensitivities(job: Job, executions: int) -> Sensitivities:
@@ -63,8 +66,8 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
         growth = retiming.growth(kinds)
     except NotExactError as error:
         return Sensitivities(unknown=f"it has {error}")
-    known = growth.passes.astype(object)
-    known[~growth.passes_exact] = None
-    grows, falls = ({kind: tuple(of[kind]) for kind in kinds} for of in known.tolist())
-    copies = [int(each) if sure else None for each, sure in zip(growth.copies, growth.copies_exact, strict=True)]
+    passes = growth.passes.astype(object)
+    passes[~growth.passes_exact] = None
+    grows, falls = ({kind: tuple(row[kind]) for kind in kinds} for row in passes.tolist())
+    copies = [int(cycles) if sure else None for cycles, sure in zip(growth.copies, growth.copies_exact, strict=True)]
     return Sensitivities(grows, falls, (copies[0], copies[1]))

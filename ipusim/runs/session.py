@@ -86,7 +86,7 @@ class Session:
         #: Cycles that each execution of the last run waited for all hosts to be ready to sum.
         self.late: list[int] = []
         self._executors: list[NumpyExecutor] = []
-        self._together: Replicas | None = None
+        self._replicas: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
         self._sink: Sink | None = None
         self._handed_over = 0
@@ -95,20 +95,20 @@ class Session:
         if job.workload is None:
             return
         shape, replicas, outfeed = job.program.shape, job.system.replicas, job.program.outfeed
-        first, every = (0, replicas) if host is None or own_feed else (host.rank * replicas, host.count * replicas)
+        first, total = (0, replicas) if host is None or own_feed else (host.rank * replicas, host.count * replicas)
         self._executors = [
             NumpyExecutor(
                 shape,
                 job.workload(first + replica),
                 first + replica,
-                every,
+                total,
                 outfeed,
-                _ignore if replica else self._before,
+                _ignore if replica else self._observe_begin,
                 self._hand_over,
             )
             for replica in range(replicas)
         ]
-        self._together = replicas_of(
+        self._replicas = replicas_of(
             self._executors,
             job.plan,
             job.program,
@@ -122,7 +122,7 @@ class Session:
     @property
     def computes(self) -> bool:
         """Whether the Job has arithmetic."""
-        return self._together is not None
+        return self._replicas is not None
 
     @property
     def results(self) -> list[list[tuple[Any, ...]]]:
@@ -136,10 +136,10 @@ class Session:
 
     def state(self) -> SessionState:
         """Return copies of the state that runs continue from, for a checkpoint."""
-        if self._together is None:
+        if self._replicas is None:
             return SessionState({}, (), ())
         first = self._executors[0]
-        with self._together.all_gathered():
+        with self._replicas.all_gathered():
             return SessionState(
                 {name: array.copy() for name, array in first.weights().items()},
                 tuple({name: array.copy() for name, array in slots.items()} for slots in first.slots()),
@@ -156,9 +156,9 @@ class Session:
         Raises:
             ModelError: for unknown variables, or variables of another shape or type.
         """
-        if self._together is None:
+        if self._replicas is None:
             return
-        with self._together.all_gathered():
+        with self._replicas.all_gathered():
             for replica, executor in enumerate(self._executors):
                 set_arrays(executor.weights(), state.variables)
                 for own_slots, slots in zip(executor.slots(), state.slots, strict=False):
@@ -192,9 +192,9 @@ class Session:
         """
         if self._executors:
             free = self._executors[0].untrained.keys()
-            trained = {name: value for name, value in values.items() if name not in free}
-            others = {name: value for name, value in values.items() if name in free}
-            self.set_state(SessionState(trained, (), (others,) * len(self._executors)))
+            weights = {name: value for name, value in values.items() if name not in free}
+            state = {name: value for name, value in values.items() if name in free}
+            self.set_state(SessionState(weights, (), (state,) * len(self._executors)))
 
     def variables(self, names: Collection[str] | None = None) -> dict[str, Array]:
         """Return copies of the current variables.
@@ -205,9 +205,9 @@ class Session:
         Returns:
             Arrays by name; untrained variables are those of the first replica.
         """
-        if self._together is None:
+        if self._replicas is None:
             return {}
-        with self._together.all_gathered():
+        with self._replicas.all_gathered():
             arrays = self._executors[0].weights() | self._executors[0].untrained
             return {name: array.copy() for name, array in arrays.items() if names is None or name in names}
 
@@ -250,30 +250,30 @@ class Session:
         count = job.program.repeat_count if executions is None else executions
         # One BLAS thread: equal bits on any number of cores, and no spinning over matrices of a few hundred rows.
         # Diverging training is a valid result, shown by its losses; NumPy's warnings are switched off.
-        alone = one_blas_thread() if self.computes else nullcontext()
-        with alone, np.errstate(all="ignore"):
-            timeline = self._simulated(count, progress, jump=jump)
+        one_thread = one_blas_thread() if self.computes else nullcontext()
+        with one_thread, np.errstate(all="ignore"):
+            timeline = self._simulate(count, progress, jump=jump)
             self.executions += count
             for hook in hooks:
                 hook.after(self)
-        if self._together is not None and len(self._executors) > 1 and not job.program.sums_gradients:
-            with self._together.all_gathered():
+        if self._replicas is not None and len(self._executors) > 1 and not job.program.sums_gradients:
+            with self._replicas.all_gathered():
                 self._check_alike()
         return timeline.about(replace(timeline.info, title=title_of(job.request.description)))
 
-    def _simulated(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
+    def _simulate(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
         """Return the Timeline of ``count`` executions, with arithmetic if any."""
-        job, together = self.job, self._on_time()
+        job, replicas = self.job, self._on_time()
         between = {0: self.before} if self.before else job.between
-        if self._together is None:
-            return timeline_of(job, count, jump=jump, replicas=together, between=between, progress=progress)
-        lost = loses(job.system)
+        if self._replicas is None:
+            return timeline_of(job, count, jump=jump, replicas=replicas, between=between, progress=progress)
+        has_losses = loses(job.system)
         timeline = simulate(
             job.plan,
             job.program,
-            with_pauses(job, job.costs, job.system, count, between) if lost else job.system,
+            with_pauses(job, job.costs, job.system, count, between) if has_losses else job.system,
             costs=job.costs,
-            executor=together,
+            executor=replicas,
             executions=count,
             progress=progress,
             between=between,
@@ -285,16 +285,16 @@ class Session:
 
         Hosts wait for each other before sums.
         """
-        together = self._together
-        if together is None:
+        replicas = self._replicas
+        if replicas is None:
             return _late(self.job) if self.job.late else None
 
         def sum_up(ready: int) -> int:
-            last = together.sum_over_hosts(ready)
+            last = replicas.sum_over_hosts(ready)
             self.late.append(last - ready)
             return last
 
-        return replace(together, sum_over_hosts=sum_up)
+        return replace(replicas, sum_over_hosts=sum_up)
 
     def _check_alike(self) -> None:
         """Raise UnsupportedProgramError for replicas with different weights."""
@@ -308,7 +308,7 @@ class Session:
                         "every stage with the variable, or in the optimizer"
                     )
 
-    def _before(self, execution: int) -> None:
+    def _observe_begin(self, execution: int) -> None:
         for hook in self._hooks:
             hook.before(self, execution)
 

@@ -31,8 +31,8 @@ _TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
 Priced = Callable[[Job], tuple[Costs, System]]
 
 
-def _on(system: System, priced: Priced) -> Priced:
-    return lambda job: (priced(job)[0], system)
+def _price_on(system: System, price: Priced) -> Priced:
+    return lambda job: (price(job)[0], system)
 
 
 def timeline_of(
@@ -40,7 +40,7 @@ def timeline_of(
     executions: int | None = None,
     *,
     jump: bool = True,
-    priced: Priced = lambda job: (job.costs, job.system),
+    price: Priced = lambda job: (job.costs, job.system),
     replicas: Replicas | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     progress: Progress | None = None,
@@ -52,7 +52,7 @@ def timeline_of(
         executions: executions of the pipeline; by default the program's repeat count.
         jump: whether to simulate a repeating run only in part; its Timeline then has repeated blocks, and equals the
             fully simulated Timeline after expansion.
-        priced: function that returns costs and device of the Job, or of the Job with other counts.
+        price: function that returns costs and device of the Job, or of the Job with other counts.
         replicas: replacement for the arithmetic, used for late hosts.
         between: joint work of hosts before an execution, by number of the execution.
         progress: called with the progress.
@@ -62,24 +62,24 @@ def timeline_of(
         RequestError: for a large run without repetition, or a run too long for 64-bit figures.
     """
     count = job.program.repeat_count if executions is None else executions
-    device, repeats = priced(job)[1], replicas is None and not between
+    device, repeats = price(job)[1], replicas is None and not between
     if loses(device):
-        device = with_pauses(job.whole, priced(job.whole)[0], device, count, between)
-        priced, repeats = _on(device, priced), False
-    run = _InPart(job, count, priced, replicas, between, progress)
+        device = with_pauses(job.whole, price(job.whole)[0], device, count, between)
+        price, repeats = _price_on(device, price), False
+    run = _InPart(job, count, price, replicas, between, progress)
     parts: list[Callable[[], Timeline | None]] = []
     if steady_from(device) is not None:
         parts.append(lambda: run.in_part(repeats=repeats))
     if repeats and changes(device):
         # With several executions that are long enough to simulate in part, first try executions after all changes.
-        behind = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
-        parts.insert(len(parts) if behind else 0, lambda: _between_changes(run))
+        is_after = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
+        parts.insert(len(parts) if is_after else 0, lambda: _between_changes(run))
     for part in parts if jump else ():
         timeline = part()
         if timeline is not None:
-            return summable(timeline, device, priced(job)[0])
+            return summable(timeline, device, price(job)[0])
     whole = job.whole
-    costs, system = priced(whole)
+    costs, system = price(whole)
     timeline = simulate(
         whole.plan,
         whole.program,
@@ -99,7 +99,7 @@ def _between_changes(run: _InPart) -> Timeline | None:
     None if no part can be left out.
     """
     with suppress(RequestError):  # about a count not requested by the user; the full simulation reports any problem
-        return BetweenChanges(run.job, run.priced, run.executions, run.in_a_row).timeline()
+        return BetweenChanges(run.job, run.price, run.executions, run.in_a_row).timeline()
     return None
 
 
@@ -109,7 +109,7 @@ class _InPart:
 
     job: Job
     executions: int
-    priced: Priced
+    price: Priced
     replicas: Replicas | None
     between: Mapping[int, Sequence[HostExchange]] | None
     progress: Progress | None
@@ -120,23 +120,30 @@ class _InPart:
         The number of micro-batches grows until they repeat, and with ``repeats`` also the number of executions.
         """
         whole, executions = self.job.program.shape.micro_batches, self.executions
-        counts = short_counts(self.job.schedule, self.job.program.shape) if self.job.of is not None else iter(())
-        fewer = (tried * self.in_a_row for tried in (_TRIED_EXECUTIONS if repeats and self.job.of is not None else ()))
-        some = (number for number in fewer if number < executions)
-        micro_batches, part_executions = next(counts, whole), next(some, executions)
+        counts = (
+            short_counts(self.job.schedule, self.job.program.shape) if self.job.with_counts is not None else iter(())
+        )
+        fewer = (
+            count * self.in_a_row
+            for count in (_TRIED_EXECUTIONS if repeats and self.job.with_counts is not None else ())
+        )
+        part_counts = (number for number in fewer if number < executions)
+        micro_batches, part_executions = next(counts, whole), next(part_counts, executions)
         short: ShortRun | None = None
-        tried = 0
+        last_count = 0
         while (micro_batches, part_executions) != (whole, executions):
             short = None  # free the previous run's memory before the next run
             try:
                 short = self._short_run(micro_batches, part_executions)
             except RequestError as error:  # about a count not requested by the user
-                raise error if micro_batches == whole else RequestError(_never_repeats(error, whole, tried)) from None
-            tried = micro_batches
+                raise (
+                    error if micro_batches == whole else RequestError(_never_repeats(error, whole, last_count))
+                ) from None
+            last_count = micro_batches
             if not short.within:
                 micro_batches = next(counts, whole)
             elif not short.across:
-                part_executions = next(some, executions)
+                part_executions = next(part_counts, executions)
             elif (count := self._count(micro_batches, short)) != micro_batches:
                 micro_batches = count
             elif left_out := short.executions_over(executions - part_executions):
@@ -148,7 +155,7 @@ class _InPart:
     @property
     def in_a_row(self) -> int:
         """Number of executions after which the run may repeat."""
-        return executions_in_a_row(self.job.program, self.priced(self.job)[0], self.executions)
+        return executions_in_a_row(self.job.program, self.price(self.job)[0], self.executions)
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
         """Return the least number of micro-batches to simulate, from ``micro_batches`` up, that leaves out whole
@@ -163,10 +170,10 @@ class _InPart:
         """Simulate a short run, and return it with its repeated blocks."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
-        short = _of(job, micro_batches, executions if one_run else job.program.repeat_count)
+        short = _job_with(job, micro_batches, executions if one_run else job.program.repeat_count)
         whole = job.program.shape.micro_batches
         period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
-        costs, system = self.priced(short)
+        costs, system = self.price(short)
         timeline, marks = marked_run(
             short,
             costs,
@@ -180,8 +187,8 @@ class _InPart:
         )
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
-        across = self.in_a_row if executions < self.executions else 0
-        return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
+        period_of_executions = self.in_a_row if executions < self.executions else 0
+        return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=period_of_executions)
 
     def _whole(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""
@@ -197,20 +204,20 @@ class _InPart:
         return short.stretched(info)
 
 
-def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
+def _never_repeats(error: RequestError, whole: int, first_count: int) -> Iterator[Problem]:
     """Yield the problems of a short run that exceeds memory, worded for the whole run."""
     for problem in error.problems:
         text = (
             f"expected a run that repeats, or a run that fits in memory as a whole, got {whole} micro-batches, and "
-            f"the first {tried} do not repeat; make the run smaller"
+            f"the first {first_count} do not repeat; make the run smaller"
         )
         is_too_large = problem.path[-1:] == ("gradient_accumulation_count",)
         yield replace(problem, text=text) if is_too_large else problem
 
 
-def _of(job: Job, micro_batches: int, repeat_count: int) -> Job:
+def _job_with(job: Job, micro_batches: int, repeat_count: int) -> Job:
     """Return the Job with other counts, or ``job`` itself for equal counts."""
     if (micro_batches, repeat_count) == (job.program.shape.micro_batches, job.program.repeat_count):
         return job.whole
-    assert job.of is not None
-    return job.of(micro_batches, repeat_count)
+    assert job.with_counts is not None
+    return job.with_counts(micro_batches, repeat_count)

@@ -48,34 +48,34 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
     no simulation. If the run does not repeat, exact lengths are computed without events, except for the last run, whose
     passes are counted. Raises the errors of :func:`~ipusim.runs.time_alone.timeline_of`.
     """
-    simulated = timeline if isinstance(timeline, Timeline) else None
-    executions = job.executions if simulated is None else simulated.info.executions
+    shorter = timeline if isinstance(timeline, Timeline) else None
+    executions = job.executions if shorter is None else shorter.info.executions
     cycles = [timeline if isinstance(timeline, int) else throughput_of(timeline).run_cycles]
-    repeats = simulated is not None and simulated.repeats
+    repeats = shorter is not None and shorter.repeats
     runs = [(job.costs, job.system, bool(job.between))]
-    runs += [(*priced(job, cuts), bool(job.between) and cuts <= _WITH_HOST) for cuts in range(1, len(_CUTS) + 1)]
+    runs += [(*price_without(job, cuts), bool(job.between) and cuts <= _WITH_HOST) for cuts in range(1, len(_CUTS) + 1)]
     changed = [cuts for cuts in range(1, len(runs)) if runs[cuts] != runs[cuts - 1]]
     for cuts, (_, _, with_host) in enumerate(runs[1:], start=1):
         length = None if cuts in changed else cycles[-1]
         if cuts in changed[:-1] and not (repeats or with_host):
-            length = run_without_events(job, executions, partial(priced, cuts=cuts))
+            length = run_without_events(job, executions, partial(price_without, cuts=cuts))
         if length is None:
-            simulated = _without(job, executions, cuts, job.between if with_host else None)
-            length = throughput_of(simulated).run_cycles
+            shorter = _run_without(job, executions, cuts, job.between if with_host else None)
+            length = throughput_of(shorter).run_cycles
         cycles.append(length)
-    simulated = timeline_of(job, executions) if simulated is None else simulated
+    shorter = timeline_of(job, executions) if shorter is None else shorter
     # Count spans: under some schedules, a Plan of fewer micro-batches has different passes in ramps and in a period.
-    useful = int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max())
-    cycles += [cycles[-1] - gaps_in_main(simulated), useful, 0]
+    useful = int(cycles_by_kind(shorter)[:, PASSES].sum(axis=1).max())
+    cycles += [cycles[-1] - gaps_in_main(shorter), useful, 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 
 
-def priced(job: Job, cuts: int) -> tuple[Costs, System]:
+def price_without(job: Job, cuts: int) -> tuple[Costs, System]:
     """Return costs and system of ``job`` without the first ``cuts`` parts."""
     costs, system = undisturbed(job) if cuts else (job.costs, job.system)
-    for cut in _CUTS[1:cuts]:
-        costs = cut(job, costs)
+    for remove in _CUTS[1:cuts]:
+        costs = remove(job, costs)
     return costs, system
 
 
@@ -92,13 +92,15 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     cycles_of: dict[tuple[int, int], int] = {}
     begin = 0
     for kind in sorted({kind for kind, _ in passes}):
-        own, over = divmod(sum(cycles for (of, _), cycles in passes.items() if of == kind), len(groups))
-        more = {groups[(begin + number) % len(groups)] for number in range(over)}
-        begin += over
+        quotient, remainder = divmod(
+            sum(cycles for (pass_kind, _), cycles in passes.items() if pass_kind == kind), len(groups)
+        )
+        more = {groups[(begin + number) % len(groups)] for number in range(remainder)}
+        begin += remainder
         for group in groups:
             stages = [stage for stage in range(shape.stages) if shape.mapping[stage] in group]
-            share, left = divmod(own + (group in more), len(stages))
-            cycles_of |= {(kind, stage): share + (number < left) for number, stage in enumerate(stages)}
+            share, extra = divmod(quotient + (group in more), len(stages))
+            cycles_of |= {(kind, stage): share + (number < extra) for number, stage in enumerate(stages)}
     return cycles_of
 
 
@@ -109,24 +111,26 @@ def without_recomputation(job: Job, costs: Costs) -> Costs:
         return costs
     for (kind, stage), cycles in costs.passes.items():
         made_of = pass_costs(job.program, kind, stage)
-        alone = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
-        passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else alone
+        plain_cycles = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
+        passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else plain_cycles
     return replace(costs, passes=passes)
 
 
 def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
     """Return the recomputed shares of stages' passes, for passes that recompute."""
-    once = without_recomputation(job, job.costs).passes
+    plain_passes = without_recomputation(job, job.costs).passes
     return {
-        (Pass(kind), stage): Fraction(cycles - once[kind, stage], cycles)
+        (Pass(kind), stage): Fraction(cycles - plain_passes[kind, stage], cycles)
         for (kind, stage), cycles in job.costs.passes.items()
-        if kind != Pass.RECOMPUTE and cycles != once[kind, stage]
+        if kind != Pass.RECOMPUTE and cycles != plain_passes[kind, stage]
     }
 
 
-def _without(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> Timeline:
+def _run_without(
+    job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None
+) -> Timeline:
     """Simulate the run without the first ``cuts`` parts in the order of the cuts."""
-    return timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
+    return timeline_of(job, executions, price=lambda part: price_without(part, cuts), between=between)
 
 
 def _without_updates(_: Job, costs: Costs) -> Costs:

@@ -28,7 +28,7 @@ _LINE: Final = 120
 _WORDS: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
 _TAG: Final = "tag:yaml.org,2002:"
 #: Tags that YAML 1.2's core schema gives to plain scalars.
-_TYPED: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
+_TYPE_TAGS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
 #: Tags of older YAML versions that plain text may match; YAML 1.2 reads such text as text.
 _TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "value"))
 
@@ -36,13 +36,13 @@ _TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "valu
 class Located:
     """Reader of YAML as plain data, with positions and problems."""
 
-    def __init__(self, source: str, fixed: Place | None = None) -> None:
-        """Record positions in the file ``source``; or for an override the position ``fixed`` for everything."""
+    def __init__(self, source: str, place: Place | None = None) -> None:
+        """Record positions in the file ``source``; or for an override the position ``place`` for everything."""
         self.values: dict[KeyPath, Place] = {}
         self.keys: dict[KeyPath, Place] = {}
         self.problems: list[PlacedProblem] = []
         self._source = source
-        self._fixed = fixed
+        self._fixed_place = place
         self._yaml = YAML(typ="safe", pure=True)
         self._yaml.max_depth = MAX_DEPTH
 
@@ -55,27 +55,27 @@ class Located:
             return None if node is None else self._value(node, path)
         except ReaderError as error:
             offset = error.position if isinstance(error.position, int) else 0
-            before = text[:offset]
-            position = Place(self._source, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+            start = text[:offset]
+            position = Place(self._source, start.count("\n") + 1, offset - (start.rfind("\n") + 1) + 1)
             self._problem(position, path, f"expected text, got the control character {error.character!r}")
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            position = Place(self._source) if mark is None else self._at(mark)
+            position = Place(self._source) if mark is None else self._place_of(mark)
             self._problem(position, path, _syntax(error, text))
         except YAMLError as error:
             self._problem(None, path, f"this is not YAML: {error}")
         return None
 
-    def _at(self, mark: Any) -> Place:
-        return self._fixed or Place(self._source, mark.line + 1, mark.column + 1)
+    def _place_of(self, mark: Any) -> Place:
+        return self._fixed_place or Place(self._source, mark.line + 1, mark.column + 1)
 
     def _problem(self, position: Place | None, path: KeyPath, text: str) -> None:
-        self.problems.append(PlacedProblem(self._fixed or position or Place(self._source), dotted(path), text))
+        self.problems.append(PlacedProblem(self._fixed_place or position or Place(self._source), dotted(path), text))
 
     def _value(self, node: Node, path: KeyPath) -> Any:
         # The mark of an empty value is the next token's mark; the position of its key is more helpful.
         empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
-        position = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
+        position = (self.keys.get(path) if empty else None) or self._place_of(node.start_mark)
         self.values[path] = position
         if node.anchor is not None:
             self._problem(
@@ -94,7 +94,7 @@ class Located:
     def _mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in node.value:
-            position = self._at(key.start_mark)
+            position = self._place_of(key.start_mark)
             if not isinstance(key, ScalarNode):
                 self._problem(position, path, "expected a name as key, got a list or a mapping")
                 continue
@@ -104,8 +104,10 @@ class Located:
                 self._problem(position, inner, f"expected each key once, got this key a second time (first at {first})")
                 continue
             self.keys[inner] = position
-            if meant := _decimal_comma(node, len(data)):
-                self._problem(position, path, f"expected a key, got {key.value!r}; did you mean {meant}, with a point?")
+            if number := _decimal_comma(node, len(data)):
+                self._problem(
+                    position, path, f"expected a key, got {key.value!r}; did you mean {number}, with a point?"
+                )
             data[key.value] = self._value(value, inner)
         return data
 
@@ -115,7 +117,7 @@ class Located:
             return None
         if tag in _TEXT:
             return node.value
-        if tag not in _TYPED:
+        if tag not in _TYPE_TAGS:
             self._problem(position, path, f"expected a plain value, got one with the tag {tag}")
             return None
         try:
@@ -189,11 +191,11 @@ def _decimal_comma(node: MappingNode, index: int) -> str:
     """
     if not node.flow_style or not index:
         return ""
-    (_, before), (key, value) = node.value[index - 1 : index + 1]
-    scalars = all(isinstance(scalar, ScalarNode) for scalar in (before, key, value))
-    if not scalars or value.value or not (before.value.lstrip("+-").isdecimal() and key.value.isdecimal()):
+    (_, first), (key, value) = node.value[index - 1 : index + 1]
+    scalars = all(isinstance(scalar, ScalarNode) for scalar in (first, key, value))
+    if not scalars or value.value or not (first.value.lstrip("+-").isdecimal() and key.value.isdecimal()):
         return ""
-    return f"{before.value}.{key.value}"
+    return f"{first.value}.{key.value}"
 
 
 def _further_in(error: MarkedYAMLError, text: str) -> str:
@@ -202,19 +204,19 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
     if mark is None:
         return ""
     lines = text.splitlines()
-    line, above = lines[mark.line], [(at, row) for at, row in enumerate(lines[: mark.line]) if row.strip()]
+    line, earlier = lines[mark.line], [(index, row) for index, row in enumerate(lines[: mark.line]) if row.strip()]
     key = line[: mark.column]
-    if not above or ": " in key or not _KEY.fullmatch(key.strip()):
+    if not earlier or ": " in key or not _KEY.fullmatch(key.strip()):
         return ""
-    number, before = above[-1][0] + 1, above[-1][1].strip()
-    if _GLUED.match(before):
-        return f"expected a space after the colon of line {number}, got {show(before)}"
-    if ":" not in before:
-        return f"expected a colon after the key of line {number}, got {show(before)}"
-    indents = [len(row) - len(row.lstrip()) for row in (line, above[-1][1])]
+    number, previous = earlier[-1][0] + 1, earlier[-1][1].strip()
+    if _GLUED.match(previous):
+        return f"expected a space after the colon of line {number}, got {show(previous)}"
+    if ":" not in previous:
+        return f"expected a colon after the key of line {number}, got {show(previous)}"
+    indents = [len(row) - len(row.lstrip()) for row in (line, earlier[-1][1])]
     if indents[0] > indents[1]:
         return (
-            f"expected {key.strip()!r} with the indentation of line {number}, {show(before)}, which has a value, "
+            f"expected {key.strip()!r} with the indentation of line {number}, {show(previous)}, which has a value, "
             f"got {indents[0] - indents[1]} more spaces"
         )
     return ""
@@ -226,12 +228,11 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
     if "mapping values are not allowed" in problem and (cause := _further_in(error, text)):
         return cause
     if "could not find expected ':'" in problem and error.context_mark is not None:
-        at = error.context_mark.line
-        return (
-            f"expected 'key: value', got a line without a colon, line {at + 1}: {show(text.splitlines()[at].strip())}"
-        )
-    for said, plainly in _PLAINLY.items():
-        if said in problem:
+        number = error.context_mark.line
+        line = text.splitlines()[number].strip()
+        return f"expected 'key: value', got a line without a colon, line {number + 1}: {show(line)}"
+    for fragment, plainly in _PLAINLY.items():
+        if fragment in problem:
             return plainly
     if "undefined alias" in problem:
         return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
@@ -253,42 +254,42 @@ def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
     yaml.indent(mapping=2, sequence=4, offset=2)
     data = yaml.load(text)
     for path, (value, comment) in changes.items():
-        here, made = data, None
+        level, parent = data, None
         for key in path[:-1]:
-            if isinstance(here, CommentedMap) and key not in here:
+            if isinstance(level, CommentedMap) and key not in level:
                 if value is None:
                     break
-                here[key] = CommentedMap()
-            here = here[key]
+                level[key] = CommentedMap()
+            level = level[key]
         else:
-            made = here
-        if made is None:
+            parent = level
+        if parent is None:
             continue
         if value is None:
-            made.pop(path[-1], None)
+            parent.pop(path[-1], None)
             continue
-        made[path[-1]] = _in_one_line(value) if isinstance(value, list) else value
+        parent[path[-1]] = _in_one_line(value) if isinstance(value, list) else value
         if comment:
-            _comment(made, path[-1], comment)
+            _comment(parent, path[-1], comment)
     out = io.StringIO()
     yaml.dump(data, out)
     return out.getvalue()
 
 
 def _in_one_line(items: list[Any]) -> CommentedSeq:
-    listed = CommentedSeq(items)
-    listed.fa.set_flow_style()
-    return listed
+    sequence = CommentedSeq(items)
+    sequence.fa.set_flow_style()
+    return sequence
 
 
 def _comment(mapping: Any, key: Any, comment: str) -> None:
     """Put ``comment`` after the value of ``key``, before an old comment; a mapping in flow style becomes a block."""
     mapping.fa.set_block_style()
     old = mapping.ca.items.get(key)
-    behind = old[2].value if old and len(old) > 2 and old[2] is not None else ""
-    first, _, rest = behind.partition("\n")
-    said = first.strip().lstrip("#").strip()
+    old_comment = old[2].value if old and len(old) > 2 and old[2] is not None else ""
+    first, _, further = old_comment.partition("\n")
+    words = first.strip().lstrip("#").strip()
     mapping.ca.items.pop(key, None)
-    mapping.yaml_add_eol_comment(f"{comment}; {said}" if said else comment, key)
-    if rest:
-        mapping.ca.items[key][2].value += "\n" + rest
+    mapping.yaml_add_eol_comment(f"{comment}; {words}" if words else comment, key)
+    if further:
+        mapping.ca.items[key][2].value += "\n" + further

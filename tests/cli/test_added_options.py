@@ -126,7 +126,7 @@ def changed(tmp_path_factory):
     package.put("pricing/passes.py", f"{sets})", f"{sets} + rates.settle_cycles)")
     key = "    repeat_count: Annotated["
     package.put("runs/request/pipeline_spec.py", key, KEY + key)
-    anchor = '    with findings.at(("pipeline", "continuous_weight_updates")):'
+    anchor = '    with findings.collect(("pipeline", "continuous_weight_updates")):'
     package.put("runs/assemble/sections.py", anchor, RULE + anchor)
     before = "        repeat_count=pipeline.repeat_count,"
     package.put("runs/assemble/program.py", before, before[:-1] + " * (1 + pipeline.repeat_twice),")

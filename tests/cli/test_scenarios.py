@@ -340,7 +340,7 @@ def test_memory_by_schedule_is_as_its_first_lines_say():
 def test_no_pass_of_the_tutorial_is_below_the_floor_of_its_products(name):
     """1,900 cycles are the least that a product costs of those measured on hardware, whatever its size."""
     job = load_job(SCENARIOS / f"{name}.yaml", ("steps=1", "numerics=off"))
-    rates = PlannerRates.of(job.system.rates)
+    rates = PlannerRates.from_rates(job.system.rates)
     for kind in (Pass.FORWARD, Pass.BACKWARD):
         for stage, profile in enumerate(job.program.stages):
             works = list(leaves(profile.forward if kind is Pass.FORWARD else profile.backward))

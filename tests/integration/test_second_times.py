@@ -34,7 +34,7 @@ def long_run() -> Job:
 def test_a_shipped_scenario_has_the_same_times_without_events(path: Path) -> None:
     job = load_job(path)
     check = check_times(job, timeline_of(job, job.executions, between=job.between))
-    assert check.ended == ("not exact" if path.stem in NOT_EXACT else "equal"), check.text
+    assert check.outcome == ("not exact" if path.stem in NOT_EXACT else "equal"), check.text
 
 
 def test_all_of_a_run_with_blocks_is_checked() -> None:
@@ -68,7 +68,7 @@ def test_the_first_time_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) ->
     check = check_times(job, timeline)
     row = timeline.rows(SpanKind.SEND)[0]
     start, end = int(timeline.start[row]), int(timeline.end[row])
-    assert check.ended == "different"
+    assert check.outcome == "different"
     assert check.text == (
         "Times computed a second time differ, the send of stage 0 and micro-batch 0 from IPU 0 "
         "in execution 0 of replica 0 "

@@ -13,7 +13,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
 from ipusim.runs.request.figure_names import figure_of
 from ipusim.runs.time_alone import timeline_of
-from ipusim.runs.waterfall import priced, waterfall_of
+from ipusim.runs.waterfall import price_without, waterfall_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
@@ -72,8 +72,8 @@ DRAWS = [(name, sync) for name in names() if name != "single" for sync in find(n
 def test_the_ipu_that_waits_least_in_main_says_the_gaps(name, sync):
     """Of one execution or several, of a run that is simulated in part, and of one that is laid out whole."""
     job = odd_job(name, "gaps", sync)
-    laid_out = replace(job.whole, of=None)
-    balanced = timeline_of(laid_out, job.executions, jump=False, priced=lambda of: priced(of, 7))
+    laid_out = replace(job.whole, with_counts=None)
+    balanced = timeline_of(laid_out, job.executions, jump=False, price=lambda of: price_without(of, 7))
     in_main, in_all = idle_within(balanced)
     found = waterfall_of(job, timeline_of(job, job.executions)).cycles
     assert found[TimePart.GAPS_IN_MAIN] == min(in_main)

@@ -80,7 +80,7 @@ def test_zero_bubbles_table(row):
             sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
             return replace(job.costs, sends=sends), job.system
 
-        timeline = timeline_of(assemble(request), priced=priced)
+        timeline = timeline_of(assemble(request), price=priced)
         assert round(bubble_of(timeline, find_execution(timeline, 0)).rank_cost_rate, 4) == rate
 
 

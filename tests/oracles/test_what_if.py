@@ -17,7 +17,7 @@ from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.machine.simulate import simulate
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.session import Session
-from ipusim.runs.waterfall import priced, with_host
+from ipusim.runs.waterfall import price_without, with_host
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.effort import slowest
@@ -192,7 +192,7 @@ def test_words_name_the_best_of_each_kind_and_the_part_that_becomes_shorter():
 def test_without_the_host_nothing_of_it_takes_time(scenario, overrides):
     """Then nothing is left of the run that such a run on the free system does not have, but for copies and syncs."""
     job = load_job(SCENARIOS / f"{scenario}.yaml", ("pipeline.gradient_accumulation_count=8", *overrides))
-    costs, system = priced(job, 4)
+    costs, system = price_without(job, 4)
     timeline = simulate(job.plan, job.program, system, costs=costs)
     rows = timeline.rows(*kinds_with(lambda row: row.track is Track.HOST or row.category == "host"))
     rows = np.concatenate([rows, timeline.rows(SpanKind.HOST_SUM, SpanKind.HOST_UPDATE)])

@@ -98,7 +98,7 @@ def test_a_dead_cable_makes_no_route_faster(system: System, data: st.DataObject)
     """Every route that is left has as many hops or more, and no more of a rate by itself; others stay as they are."""
     joined = [(ipu, other) for ipu, others in system.topology.neighbours.items() for other in others if ipu < other]
     cable = data.draw(st.sampled_from(joined))
-    cut = system.topology.without([cable])
+    cut = system.topology.drop([cable])
     for source, target in permutations(system.ipus, 2) if not cut.cut_off else ():
         before, after = system.topology.route(source, target), cut.route(source, target)
         assert sum(not link.is_limit for link in after) >= len(before)

@@ -328,7 +328,7 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
         return replace(job.costs, sends=sends), job.system
 
     job = flight(cycles, ipus, forward, backward, count)
-    timeline = timeline_of(job, priced=priced)
+    timeline = timeline_of(job, price=priced)
     one = max(Fraction((k + 1) * (forward + backward) + 2 * k * cycles, k + 1) for k in range(ipus))
     (block,) = timeline.repeats
     assert Fraction(block.cycles, block.micro_batches) == one
@@ -336,7 +336,7 @@ def test_1f1b_of_a_million_micro_batches_takes_what_its_closed_form_says(ipus: i
     once = block._replace(times=1)
     assert with_copies(timeline.contiguous().columns, once) == once, "rows beside a block are none of its copies"
     fewer = 16 * ipus + count % ipus
-    short = timeline_of(job.of(fewer, 1), priced=priced, jump=False)
+    short = timeline_of(job.with_counts(fewer, 1), price=priced, jump=False)
     assert timeline.makespan_cycles == short.makespan_cycles + one * (count - fewer)
 
 

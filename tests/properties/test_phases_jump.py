@@ -93,7 +93,7 @@ def test_a_million_micro_batches_take_what_their_closed_form_says(name: str, syn
     pipeline = {"schedule": name, "sync": sync, "stages": stages, "device_mapping": [*range(ipus)] * loops}
     pipeline["gradient_accumulation_count"] = count
     job = assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}))
-    timeline, fewer = timeline_of(job), timeline_of(job.of(40, 1), jump=False).makespan_cycles
+    timeline, fewer = timeline_of(job), timeline_of(job.with_counts(40, 1), jump=False).makespan_cycles
     assert len(timeline.repeats) == 2 * loops
     assert timeline.makespan_cycles == fewer + (count - 40) * loops * 300
     if sync == "point_to_point":

@@ -15,7 +15,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
-from ipusim.runs.waterfall import priced, waterfall_of
+from ipusim.runs.waterfall import price_without, waterfall_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import PASSES
 from ipusim.timeline.time_parts import TimePart
@@ -42,7 +42,7 @@ def job_of(seed):
         request = request.replace({"disturbances": [slow]})
     job = assemble(request)
     piled_up = any(tensors > 40 for tensors in job.plan.waiting.values())  # takes as long as the square of their number
-    return job.of(job.program.shape.micro_batches, 1) if piled_up else job
+    return job.with_counts(job.program.shape.micro_batches, 1) if piled_up else job
 
 
 @sampled(2)
@@ -55,7 +55,7 @@ def test_parts_add_up_to_the_run_without_the_others(seed):
     assert found.run_cycles == throughput_of(run.timeline).run_cycles
     sums = list(accumulate(found.cycles.values()))
     for cuts, cycles in zip(range(7, -1, -1), sums[2:], strict=True):
-        whole = timeline_of(job, job.executions, jump=False, priced=lambda of, cuts=cuts: priced(of, cuts))
+        whole = timeline_of(job, job.executions, jump=False, price=lambda of, cuts=cuts: price_without(of, cuts))
         assert cycles == throughput_of(whole).run_cycles
         if cuts == 7:  # the balanced run, of whose IPUs the busiest has the useful cycles
             passes = np.isin(whole.kind, PASSES)
@@ -119,7 +119,7 @@ DRAWS = [
 def test_parts_of_a_run_that_is_simulated_in_part_are_those_of_the_whole(name, seed):
     """However the halves of backward passes round: some schedules have them in their ramps alone."""
     job = odd_job(name, seed)
-    laid_out = replace(job.whole, of=None)  # of which no part can be laid out
+    laid_out = replace(job.whole, with_counts=None)  # of which no part can be laid out
     whole = timeline_of(laid_out, job.executions, jump=False)
     parts = waterfall_of(laid_out, whole)
     assert waterfall_of(job, timeline_of(job, job.executions)) == parts

@@ -87,7 +87,7 @@ def run(
         results.print_run(place, result, form, verbose=verbose)
     if results.missing_pictures:
         raise OutputError("\n".join(results.missing_pictures))
-    differs = results.times is not None and results.times.ended == "different"
+    differs = results.times is not None and results.times.outcome == "different"
     if differs or not all(judgement.is_met for judgement in results.judgements):
         raise typer.Exit(1)
 

@@ -194,7 +194,7 @@ def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
         result = cycles_of.get(id(variant))
         if result is not None:
             return result
-        return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=variant.priced)).run_cycles
+        return analysis.throughput_of(runs.timeline_of(job, job.executions, price=variant.priced)).run_cycles
 
     return [cycles(variant) for variant in variants]
 

@@ -149,7 +149,7 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
     body = "".join(
         f"{rate.name}: {_written(rate, calibration)}  # {_remark(rate, fitted.get(rate))}\n"
         for rate in hardware.RATES
-        if rate in fitted or rate in calibration.rates.chosen()
+        if rate in fitted or rate in calibration.rates.changed_rates()
     )
     return (head + body).encode()
 

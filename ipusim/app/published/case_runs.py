@@ -91,7 +91,7 @@ def run_case(case: Case) -> CaseRun:
     def priced(job: Job) -> tuple[Costs, System]:
         return _with_copies(job, case), job.system
 
-    timeline = runs.timeline_of(job, jump=False, priced=priced)  # faster for so few passes
+    timeline = runs.timeline_of(job, jump=False, price=priced)  # faster for so few passes
     execution = analysis.find_execution(timeline, 0)
     bubble = analysis.bubble_of(timeline, execution)
     copies = {(source, target) for _, _, source, target in job.costs.sends}

@@ -49,7 +49,7 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     time_check = runs.check_times(job, run.timeline) if times else None
     change = difference(pin, run) if pin is not None else None
     failures = tuple(str(judgement) for judgement in judgements if not judgement.is_met)
-    failures += (str(time_check),) if time_check is not None and time_check.ended == "different" else ()
+    failures += (str(time_check),) if time_check is not None and time_check.outcome == "different" else ()
     return Outcome(
         path,
         "missed" if failures or (change and not renew) else "held",
@@ -57,7 +57,7 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
         expectations=tuple(judgement.to_dict() for judgement in judgements),
         pinned=pin is not None,
         difference=str(change) if change else "",
-        times=time_check.text if time_check is not None and time_check.ended != "different" else "",
+        times=time_check.text if time_check is not None and time_check.outcome != "different" else "",
         details=change.to_dict() if change else None,
         new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew and not failures else None,
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
@@ -72,24 +73,36 @@ def idle_chart(
     if width < _NARROWEST:
         raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _NARROWEST:.1f} inches of width")
     axes = figure.add_axes((_LEFT / figure_in, below / height, width / figure_in, bar * ipus / height))
-    left = np.zeros(ipus)
+    _draw_bars(axes, info.ipu_rows, parts, window_cycles, (width, bar))
+    draw_legend(figure, legend, _EDGE, _EDGE)
+    if strip_in and growth is not None:
+        draw_strip(figure, growth, _LEFT + width, below, bar)
+    return finish(figure, picture)
+
+
+def _draw_bars(
+    axes: Axes,
+    ipu_rows: Sequence[int],
+    parts: Sequence[tuple[Look, Integers]],
+    window_cycles: int,
+    size_in: tuple[float, float],
+) -> None:
+    """Draw a bar of time parts for every IPU; ``size_in`` has the inches of the axes' width and of a row."""
+    width, bar = size_in
+    rows = np.array(ipu_rows)
+    left = np.zeros(len(rows))
     for look, cycles in parts:
         share = cycles / max(window_cycles, 1)
-        rows = np.array(info.ipu_rows)
         axes.barh(rows, share, _BAR_SHARE, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
         for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _BAR_SHARE >= TEXT_SIZE)]:
             write_share(axes, left[row] + share[row] / 2, row, share[row], look)
         left += share
     axes.set_xlim(0, 1)
-    axes.set_ylim(ipus - 0.5, -0.5)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     stride = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
-    axes.set_yticks(range(0, ipus, stride), [f"IPU {ipu}" for ipu in range(0, ipus, stride)])
+    axes.set_yticks(range(0, len(rows), stride), [f"IPU {ipu}" for ipu in range(0, len(rows), stride)])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("part of the time", fontsize=TEXT_SIZE, color=LINE)
     axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    draw_legend(figure, legend, _EDGE, _EDGE)
-    if strip_in and growth is not None:
-        draw_strip(figure, growth, _LEFT + width, below, bar)
-    return finish(figure, picture)

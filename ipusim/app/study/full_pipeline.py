@@ -106,4 +106,4 @@ def update_cycles(job: Job, priced: runs.Priced = lambda part: (part.costs, part
         priced: function to the costs and the System of the Job, or of a similar Job with other counts.
     """
     updates = job.program.repeat_count
-    return Fraction(analysis.throughput_of(runs.timeline_of(job, updates, priced=priced)).run_cycles, updates)
+    return Fraction(analysis.throughput_of(runs.timeline_of(job, updates, price=priced)).run_cycles, updates)

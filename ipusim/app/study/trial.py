@@ -56,7 +56,7 @@ class Trial:
         job = self.accepted_job
         if self.priced is None:
             return runs.timeline_of(job, job.executions)
-        return runs.timeline_of(job, job.executions, priced=self.priced)
+        return runs.timeline_of(job, job.executions, price=self.priced)
 
     @cached_property
     def throughput(self) -> analysis.Throughput:

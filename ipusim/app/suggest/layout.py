@@ -71,7 +71,7 @@ class Layouts:
         training = drawn.plan.shape.training
         offload = runs.resolve_offloads(auto.options, system, training, units.names, findings)
         try:
-            offload = findings.settled(offload)
+            offload = findings.settle(offload)
         except RequestError as error:
             return str(error)
         if (terms := self._terms.get((*key, choice.order))) is None:

@@ -18,7 +18,7 @@ class PlannerRates:
     vector_slowdown: float
 
     @classmethod
-    def of(cls, rates: Rates) -> PlannerRates:
+    def from_rates(cls, rates: Rates) -> PlannerRates:
         """Return the planner's rates as numbers."""
         return cls(*(float(getattr(rates, field.name)) for field in fields(cls)))
 
@@ -26,4 +26,4 @@ class PlannerRates:
 #: Rate descriptions, ordered like the attributes of :class:`PlannerRates`.
 PLANNER_RATES: Final = tuple(rate for field in fields(PlannerRates) for rate in RATES if rate.attribute == field.name)
 #: Default rates.
-DEFAULT_PLANNER_RATES: Final = PlannerRates.of(DEFAULT_RATES)
+DEFAULT_PLANNER_RATES: Final = PlannerRates.from_rates(DEFAULT_RATES)

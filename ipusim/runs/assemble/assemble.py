@@ -76,39 +76,40 @@ def assemble(request: Request) -> Job:
     """
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder
-    fixed = findings.cached(with_stages, without_schedule_options(options), folder)
-    requested = findings.cached(requested_stages, fixed) if functions is None else function_stages(functions)
-    fixed = findings.cached(with_profile, fixed, requested, folder)
-    training = _is_training(fixed, requested) if functions is None else functions.training
-    by_options = requested if functions is None else None
-    check_sections(with_schedule_options(fixed, options), by_options, training, findings)
-    layers = findings.cached(layered, fixed, requested, folder)
+    base = findings.cached(with_stages, without_schedule_options(options), folder)
+    requests = findings.cached(requested_stages, base) if functions is None else function_stages(functions)
+    base = findings.cached(with_profile, base, requests, folder)
+    training = _is_training(base, requests) if functions is None else functions.training
+    by_options = requests if functions is None else None
+    check_sections(with_schedule_options(base, options), by_options, training, findings)
+    layers = findings.cached(layered, base, requests, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
-    rates = findings.cached(resolve_rates, fixed, folder)
+    rates = findings.cached(resolve_rates, base, folder)
     schedule = _schedule(request, findings)
     system, plan = None, None
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
-        if schedule.in_phases and any(stage.describes_memory for stage in requested or ()):
+        if schedule.in_phases and any(stage.describes_memory for stage in requests or ()):
             schedule = replace(schedule, period=None)  # memory on IPUs grows from period to period
         system, laid_out_as = lay_out(
-            options, fixed, schedule, requested, training, overlapped, rates, findings, shorter=time_alone
+            options, base, schedule, requests, training, overlapped, rates, findings, shorter=time_alone
         )
         if laid_out_as is not None:
             schedule, plan = laid_out_as
     if layers is not None and plan is not None:
-        check_layers(layers, max(plan.fifo_depths, default=0) + 1, fixed, findings)
+        check_layers(layers, max(plan.fifo_depths, default=0) + 1, base, findings)
     if system is not None:
         system = with_disturbances(options, system, findings)
-    requested, schedule, system = findings.settled(requested), findings.settled(schedule), findings.settled(system)
-    plan, io_tiles = findings.settled(plan), findings.settled(io_tiles)
-    offload = findings.settled(resolve_offloads(options, system, training, [of.name for of in requested], findings))
+    requests, schedule, system = findings.settle(requests), findings.settle(schedule), findings.settle(system)
+    plan, io_tiles = findings.settle(plan), findings.settle(io_tiles)
+    names = [stage.name for stage in requests]
+    offload = findings.settle(resolve_offloads(options, system, training, names, findings))
     whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
-    simulated = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
-    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, simulated=simulated)
-    content = _content(request, fixed, requested, training, laid_out, layers, findings)
-    return _job(request, options, fixed, laid_out, content, findings)
+    short_count = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
+    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, short_count=short_count)
+    content = _content(request, base, requests, training, laid_out, layers, findings)
+    return _job(request, options, base, laid_out, content, findings)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -118,14 +119,14 @@ def _schedule(request: Request, findings: Findings) -> Schedule | None:
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
-    return findings.tried(("pipeline", "schedule"), schedule_of, pipeline.schedule, request.folder)
+    return findings.attempt(("pipeline", "schedule"), schedule_of, pipeline.schedule, request.folder)
 
 
-def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None) -> bool:
+def _is_training(options: Options, requests: tuple[RequestedStage, ...] | None) -> bool:
     if options.training is not None:
         return options.training
-    timed = [cost for stage in requested or () for cost in stage.costs]
-    return options.optimizer is not None or any(stage.whole_backward for stage in timed)
+    timed_costs = [cost for stage in requests or () for cost in stage.costs]
+    return options.optimizer is not None or any(stage.whole_backward for stage in timed_costs)
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class _LaidOut:
 
     Attributes:
         schedule, system, plan, offload, io_tiles: attributes of the Job.
-        unused: reason for unused I/O tiles; empty for used ones.
-        simulated: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
+        unused_reason: reason for unused I/O tiles; empty for used ones.
+        short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
     """
 
     schedule: Schedule
@@ -143,8 +144,8 @@ class _LaidOut:
     plan: Plan
     offload: Offload
     io_tiles: IoTiles
-    unused: str = ""
-    simulated: int | None = None
+    unused_reason: str = ""
+    short_count: int | None = None
 
     def with_buffers_of_whole(self, micro_batches: int) -> _LaidOut:
         """Return this layout with buffers sized for the run of all ``micro_batches``.
@@ -152,18 +153,18 @@ class _LaidOut:
         Buffers grow by a fixed number of tensors with each period if an IPU may run ahead of its successor, or keeps
         all micro-batches.
         """
-        here, count = self.plan, self.plan.shape.micro_batches
-        if self.simulated is None or self.simulated == micro_batches or not (here.waiting or self.schedule.in_phases):
+        plan, count = self.plan, self.plan.shape.micro_batches
+        if self.short_count in (None, micro_batches) or not (plan.waiting or self.schedule.in_phases):
             return self
-        step = self.schedule.step(here.shape)
-        longer = plan_of(self.schedule, replace(here.shape, micro_batches=count + step), here.sync)
+        step = self.schedule.step(plan.shape)
+        longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
 
         def of_whole(number: int, in_longer: int) -> int:
             return number + (in_longer - number) * (micro_batches - count) // step
 
-        waiting = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in here.waiting.items()}
-        depths = tuple(map(of_whole, here.fifo_depths, longer.fifo_depths))
-        return replace(self, plan=here.with_buffers(waiting, depths))
+        waiting_counts = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
+        depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
+        return replace(self, plan=plan.with_buffers(waiting_counts, depths))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
@@ -175,33 +176,33 @@ class _LaidOut:
             return memory
         step = self.schedule.step(self.plan.shape)
         longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
-        moved = []
+        renumbered = []
         for peak, later in zip(memory.peaks, peaks(longer, memory.footprint), strict=True):
             op = peak.op
             if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
                 op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
-            moved.append(peak._replace(op=op))
-        return replace(memory, peaks=tuple(moved))
+            renumbered.append(peak._replace(op=op))
+        return replace(memory, peaks=tuple(renumbered))
 
-    def settled(
+    def settle(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
         """Return the layout and the program; both lose overlapped I/O if elements of the feeds exceed the I/O tiles."""
         program = replace(program, offload=self.offload)
-        why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
-        if not self.io_tiles.place_ops or not why:
+        problem = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
+        if not self.io_tiles.place_ops or not problem:
             return self, program
         shape = replace(self.plan.shape, overlapped_io=False)
-        resolved = resolve_plan(options, self.schedule, shape, findings)
-        plan = self.plan if resolved is None else resolved[1]
+        resolution = resolve_plan(options, self.schedule, shape, findings)
+        plan = self.plan if resolution is None else resolution[1]
         system = self.system.without_io_tiles()
-        return replace(self, plan=plan, system=system, unused=why), replace(program, shape=plan.shape)
+        return replace(self, plan=plan, system=system, unused_reason=problem), replace(program, shape=plan.shape)
 
 
 def _content(
     request: Request,
     options: Options,
-    requested: tuple[RequestedStage, ...],
+    requests: tuple[RequestedStage, ...],
     training: bool,
     laid_out: _LaidOut,
     layers: Layered | None,
@@ -213,20 +214,20 @@ def _content(
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
     elif layers is None:
-        return shared()(timed_content, options, requested, training, shape.segments)
+        return shared()(timed_content, options, requests, training, shape.segments)
     else:
-        back = returning(laid_out.schedule, laid_out.plan.shape)
+        returns = returning(laid_out.schedule, laid_out.plan.shape)
         # Layers with arithmetic have state, so requests cannot share them.
-        arguments = layers, options, back, shape, training, laid_out.offload
+        arguments = layers, options, returns, shape, training, laid_out.offload
         computes = options.numerics != "off"
         content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
     return replace(content, profiles=shared()(apply_options, options, content.profiles, shape))
 
 
 def _job(
-    request: Request, options: Options, fixed: Options, laid_out: _LaidOut, content: Content, findings: Findings
+    request: Request, options: Options, base: Options, laid_out: _LaidOut, content: Content, findings: Findings
 ) -> Job:
-    def of(micro_batches: int, repeat_count: int) -> Job:
+    def job_with(micro_batches: int, repeat_count: int) -> Job:
         """Return the Job with other counts; the laid out number of micro-batches keeps Plan and prices."""
         if micro_batches == laid_out.plan.shape.micro_batches:
             fewer = replace(program, repeat_count=repeat_count)
@@ -234,23 +235,24 @@ def _job(
             return replace(job, program=fewer, plan=plan, in_part=False)
         shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
         count = shape.count // shape.serialization
-        changed = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
+        new_options = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
         problems = Findings(request.is_set)
-        _, plan = problems.settled(resolve_plan(changed, laid_out.schedule, shape, problems))
+        _, plan = problems.settle(resolve_plan(new_options, laid_out.schedule, shape, problems))
         with cache.entered():
-            return _job(request, changed, fixed, replace(laid_out, plan=plan, simulated=None), content, problems)
+            return _job(request, new_options, base, replace(laid_out, plan=plan, short_count=None), content, problems)
 
     cache = shared()
     program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
-    laid_out, program = laid_out.settled(options, program, findings)
+    laid_out, program = laid_out.settle(options, program, findings)
     program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
     laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
     micro_batches = micro_batches_of(options, laid_out.plan.shape.segments)
     laid_out = laid_out.with_buffers_of_whole(micro_batches)
+    short = laid_out.short_count
     costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, simulated=laid_out.simulated
+        options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, short_count=short
     )
-    _check(request, fixed, laid_out)
+    _check(request, base, laid_out)
     executions = program.repeat_count * options.steps
     fewer_executions = simulated_executions(program, costs, executions) < executions
     job = Job(
@@ -266,14 +268,14 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=laid_out.simulated is not None and (laid_out.simulated < micro_batches or fewer_executions),
-        of=of,
+        in_part=short is not None and (short < micro_batches or fewer_executions),
+        with_counts=job_with,
     )
     check_memory(job)
     return job
 
 
-def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
+def _check(request: Request, base: Options, laid_out: _LaidOut) -> None:
     """Check the Plan. If Plans of a built-in schedule differ only in counts, check only the first.
 
     Tests check built-in schedules at all counts; the Plan of a user's schedule is checked each time.
@@ -288,7 +290,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
             of_whom = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
             raise PlanError(f"{of_whom}{broken}")
         return
-    alike = fixed, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
+    alike = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
     cache = shared()
     if not cache.find(check_plan, *alike):
         check_plan(plan)
@@ -335,13 +337,13 @@ def _notes(
         pipeline.replicated_weight_sharding,
         pipeline.offload_weights,
     )
-    if laid_out.unused:
-        yield laid_out.unused
+    if laid_out.unused_reason:
+        yield laid_out.unused_reason
     if not laid_out.plan.sync.meets and costs.moves:
         yield "Activations move at the same time as passes, as if on separate tiles: point-to-point is idealised."
     yield from _without_effect(request, options, laid_out, costs)
-    stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
-    if program.offload.variables_on_host and stated:
+    gives_updates = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
+    if program.offload.variables_on_host and gives_updates:
         yield (
             "The given cycles of weight updates of stages are ignored, as the host updates the weights "
             "(variables_on_host)."
@@ -386,10 +388,10 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
 
     Only losses with a requested spare get a note.
     """
-    alone = system.replicas == 1 and system.hosts == 1
-    why = "no other IPU is without a stage" if alone else "collectives of replicas keep their routes"
-    for lost, spare in replacements(system, program.shape.mapping):
-        if lost.spare and lost.ipu % system.shards in program.shape.mapping:
-            mended = f"on the same IPU, repaired, as {why}"
-            where = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
-            yield f"IPU {lost.ipu} is lost: its stages continue {where}."
+    is_one_replica = system.replicas == 1 and system.hosts == 1
+    reason = "no other IPU is without a stage" if is_one_replica else "collectives of replicas keep their routes"
+    for loss, spare in replacements(system, program.shape.mapping):
+        if loss.spare and loss.ipu % system.shards in program.shape.mapping:
+            mended = f"on the same IPU, repaired, as {reason}"
+            place = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
+            yield f"IPU {loss.ipu} is lost: its stages continue {place}."

@@ -30,7 +30,7 @@ from ipusim.runs.request.data_spec import (
 )
 from ipusim.runs.request.schema import Options
 
-_Made = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
+_Synthetic = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def resolve_data(options: Options, base: Path, findings: Findings) -> Data | Non
     if spec is None:
         return None
     dtype = np.dtype(options.precision)
-    if options.numerics == "off" and isinstance(spec, _Made):
+    if options.numerics == "off" and isinstance(spec, _Synthetic):
         train = _outlined(spec, dtype, findings)
     else:
         train = _dataset(spec, base, dtype, findings)
@@ -67,14 +67,14 @@ def resolve_data(options: Options, base: Path, findings: Findings) -> Data | Non
     train = train.astype(dtype)
     held_out = None
     if spec.hold_out is not None:
-        parts = findings.tried(("data", "hold_out"), train.split, spec.hold_out, options.seed)
+        parts = findings.attempt(("data", "hold_out"), train.split, spec.hold_out, options.seed)
         if parts is None:
             return None
         train, held_out = parts
     size = options.pipeline.micro_batch_size
     if size > len(train):
-        left = " that are not held out" if held_out is not None else ""
-        text = f"expected a micro-batch of at most the {len(train)} samples of the data{left}, got {size}"
+        note = " that are not held out" if held_out is not None else ""
+        text = f"expected a micro-batch of at most the {len(train)} samples of the data{note}, got {size}"
         findings.add(("pipeline", "micro_batch_size"), f"{text}: make it smaller, or take more samples")
         return None
     return Data(train, held_out)
@@ -95,9 +95,9 @@ def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Finding
         case NpzSpec():
             if _is_readable(base / spec.file, "file", findings):
                 path = base / spec.file
-                return findings.tried(("data", "file"), dataset_files.npz, path, spec.x, spec.y, spec.tokens, dtype)
+                return findings.attempt(("data", "file"), dataset_files.npz, path, spec.x, spec.y, spec.tokens, dtype)
         case _:
-            return findings.tried(("data", "type"), dataset_files.digits, dtype)
+            return findings.attempt(("data", "type"), dataset_files.digits, dtype)
     return None
 
 
@@ -121,11 +121,11 @@ def _fits(samples: int, elements: int, findings: Findings) -> bool:
     return samples * elements <= MAX_SAMPLE_ELEMENTS
 
 
-def _synthetic(spec: _Made, findings: Findings) -> Dataset | None:
-    drawn = spec.samples, spec.noise, spec.seed
+def _synthetic(spec: _Synthetic, findings: Findings) -> Dataset | None:
+    draw = spec.samples, spec.noise, spec.seed
     if isinstance(spec, SyntheticTokensSpec):
         fits = _fits(spec.samples, 2 * spec.length, findings)
-        return findings.tried(("data",), synthetic_tokens, spec.length, spec.vocabulary, *drawn) if fits else None
+        return findings.attempt(("data",), synthetic_tokens, spec.length, spec.vocabulary, *draw) if fits else None
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
         outputs, further = min(size, spec.classes), spec.label_count or 0
@@ -142,8 +142,8 @@ def _synthetic(spec: _Made, findings: Findings) -> Dataset | None:
         findings.add(("data", "shape"), text)
         return None
     if isinstance(spec, SyntheticSpec):
-        return findings.tried(("data",), synthetic_classes, spec.shape, spec.classes, *drawn, spec.label_count)
-    return findings.tried(("data",), synthetic_targets, spec.shape, spec.target_shape, *drawn)
+        return findings.attempt(("data",), synthetic_classes, spec.shape, spec.classes, *draw, spec.label_count)
+    return findings.attempt(("data",), synthetic_targets, spec.shape, spec.target_shape, *draw)
 
 
 def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
@@ -154,16 +154,16 @@ def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
     return spec.samples >= spec.classes
 
 
-def _outlined(spec: _Made, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
+def _outlined(spec: _Synthetic, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
     """Return outlines of any number of synthetic samples in ``dtype``; None after recording a problem."""
-    before = len(findings)
+    problem_count = len(findings)
     for key in ("shape", "target_shape"):
         size = math.prod(getattr(spec, key, ()))
         if size > MAX_SAMPLE_ELEMENTS:
             findings.add(("data", key), f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in a sample, got {size}")
     if isinstance(spec, SyntheticSpec):
         _enough_samples(spec, findings)
-    if len(findings) > before:
+    if len(findings) > problem_count:
         return None
     match spec:
         case SyntheticSpec():

@@ -29,19 +29,19 @@ def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tup
     Raises RequestError with all problems.
     """
     findings, options = Findings(request.is_set), request.options
-    fixed = without_schedule_options(options)
-    requested = findings.cached(requested_stages, fixed)
-    rates = findings.cached(resolve_rates, fixed, request.folder)
+    base = without_schedule_options(options)
+    requests = findings.cached(requested_stages, base)
+    rates = findings.cached(resolve_rates, base, request.folder)
     overlapped = options.system.io_tiles.place_ops_on_io_tiles
-    system, laid_out = lay_out(options, fixed, schedule, requested, training, overlapped, rates, findings)
-    return findings.settled(system), findings.settled(laid_out)[1]
+    system, laid_out = lay_out(options, base, schedule, requests, training, overlapped, rates, findings)
+    return findings.settle(system), findings.settle(laid_out)[1]
 
 
 def lay_out(
     options: Options,
-    fixed: Options,
+    base: Options,
     schedule: Schedule,
-    requested: tuple[RequestedStage, ...] | None,
+    requests: tuple[RequestedStage, ...] | None,
     training: bool,
     overlapped_io: bool,
     rates: Rates,
@@ -51,26 +51,26 @@ def lay_out(
 ) -> tuple[System | None, tuple[Schedule, Plan] | None]:
     """Return the device and the Plan with its schedule; None after recorded problems.
 
-    In ``fixed``, options that devices do not depend on have fixed values, so that requests share a cached device. With
+    In ``base``, options that devices do not depend on have fixed values, so that requests share a cached device. With
     ``shorter``, the Plan has fewer micro-batches if a short run may stand for the whole run.
     """
 
     def system_for(devices: DeviceMapping) -> System | None:
-        return findings.cached(resolve_system, fixed, schedule.pipelined, devices, rates)
+        return findings.cached(resolve_system, base, schedule.pipelined, devices, rates)
 
-    mapping = resolve_mapping(fixed, schedule, requested, findings) if requested else None
+    mapping = resolve_mapping(base, schedule, requests, findings) if requests else None
     if mapping is None:
         return system_for(DeviceMapping((0,))), None
     pipeline = options.pipeline
     modes, path = schedule.recomputation_modes, ("pipeline", "recomputation_mode")
-    mode = findings.tried(path, recomputation, asked_mode(options, modes), modes, schedule.name)
+    mode = findings.attempt(path, recomputation, asked_mode(options, modes), modes, schedule.name)
     if mode is None:
         return system_for(mapping), None
     recomputed = mode if pipeline.allow_recompute and training else None
     path = ("pipeline", "allow_recompute")
-    findings.tried(path, check_recomputation, recomputed is not None, modes, schedule.name)
+    findings.attempt(path, check_recomputation, recomputed is not None, modes, schedule.name)
     segments = schedule.segments_of(pipeline.segments)
-    shape = findings.tried(
+    shape = findings.attempt(
         MAPPING if findings.is_set(MAPPING) or not schedule.mirrored else ("pipeline", "schedule"),
         PlanShape,
         mapping=mapping.ipus,
@@ -86,7 +86,7 @@ def lay_out(
         **order_options(pipeline, schedule),
     )
     system = system_for(mapping)
-    if segments > 1 and not all(stage.costs for stage in requested or ()):
+    if segments > 1 and not all(stage.costs for stage in requests or ()):
         findings.add(
             ("pipeline", "schedule"),
             f"The schedule '{schedule.name}' runs segments of a micro-batch, which only stages with costs have, such "

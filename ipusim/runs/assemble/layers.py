@@ -37,19 +37,19 @@ class Layered:
     """Stages of layers, with their data.
 
     Attributes:
-        requested: requested stages.
+        requests: requested stages.
         network: layers of all stages.
         data: training and held-out data.
     """
 
-    requested: tuple[RequestedStage, ...]
+    requests: tuple[RequestedStage, ...]
     network: Network
     data: Data
 
     def content(
         self,
         options: Options,
-        back: Returning | None,
+        returns: Returning | None,
         shape: PlanShape,
         training: bool,
         offload: Offload,
@@ -57,16 +57,16 @@ class Layered:
     ) -> Content:
         """Return the profiles of the stages and, unless numerics are off, their workload; raises RequestError.
 
-        ``back`` describes values that return to an IPU; see :func:`returning`.
+        ``returns`` describes values that return to an IPU; see :func:`returning`.
         """
         network, data = self.network, self.data
-        layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
-        names = [stage.name for stage in self.requested]
+        layers = [[layer.spec.name for layer in stage.layers] for stage in self.requests]
+        names = [stage.name for stage in self.requests]
         concurrent = [position for position, part in enumerate(shape.parts) if len(part) > 1]
-        asked = [layer for stage in self.requested for layer in stage.layers]
-        checkpoints = kept_layers(options, asked) if shape.recompute_inline else ()
-        arguments = network, layers, names, concurrent, checkpoints, back
-        stages = findings.settled(findings.tried(MAPPING, build_stages, *arguments))
+        all_layers = [layer for stage in self.requests for layer in stage.layers]
+        checkpoints = kept_layers(options, all_layers) if shape.recompute_inline else ()
+        arguments = network, layers, names, concurrent, checkpoints, returns
+        stages = findings.settle(findings.attempt(MAPPING, build_stages, *arguments))
         check_accumulators(options, stages, findings)
         if options.pipeline.outfeed_mask is not None:
             stages = (*stages[:-1], replace(stages[-1], gives_predictions=True))
@@ -122,18 +122,18 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 
 
 def layered(
-    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
+    options: Options, requests: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Layered | None:
     """Return the stages of layers; None for stages with only costs, or after recording problems."""
     data = resolve_data(options, folder, findings)
-    if requested is None or data is None or requested[0].costs:
+    if requests is None or data is None or requests[0].costs:
         return None
-    layers = [layer for stage in requested for layer in stage.layers]
+    layers = [layer for stage in requests for layer in stage.layers]
     network = resolve_network(layers, data.train, folder, findings)
-    return None if network is None else Layered(requested, network, data)
+    return None if network is None else Layered(requests, network, data)
 
 
 def check_layers(layers: Layered, alive: int, options: Options, findings: Findings) -> None:
     """Record weights and activations exceeding this computer's memory, for ``alive`` live micro-batches."""
-    paths = [layer.path for stage in layers.requested for layer in stage.layers]
+    paths = [layer.path for stage in layers.requests for layer in stage.layers]
     check_network(layers.network, paths, alive, options, findings)

@@ -74,8 +74,8 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
     if options.numerics == "off":
         return
     elements = 0
-    for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
-        elements += sum(math.prod(parameter) for parameter in named.owned_shapes(shape).values())
+    for entry, shape, path in zip(network.layers, network.shapes, paths, strict=False):
+        elements += sum(math.prod(parameter) for parameter in entry.owned_shapes(shape).values())
         if elements > MAX_PARAMETER_ELEMENTS:
             text = (
                 f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to "
@@ -84,7 +84,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
             findings.add(path, text + _TIME_ALONE)
             break
     batch = options.pipeline.micro_batch_size
-    inner = [inner_sizes(named.layer, shape) for named, shape in zip(network.layers, network.shapes, strict=False)]
+    inner = [inner_sizes(entry.layer, shape) for entry, shape in zip(network.layers, network.shapes, strict=False)]
     sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved for layer in inner)
     for layer, path in zip(inner, paths, strict=False):
         if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
@@ -122,7 +122,7 @@ def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> Non
 
 
 def _check_size(
-    options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0, part: str = ""
+    options: Options, shape: PlanShape, spans: int, phrase: str, findings: Findings, results: int = 0, part: str = ""
 ) -> None:
     """Record a run that exceeds memory, as a problem of the option with the largest count.
 
@@ -130,7 +130,7 @@ def _check_size(
         options: options of the request.
         shape: shape of one execution.
         spans: total number of spans.
-        bound: relation of that number to the run's actual spans, in words: ``up to``, ``at least``.
+        phrase: relation of that number to the run's actual spans, in words: ``up to``, ``at least``.
         findings: recorder of problems.
         results: bytes of results kept by the host.
         part: simulated part of the run, in words; empty for all.
@@ -148,9 +148,9 @@ def _check_size(
     if size > MAX_RUN_BYTES:
         largest = max(counts, key=lambda path: counts[path])
         factors = " x ".join(f"{count} {path[-1]}" for path, count in counts.items())
-        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of {bound} "
+        text = f"expected a run that takes at most {format_bytes(MAX_RUN_BYTES)} of memory here, got one of {phrase} "
         and_results = f" and {format_bytes(results)} of results" if results else ""
-        text += f"{format_bytes(size)}: {factors}{part} make {bound} {spans} spans of the trace{and_results}; "
+        text += f"{format_bytes(size)}: {factors}{part} make {phrase} {spans} spans of the trace{and_results}; "
         findings.add(largest, f"{text}make one of the {'three' if len(counts) == 3 else 'four'} smaller")
 
 
@@ -173,9 +173,9 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
     if first == len(counts):
         return
     cycles, key = longest(first + 1), system.disturbances[first].kind
-    shown = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
-    others = ", as the disturbances before slow the run too" if first else ""
-    text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {shown} with this disturbance{others}"
+    number = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
+    reason = ", as the disturbances before slow the run too" if first else ""
+    text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {number} with this disturbance{reason}"
     findings.add(("disturbances", first, key), f"{text}: make it smaller")
 
 
@@ -210,7 +210,7 @@ def price_run(
     findings: Findings,
     element_bytes: int = 0,
     *,
-    simulated: int | None = None,
+    short_count: int | None = None,
 ) -> Costs:
     """Return a run's costs after checking its length and its record's memory.
 
@@ -225,12 +225,12 @@ def price_run(
         system: device.
         findings: recorder of problems.
         element_bytes: bytes that the host keeps of each outfeed element.
-        simulated: number of simulated micro-batches of a repeating run; None for all.
+        short_count: number of simulated micro-batches of a repeating run; None for all.
 
     Raises:
         RequestError: with all recorded problems.
     """
-    with findings.at(("pipeline",)):
+    with findings.collect(("pipeline",)):
         costs = price_plan(plan, program, system)
         executions = program.repeat_count * options.steps
         micro_batches = micro_batches_of(options, plan.shape.segments)
@@ -240,15 +240,15 @@ def price_run(
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: use fewer steps or less work"
             findings.add(("pipeline",), text)
         elif system.disturbances:
-            recorded = most_spans(plan, system, costs, executions) * parts
-            _refuse_disturbances(system, (longest, recorded, executions), findings)
+            most = most_spans(plan, system, costs, executions) * parts
+            _refuse_disturbances(system, (longest, most, executions), findings)
         part = ""
-        if simulated is not None:
+        if short_count is not None:
             whole = micro_batches, executions
-            micro_batches, executions = simulated, simulated_executions(program, costs, executions)
+            micro_batches, executions = short_count, simulated_executions(program, costs, executions)
             if whole != (micro_batches, executions):
-                of = f"{executions} execution{'s' * (executions > 1)}"
-                part = f", of which {micro_batches} micro-batches in {of} are simulated,"
+                runs = f"{executions} execution{'s' * (executions > 1)}"
+                part = f", of which {micro_batches} micro-batches in {runs} are simulated,"
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each element exists on arrival, in a joint array, and in the file.

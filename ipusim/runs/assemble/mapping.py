@@ -55,44 +55,44 @@ class DeviceMapping:
 
 
 def resolve_mapping(
-    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
+    options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> DeviceMapping | None:
     """Return the IPUs of stages, given or default (:func:`_default`).
 
     None after recording, in Graphcore's words if available, why a mapping does not fit.
     """
-    stages, before = len(requested), len(findings)
-    default = _default(options, schedule, requested, findings)
+    stages, problem_count = len(requests), len(findings)
+    default = _default(options, schedule, requests, findings)
     mapping = options.pipeline.device_mapping if isinstance(options.pipeline.device_mapping, tuple) else default
-    if len(findings) > before:
+    if len(findings) > problem_count:
         return None
-    findings.tried(MAPPING, check_mapping, len(mapping), stages)
-    if len(findings) > before:
+    findings.attempt(MAPPING, check_mapping, len(mapping), stages)
+    if len(findings) > problem_count:
         return None
-    for position, (stage, ipus) in enumerate(zip(requested, mapping, strict=True)):
-        with findings.at((*MAPPING, position) if findings.is_set(MAPPING) else MAPPING):
+    for position, (stage, ipus) in enumerate(zip(requests, mapping, strict=True)):
+        with findings.collect((*MAPPING, position) if findings.is_set(MAPPING) else MAPPING):
             _check_ipus(stage, ipus)
     flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
     cycles = options.pipeline.cycles
-    if isinstance(cycles, tuple) and len(cycles) != len(flat) and len(findings) == before:
+    if isinstance(cycles, tuple) and len(cycles) != len(flat) and len(findings) == problem_count:
         text = f"expected the cycles of {len(flat)} stages, got the cycles of {len(cycles)}"
         findings.add(("pipeline", "cycles"), text)
-    if len(findings) > before:
+    if len(findings) > problem_count:
         return None
     return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
 
 
 def _default(
-    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
+    options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
     """Return the IPUs of stages for a request without a list, after recording problems.
 
     The schedule, a V, or virtual_stages determines the IPUs; batch serialization puts all stages on one IPU.
     """
-    stages, pipeline = len(requested), options.pipeline
+    stages, pipeline = len(requests), options.pipeline
     if pipeline.virtual_stages is not None or pipeline.device_mapping == V:
-        return _by_formula(options, schedule, requested, findings)
+        return _by_formula(options, schedule, requests, findings)
     if pipeline.device_mapping is not None:
         return (0,) * stages
     if schedule.written is not None and schedule.written.stages != stages:
@@ -100,28 +100,28 @@ def _default(
         findings.add(("pipeline", "schedule"), text)
     if pipeline.batch_serialization_iterations > 1:
         return (0,) * stages
-    return findings.tried(("pipeline", "schedule"), schedule.mapping, stages) or ()
+    return findings.attempt(("pipeline", "schedule"), schedule.mapping, stages) or ()
 
 
 def _by_formula(
-    options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
+    options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
     """Return the IPUs of stages in a V (along the IPUs and back) or with virtual stages (several on each IPU).
 
     Returns no IPUs after some of the problems recorded here.
     """
-    stages, chosen, virtual = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
+    stages, choice, virtual = len(requests), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
     per_ipu = 2 if virtual is None else virtual
-    if any(max(len(stage.concurrent), stage.functions) > 1 for stage in requested) or any(
-        isinstance(ipus, tuple) for ipus in chosen or ()
+    if any(max(len(stage.concurrent), stage.functions) > 1 for stage in requests) or any(
+        isinstance(ipus, tuple) for ipus in choice or ()
     ):
-        what = (
+        expectation = (
             "no virtual stages with concurrent stages, got both"
             if virtual
             else "no concurrent stages in a V, got concurrent stages"
         )
-        findings.add(path, f"expected {what}: give device_mapping")
+        findings.add(path, f"expected {expectation}: give device_mapping")
         return ()
     if stages % per_ipu:
         text = (
@@ -131,35 +131,35 @@ def _by_formula(
         )
         findings.add(path, f"{text}; cut the model into {_multiples(stages, per_ipu)} stages, or leave it out")
         return ()
-    mapping = zigzag(stages, per_ipu) if chosen == V else schedule.mapping(stages, per_ipu)
-    if isinstance(chosen, tuple) and chosen != mapping:
-        text = f"expected a device_mapping of {_shown(mapping)} with {per_ipu} virtual stages on each IPU"
-        findings.add(path, f"{text}, got {_shown(chosen)}: leave one of the two out")
+    mapping = zigzag(stages, per_ipu) if choice == V else schedule.mapping(stages, per_ipu)
+    if isinstance(choice, tuple) and choice != mapping:
+        text = f"expected a device_mapping of {_text(mapping)} with {per_ipu} virtual stages on each IPU"
+        findings.add(path, f"{text}, got {_text(choice)}: leave one of the two out")
     elif schedule.written is not None and schedule.written.mapping != mapping:
         text = f"expected stages on IPUs {mapping_text(schedule.written)}, as in {schedule.name}"
-        findings.add(path, f"{text}, got {_shown(mapping)}: leave this key out")
+        findings.add(path, f"{text}, got {_text(mapping)}: leave this key out")
     return mapping
 
 
 def _multiples(stages: int, several: int) -> str:
     """Return the multiples of ``several`` next to a number of stages, in words."""
-    above = (stages // several + 1) * several
-    return f"{above - several} or {above}" if stages > several else f"{above}"
+    multiple = (stages // several + 1) * several
+    return f"{multiple - several} or {multiple}" if stages > several else f"{multiple}"
 
 
-def _shown(mapping: tuple[int | tuple[int, ...], ...]) -> str:
+def _text(mapping: tuple[int | tuple[int, ...], ...]) -> str:
     return ", ".join(map(str, mapping))
 
 
 def _check_ipus(stage: RequestedStage, ipus: int | tuple[int, ...]) -> None:
     """Raise ProgramError for ``ipus`` that do not fit ``stage``."""
-    listed = len(ipus) if isinstance(ipus, tuple) else None
+    count = len(ipus) if isinstance(ipus, tuple) else None
     if (parts := max(len(stage.concurrent), stage.functions)) > 1 or stage.concurrent:
-        check_concurrent(parts, listed)
+        check_concurrent(parts, count)
     elif isinstance(ipus, tuple):
         layer = stage.layers[0].spec if len(stage.layers) == 1 else None
         if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:
             raise ProgramError(
                 f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
             )
-        check_concurrent(len(layer.branches), listed)  # type: ignore[attr-defined]
+        check_concurrent(len(layer.branches), count)  # type: ignore[attr-defined]

@@ -59,14 +59,14 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return the memory of the IPUs under ``plan`` with their limits, without refusing misfits."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
-    needed = footprint(plan, program, options.code_bytes or 0, estimated)
-    limited = _mode(options, system) != "off"
+    need = footprint(plan, program, options.code_bytes or 0, estimated)
+    has_limits = _mode(options, system) != "off"
     return fit(
         plan,
-        needed,
-        system.ipu.sram_bytes if limited else None,
+        need,
+        system.ipu.sram_bytes if has_limits else None,
         is_known=program.describes_memory,
-        streaming=remote_verdict(needed, system) if limited else "",
+        streaming=remote_verdict(need, system) if has_limits else "",
     )
 
 
@@ -90,9 +90,9 @@ def check_memory(job: Job) -> None:
         _refuse(job, ("system", "streaming_memory", "capacity"), memory.streaming, remedy)
 
 
-def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
+def _refuse(job: Job, path: KeyPath, problem: str, remedy: str) -> None:
     more = "" if job.request.functions is not None else "; `ipusim check` lists the memory and time of each change"
-    text = f"{why} {remedy} With memory: report the program runs anyway{more}."
+    text = f"{problem} {remedy} With memory: report the program runs anyway{more}."
     raise RequestMemoryError(Problem(path, text), job, remedy)
 
 
@@ -130,8 +130,8 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
     remedies: list[tuple[KeyPath, str]] = []
     if job.schedule.recomputation_modes:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
-    if other := registry.shallower(job.schedule, job.program.shape):
-        remedies.append((("pipeline", "schedule"), f"use the schedule {other} with half the FIFO depth"))
+    if schedule := registry.shallower(job.schedule, job.program.shape):
+        remedies.append((("pipeline", "schedule"), f"use the schedule {schedule} with half the FIFO depth"))
     last = (_MICRO_BATCH, _SMALLER) if _can_be_smaller(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
     text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
     return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
@@ -159,11 +159,11 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
                 f"system.convolutions.poplar_options, or {_MORE_STAGES}."
             )
         case Holder.STATE:
-            path, where = _STATE, ""
+            path, condition = _STATE, ""
             if job.system.streaming is None:
-                path, where = ("system", "enable_remote_buffers"), ", if the machine has Streaming Memory"
+                path, condition = ("system", "enable_remote_buffers"), ", if the machine has Streaming Memory"
             return path, (
-                f"Keep the optimizer's state in Streaming Memory with {dotted(path)}{where}, or {_MORE_STAGES}."
+                f"Keep the optimizer's state in Streaming Memory with {dotted(path)}{condition}, or {_MORE_STAGES}."
             )
         case _:
             return ("pipeline", "device_mapping"), (
@@ -186,10 +186,10 @@ def _feed(job: Job, memory: Fit) -> str | None:
             "outfeed": program.outfeed.element_bytes if worst.ipu in shape.ipus_of(shape.stages - 1) else 0,
         }
         return max(sizes, key=lambda name: sizes[name])
-    here = [stage for stage in memory.footprint.stages if worst.ipu in stage.ipus]
+    holders = [stage for stage in memory.footprint.stages if worst.ipu in stage.ipus]
     first = memory.footprint.stages[0]
-    if memory.largest == Holder.FIFOS and program.shape.recomputes(0) and first in here:
-        return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in here) else None
+    if memory.largest == Holder.FIFOS and program.shape.recomputes(0) and first in holders:
+        return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in holders) else None
     return None
 
 

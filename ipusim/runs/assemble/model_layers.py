@@ -37,16 +37,16 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     if _too_many(entries, findings):
         return []
     layers = list(_written_out(entries, ("model", "layers"), (), {}))
-    seen: set[str] = set()
+    earlier: set[str] = set()
     wrong: dict[KeyPath, str] = {}
     for layer in layers:
         name = layer.spec.name
-        if name in seen:
+        if name in earlier:
             wrong.setdefault(layer.path, f"expected a different name for each layer, got {name!r} again")
         elif len(name) > MAX_NAME:
             text = f"expected a name of at most {MAX_NAME} characters with its number, got {name!r}"
             wrong.setdefault(layer.path, text)
-        seen.add(name)
+        earlier.add(name)
     for path, text in wrong.items():
         findings.add((*path, "name"), text)
     return layers
@@ -89,20 +89,20 @@ def _written_out(
 
     ``around`` maps names of surrounding layers, as written, to their numbered names.
     """
-    own = {entry.name: numbered(entry.name, numbers) for entry in entries if not isinstance(entry, RepeatSpec)}
-    names = {**around, **own}
+    new_names = {entry.name: numbered(entry.name, numbers) for entry in entries if not isinstance(entry, RepeatSpec)}
+    names = {**around, **new_names}
     for index, entry in enumerate(entries):
-        here = (*path, index)
+        entry_path = (*path, index)
         if isinstance(entry, RepeatSpec):
             for number in range(entry.repeat):
-                *others, last = _written_out(entry.layers, (*here, "layers"), (*numbers, number), names)
-                yield from others
+                *first, last = _written_out(entry.layers, (*entry_path, "layers"), (*numbers, number), names)
+                yield from first
                 yield last if number == entry.repeat - 1 else replace(last, repetition_follows=True)
         else:
-            yield RequestedLayer(here, _renamed(entry, names) if numbers else entry)
+            yield RequestedLayer(entry_path, _rename(entry, names) if numbers else entry)
 
 
-def _renamed(spec: BuiltSpec | PythonSpec, names: Mapping[str, str]) -> BuiltSpec | PythonSpec:
+def _rename(spec: BuiltSpec | PythonSpec, names: Mapping[str, str]) -> BuiltSpec | PythonSpec:
     """Return a layer with numbered names, its own and referenced ones."""
     keys = spec.row.keys if isinstance(spec, BuiltSpec) else ()
     sources = {key.argument: getattr(spec, key.argument) for key in keys if key.hint is EarlierLayer}

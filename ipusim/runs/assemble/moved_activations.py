@@ -37,13 +37,13 @@ def resolve_moved(
     spec = pipeline.offload_activations
     if not isinstance(spec, MovedActivationsSpec):
         return None
-    unknown = [(number, name) for number, name in enumerate(spec.stages or ()) if name not in names]
-    for number, name in unknown:
+    unknown_names = [(number, name) for number, name in enumerate(spec.stages or ()) if name not in names]
+    for number, name in unknown_names:
         hint = did_you_mean(name, names, quoted=True)
         findings.add((*_PATH, "stages", number), expected_last(f"no stage is called {name!r}", hint, one_of(names)))
     room = spec.to == "partner" or system.free or system.streaming is not None
-    findings.tried(_PATH, check_moved, room, serialized=pipeline.batch_serialization_iterations > 1)
-    if unknown:
+    findings.attempt(_PATH, check_moved, room, serialized=pipeline.batch_serialization_iterations > 1)
+    if unknown_names:
         return None
     stages = None if spec.stages is None else tuple(sorted({names.index(name) for name in spec.stages}))
     return MovedActivations(spec.to, stages, spec.keep, spec.buffers)
@@ -57,13 +57,13 @@ def with_period_of_moves(pipeline: PipelineSpec, schedule: Schedule) -> Schedule
     return shared()(_with_moves, schedule, MovedActivations(spec.to, None, spec.keep, spec.buffers))
 
 
-def _with_moves(schedule: Schedule, moved: MovedActivations) -> Schedule:
+def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
     of_passes = schedule.period
     assert of_passes is not None
 
     @cache
     def of_moves(shape: PlanShape) -> int:
-        return period_of(schedule.laid_out(shape).passes, shape, moved)
+        return period_of(schedule.laid_out(shape).passes, shape, moves)
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""

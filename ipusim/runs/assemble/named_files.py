@@ -35,7 +35,7 @@ def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
 
 
 def with_profile(
-    options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
+    options: Options, requests: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Options:
     """Return options with the cycles that their file lists; no cycles after recording a problem of the file.
 
@@ -48,8 +48,8 @@ def with_profile(
     rows = _read(partial(read_profile, clock_hz=options.system.clock_hz), folder, name, _CYCLES, findings)
     if rows is not None:
         cycles = tuple(row.cycles for row in rows)
-        if requested is not None and not any(stage.concurrent for stage in requested):
-            stages = {stage.name: [layer.spec.name for layer in stage.layers] for stage in requested}
+        if requests is not None and not any(stage.concurrent for stage in requests):
+            stages = {stage.name: [layer.spec.name for layer in stage.layers] for stage in requests}
             for text in (*wrong_number(rows, stages, name), *misplaced(rows, [*stages])):
                 findings.add(_CYCLES, text)
             cycles = cycles if len(rows) == len(stages) else None
@@ -61,18 +61,18 @@ def resolve_rates(options: Options, folder: Path, findings: Findings) -> Rates:
 
     The file name is relative to ``folder``.
     """
-    named = options.rates
-    if not isinstance(named, str):
-        return rates_of(named)
-    rates = _read(read_rates, folder, named, ("rates",), findings)
-    return DEFAULT_RATES if rates is None else rates_of(rates, named)
+    spec = options.rates
+    if not isinstance(spec, str):
+        return rates_of(spec)
+    rates = _read(read_rates, folder, spec, ("rates",), findings)
+    return DEFAULT_RATES if rates is None else rates_of(rates, spec)
 
 
 def _read(read: Callable[..., _Value], folder: Path, name: str, key: KeyPath, findings: Findings) -> _Value | None:
     """Return the result of ``read`` on a file in ``folder``; None after recording its errors at the option ``key``."""
     path = folder / name
     try:
-        return read(path, called=name)
+        return read(path, file_name=name)
     except FileError as error:
         for line in str(error).splitlines():
             findings.add(key, line)

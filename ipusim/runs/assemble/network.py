@@ -34,7 +34,7 @@ def resolve_network(
 
     ``base`` is the folder that file names are relative to. Layers after an unsuitable layer are not tried.
     """
-    before = len(findings)
+    problem_count = len(findings)
     last = layers[-1] if is_loss(layers[-1]) else None
     body = layers[:-1] if last else layers
     if last and not body:
@@ -43,51 +43,51 @@ def resolve_network(
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
     tokens = dataset.x.dtype.kind in "iu"
-    named: list[NamedLayer[Layer]] = []
+    named_layers: list[NamedLayer[Layer]] = []
     shapes: dict[str, Shape] = {}
     for layer in body:
-        if len(findings) > before:
+        if len(findings) > problem_count:
             return None
-        with findings.at(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
+        with findings.collect(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
             if (
-                (built := _build_layer(layer.spec, layer.path, base, findings)) is not None
-                and (built := _joining(built, layer, shape, shapes, findings)) is not None
-                and _shares(built, layer, shape, named, (dataset.sample_shape, *shapes.values()), findings)
+                (new_layer := _build_layer(layer.spec, layer.path, base, findings)) is not None
+                and (new_layer := _joining(new_layer, layer, shape, shapes, findings)) is not None
+                and _shares(new_layer, layer, shape, named_layers, (dataset.sample_shape, *shapes.values()), findings)
             ):
-                tokens = _check_tokens(built, tokens, dataset)
-                shape = shapes[layer.spec.name] = built.output_shape(shape)
-                named.append(NamedLayer(layer.spec.name, built))
+                tokens = _check_tokens(new_layer, tokens, dataset)
+                shape = shapes[layer.spec.name] = new_layer.output_shape(shape)
+                named_layers.append(NamedLayer(layer.spec.name, new_layer))
     loss = None
-    if last and len(findings) == before:
-        with findings.at(last.path, f"{last.spec.name} does not fit the labels of {dataset.name}: "):
+    if last and len(findings) == problem_count:
+        with findings.collect(last.path, f"{last.spec.name} does not fit the labels of {dataset.name}: "):
             if (built_loss := _loss(last, dataset, base, findings)) is not None:
                 built_loss.check_labels(shape, dataset.y)
                 loss = NamedLayer(last.spec.name, built_loss)
-    if len(findings) > before:
+    if len(findings) > problem_count:
         return None
     frozen = (layer.spec for layer in body if isinstance(layer.spec, BuiltSpec) and not layer.spec.trainable)
-    return Network(tuple(named), dataset.sample_shape, loss, frozenset(spec.name for spec in frozen))
+    return Network(tuple(named_layers), dataset.sample_shape, loss, frozenset(spec.name for spec in frozen))
 
 
 def _joining(
-    layer: Layer, requested: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
+    layer: Layer, request: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
 ) -> Layer | None:
     """Return a layer with the shape of the earlier output to join, if any; None after recording a problem."""
     if not isinstance(layer, Join):
         return layer
-    path = (*requested.path, "from")
+    path = (*request.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
-        known = listed([*shapes], layer.source) or "none"
-        findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known})")
+        known_names = listed([*shapes], layer.source) or "none"
+        findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
         return None
     layer = layer.with_beside(shapes[layer.source])
-    return layer if findings.tried(path, layer.output_shape, shape) is not None else None
+    return layer if findings.attempt(path, layer.output_shape, shape) is not None else None
 
 
 def _shares(
     layer: Layer,
-    requested: RequestedLayer,
+    request: RequestedLayer,
     shape: Shape,
     earlier: Sequence[NamedLayer[Layer]],
     shapes: Sequence[Shape],
@@ -100,14 +100,14 @@ def _shares(
     if not isinstance(layer, SharesParameters):
         return True
     layer.output_shape(shape)  # raises for an unsuitable input
-    before, own = len(findings), layer.parameter_shapes(shape)
-    keys = requested.spec.row.keys if isinstance(requested.spec, BuiltSpec) else ()
+    problem_count, own_shapes = len(findings), layer.parameter_shapes(shape)
+    keys = request.spec.row.keys if isinstance(request.spec, BuiltSpec) else ()
     for name, owner in layer.shared.items():
-        problem = why_not_shared(owner, own[name], earlier, shapes)
-        said_at = [key.name for key in keys if getattr(requested.spec, key.argument) == owner[0]]
+        problem = why_not_shared(owner, own_shapes[name], earlier, shapes)
+        said_at = [key.name for key in keys if getattr(request.spec, key.argument) == owner[0]]
         if problem:
-            findings.add((*requested.path, *said_at[:1]), problem)
-    return len(findings) == before
+            findings.add((*request.path, *said_at[:1]), problem)
+    return len(findings) == problem_count
 
 
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
@@ -137,7 +137,7 @@ def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Finding
     if arguments is None:
         return None
     shape, dtype = labels.shape[1:], str(labels.dtype)
-    return findings.tried(layer.path, PythonLoss, **arguments, label_shape=shape, label_dtype=dtype)
+    return findings.attempt(layer.path, PythonLoss, **arguments, label_shape=shape, label_dtype=dtype)
 
 
 def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
@@ -149,18 +149,18 @@ def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Find
         from ipusim.model.functions.python_layer import PythonLayer  # noqa: PLC0415 - a slow import, rarely needed
 
         arguments = _python_arguments(spec, path, base, findings)
-        return None if arguments is None else findings.tried(path, PythonLayer, **arguments)
+        return None if arguments is None else findings.attempt(path, PythonLayer, **arguments)
     layer: Layer | None = _build(spec, path, base, findings)
     return layer
 
 
 def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any:
     """Return the built-in layer or loss for ``spec``; None after recording problems."""
-    before = len(findings)
+    problem_count = len(findings)
     arguments = {
         key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
     }
-    return findings.tried(path, spec.row.makes, **arguments) if len(findings) == before else None
+    return findings.attempt(path, spec.row.makes, **arguments) if len(findings) == problem_count else None
 
 
 def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
@@ -176,7 +176,7 @@ def _inner(
     specs: Sequence[InnerLayerSpec], path: KeyPath, base: Path, findings: Findings
 ) -> tuple[NamedLayer[Layer], ...] | None:
     """Return the layers of a block; None after recording problems."""
-    before = len(findings)
+    problem_count = len(findings)
     layers = []
     for index, spec in enumerate(specs):
         if isinstance(spec, PythonSpec) and spec.loss:
@@ -186,14 +186,14 @@ def _inner(
             findings.add((*path, index, "trainable"), text)
         elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:
             layers.append(NamedLayer(spec.name, layer))
-    return tuple(layers) if len(findings) == before else None
+    return tuple(layers) if len(findings) == problem_count else None
 
 
 def _python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Findings) -> dict[str, Any] | None:
     """Return the arguments common to layers and losses that are Python functions."""
     if not check_parameters(spec, path, findings):
         return None
-    with findings.at((*path, "python")):
+    with findings.collect((*path, "python")):
         return {
             "function": load_function(spec.python, base),
             "shapes": spec.parameters,

@@ -19,22 +19,24 @@ _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagati
 _KEYS: Final[tuple[KeyPath, ...]] = tuple(("pipeline", name) for name in (*_LISTS, "weight_update_poplar_options"))
 
 
-def check_options(options: Options, stages: int, counted: bool, findings: Findings) -> None:
+def check_options(options: Options, stages: int, has_operations: bool, findings: Findings) -> None:
     """Record option lists of wrong length, and options for stages with given cycles."""
-    if not counted:
+    if not has_operations:
         for path in filter(findings.is_set, _KEYS):
             text = "expected no options of operations in stages with given cycles, got options: leave them out"
             findings.add(path, text)
     for name in _LISTS:
-        listed = getattr(options.pipeline, name)
-        if listed is not None:
-            findings.tried(("pipeline", name), check_stage_options, name, len(listed), stages)
+        values = getattr(options.pipeline, name)
+        if values is not None:
+            findings.attempt(("pipeline", name), check_stage_options, name, len(values), stages)
 
 
 def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape) -> tuple[StageProfile, ...]:
     """Return ``profiles`` with products planned under the given options; concurrent stages share options."""
     system, pipeline = options.system, options.pipeline
-    general = StageOptions(_planned(system.matmuls.poplar_options), _planned(system.convolutions.poplar_options))
+    general = StageOptions(
+        _plan_options(system.matmuls.poplar_options), _plan_options(system.convolutions.poplar_options)
+    )
     defaults = [StageOptionsSpec()] * shape.positions
     forward = pipeline.forward_propagation_stages_poplar_options or defaults
     backward = pipeline.backward_propagation_stages_poplar_options or defaults
@@ -48,10 +50,10 @@ def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: P
 
 
 def _options(spec: StageOptionsSpec) -> StageOptions:
-    return StageOptions(_planned(spec.matmul_options), _planned(spec.convolution_options))
+    return StageOptions(_plan_options(spec.matmul_options), _plan_options(spec.convolution_options))
 
 
-def _planned(spec: PoplarOptionsSpec) -> PlanOptions:
+def _plan_options(spec: PoplarOptionsSpec) -> PlanOptions:
     share, partials = spec.availableMemoryProportion, spec.partialsType
     return PlanOptions(
         None if share is None else Fraction(str(share)),

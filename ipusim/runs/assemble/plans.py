@@ -27,8 +27,8 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
     schedule.check(shape)
     sync = schedule.syncs[0] if sync is None else sync
     if sync not in schedule.syncs:
-        known = " or ".join(mode.value for mode in schedule.syncs)
-        raise UnsupportedProgramError(f"The schedule '{schedule.name}' runs only in {known}, not in {sync.value}.")
+        modes = " or ".join(mode.value for mode in schedule.syncs)
+        raise UnsupportedProgramError(f"The schedule '{schedule.name}' runs only in {modes}, not in {sync.value}.")
     check_sync(sync, shape)
     return sync
 

@@ -34,46 +34,44 @@ class AccumulatorTypes:
     """Type of each parameter's gradient accumulator.
 
     Attributes:
-        otherwise: type for parameters without a name in ``named``.
-        named: types by name of a parameter (``layer/W``), or of a layer for all its parameters.
+        otherwise: type for parameters without a name in ``by_name``.
+        by_name: types by name of a parameter (``layer/W``), or of a layer for all its parameters.
     """
 
     otherwise: np.dtype[Any]
-    named: tuple[tuple[str, np.dtype[Any]], ...] = ()
+    by_name: tuple[tuple[str, np.dtype[Any]], ...] = ()
 
     def __call__(self, name: str) -> np.dtype[Any]:
         """Return the type for a parameter, ``layer/W``; the longest matching name wins: parameter before layer."""
-        fitting = [entry for entry in self.named if name == entry[0] or name.startswith(f"{entry[0]}/")]
+        fitting = [entry for entry in self.by_name if name == entry[0] or name.startswith(f"{entry[0]}/")]
         return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
 
 
 def _accumulator_types(options: Options) -> AccumulatorTypes:
     """Return the accumulator types requested by ``options``."""
-    chosen = options.pipeline.gradient_accumulation_dtype
-    if not isinstance(chosen, dict):
-        return AccumulatorTypes(np.dtype(chosen or options.precision))
-    named = tuple((name, np.dtype(dtype)) for name, dtype in chosen.items())
-    return AccumulatorTypes(np.dtype(options.precision), named)
+    choice = options.pipeline.gradient_accumulation_dtype
+    if not isinstance(choice, dict):
+        return AccumulatorTypes(np.dtype(choice or options.precision))
+    by_name = tuple((name, np.dtype(dtype)) for name, dtype in choice.items())
+    return AccumulatorTypes(np.dtype(options.precision), by_name)
 
 
 def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
     """Record names that match neither a parameter nor a layer with parameters."""
-    chosen = options.pipeline.gradient_accumulation_dtype
-    if not isinstance(chosen, dict):
+    choice = options.pipeline.gradient_accumulation_dtype
+    if not isinstance(choice, dict):
         return
     names = [name for stage in stages for name in stage.parameter_names]
-    for key in chosen:
+    for key in choice:
         if not any(name == key or name.startswith(f"{key}/") for name in names):
             path = ("pipeline", "gradient_accumulation_dtype", key)
             near = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
             findings.add(path, f"expected a layer with parameters, or one of these, got {key!r}{near}")
 
 
-def timed_content(
-    options: Options, requested: tuple[RequestedStage, ...], training: bool, segments: int = 1
-) -> Content:
+def timed_content(options: Options, requests: tuple[RequestedStage, ...], training: bool, segments: int = 1) -> Content:
     """Return the costs of a micro-batch segment in stages known only by cost."""
-    profiles = timed_profiles(requested, training, options.infeed.element_bytes)
+    profiles = timed_profiles(requests, training, options.infeed.element_bytes)
     size, outfeed = options.pipeline.micro_batch_size, sent_outfeed(options, ())
     if segments > 1:
         profiles = tuple(profile.of_segment(segments) for profile in profiles)
@@ -83,18 +81,18 @@ def timed_content(
 
 
 def timed_profiles(
-    requested: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
+    requests: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
 ) -> tuple[StageProfile, ...]:
     """Return the profiles of stages known by their cost; ``infeed_bytes`` arrive at the first stage."""
     profiles: list[StageProfile] = []
-    before = infeed_bytes or 0
-    for stage in requested:
-        profiles += [_timed_profile(spec, training, before) for spec in stage.costs]
-        before = sum(spec.output_bytes for spec in stage.costs)
+    input_bytes = infeed_bytes or 0
+    for stage in requests:
+        profiles += [_timed_profile(spec, training, input_bytes) for spec in stage.costs]
+        input_bytes = sum(spec.output_bytes for spec in stage.costs)
     return tuple(profiles)
 
 
-def _stated(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
+def _cycles_of(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
     """Return a stage's stated costs of passes and weight update, as profile attributes."""
     passes = {"forward": spec.forward, "backward": 0, "update": 0, "backward_input": None, "backward_weights": None}
     if training:
@@ -103,19 +101,19 @@ def _stated(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
     return passes
 
 
-def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StageProfile:
-    """Return the profile of one stage; ``before`` is the number of bytes that arrive at the stage."""
+def _timed_profile(spec: TimedStageSpec, training: bool, input_bytes: int) -> StageProfile:
+    """Return the profile of one stage; ``input_bytes`` is the number of bytes that arrive at the stage."""
     accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
     return StageProfile(
         name=spec.name,
-        **_stated(spec, training),
+        **_cycles_of(spec, training),
         output_bytes=spec.output_bytes,
         label_bytes=spec.label_bytes,
         gradient_bytes=spec.gradient_bytes if training else 0,
         parameter_bytes=spec.parameter_bytes,
         state_bytes=spec.state_bytes if training else 0,
         accumulator_bytes=accumulators if training else 0,
-        input_bytes=before if spec.input_bytes is None else spec.input_bytes,
+        input_bytes=input_bytes if spec.input_bytes is None else spec.input_bytes,
         stash_bytes=spec.stash_bytes if training else 0,
         rest_bytes=spec.rest_bytes if training else None,
     )
@@ -134,18 +132,18 @@ def counted_profiles(
     arguments = batch, itemsize, feed.label_bytes, training, optimizer, widths, reduction
     profiles = []
     for stage in stages:
-        with findings.at(("model",)):
+        with findings.collect(("model",)):
             profiles.append(shared()(layer_profile, stage, *arguments))
     if len(profiles) == len(stages):
-        sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
+        outfeed, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
         profiles[-1] = _adding_up(
-            profiles[-1], sent, sum(elements[position] for position in sent.sent_indices), itemsize
+            profiles[-1], outfeed, sum(elements[position] for position in outfeed.sent_indices), itemsize
         )
-    stated = options.pipeline.cycles
-    if not isinstance(stated, tuple):
+    given_cycles = options.pipeline.cycles
+    if not isinstance(given_cycles, tuple):
         return tuple(profiles)
-    pairs = zip(profiles, stated, strict=False)
-    return tuple(replace(profile, **_stated(cycles, training)) for profile, cycles in pairs)
+    pairs = zip(profiles, given_cycles, strict=False)
+    return tuple(replace(profile, **_cycles_of(cycles, training)) for profile, cycles in pairs)
 
 
 @dataclass(frozen=True)
@@ -202,8 +200,8 @@ def _sum_buffer_bytes(system: SystemSpec) -> int | None:
 
 def infeed_bytes(options: Options, feed: Feed | None) -> int:
     """Return the bytes of an infeed element, stated or from the data; 0 without data."""
-    stated = options.infeed.element_bytes
-    return stated if stated is not None else feed.element_bytes if feed else 0
+    element_bytes = options.infeed.element_bytes
+    return element_bytes if element_bytes is not None else feed.element_bytes if feed else 0
 
 
 def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated: bool = True) -> Outfeed:
@@ -211,12 +209,12 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated:
 
     Without stages, bytes are 0. With ``as_stated`` off, stated bytes are ignored.
     """
-    sent = _outfeed(options, stages)
+    outfeed = _outfeed(options, stages)
     if as_stated and options.outfeed.element_bytes is not None:
-        return replace(sent, element_bytes=options.outfeed.element_bytes)
+        return replace(outfeed, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
-    itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent_indices) * itemsize)
+    itemsize = np.dtype(outfeed.accumulate_dtype or options.precision).itemsize
+    return replace(outfeed, element_bytes=sum(elements[position] for position in outfeed.sent_indices) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
@@ -237,14 +235,14 @@ def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
     )
 
 
-def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: int) -> StageProfile:
+def _adding_up(profile: StageProfile, outfeed: Outfeed, elements: int, itemsize: int) -> StageProfile:
     """Return the last stage's profile with accumulation of its results.
 
     Accumulation reads the sum and the results, and writes the sum.
     """
-    if not sent.accumulate or isinstance(profile.forward, int):
+    if not outfeed.accumulate or isinstance(profile.forward, int):
         return profile
-    size = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
+    size = np.dtype(outfeed.accumulate_dtype).itemsize if outfeed.accumulate_dtype else itemsize
     work = Work(vector=VectorWork(elements), sram_bytes=elements * (itemsize + 2 * size), itemsize=max(itemsize, size))
     return replace(profile, forward=(*profile.forward, work))
 
@@ -253,7 +251,7 @@ def _optimizer(options: Options) -> Optimizer | None:
     spec = options.optimizer
     if spec is None:
         return None
-    optimizer: Optimizer = spec.made()
+    optimizer: Optimizer = spec.build()
     if options.system.host.framework in ON_POPART and isinstance(optimizer, Moments):
         return optimizer.on_popart(options.precision)
     return optimizer

@@ -55,8 +55,8 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
 
 def may_keep_layers(options: Options) -> bool:
     """Return whether a request may have checkpoints, without looking at its layers."""
-    named = options.pipeline.recomputation_checkpoints
-    return _is_on_popart(options) if named is None else bool(named)
+    names = options.pipeline.recomputation_checkpoints
+    return _is_on_popart(options) if names is None else bool(names)
 
 
 def is_add(layer: RequestedLayer) -> bool:

@@ -27,8 +27,8 @@ def without_schedule_options(options: Options) -> Options:
 
     Objects cached by the result cannot depend on the options of a particular request.
     """
-    fixed = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
-    return shared().first(fixed, substitute=options_set(fixed))
+    base = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
+    return shared().first(base, substitute=options_set(base))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
@@ -37,10 +37,10 @@ def micro_batches_of(options: Options, segments: int) -> int:
     return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations * segments
 
 
-def with_schedule_options(fixed: Options, options: Options) -> Options:
-    """Return ``fixed`` with orders, counts and disturbances of ``options``.
+def with_schedule_options(base: Options, options: Options) -> Options:
+    """Return ``base`` with orders, counts and disturbances of ``options``.
 
     Rules may check any option.
     """
-    other = {"steps": options.steps, "disturbances": options.disturbances}
-    return fixed.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=other)
+    further = {"steps": options.steps, "disturbances": options.disturbances}
+    return base.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=further)

@@ -21,9 +21,9 @@ from ipusim.runs.request.schema import Options
 
 
 def check_sections(
-    options: Options, requested: tuple[RequestedStage, ...] | None, training: bool, findings: Findings
+    options: Options, requests: tuple[RequestedStage, ...] | None, training: bool, findings: Findings
 ) -> None:
-    """Record sections that exclude or require each other; ``requested`` lists stages defined by options."""
+    """Record sections that exclude or require each other; ``requests`` lists stages defined by options."""
     if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
@@ -31,19 +31,19 @@ def check_sections(
     for queue in ("infeed", "outfeed"):
         if options.use_synthetic_data and findings.is_set((queue, "element_bytes")):
             findings.add((queue, "element_bytes"), text)
-    with findings.at(("pipeline", "continuous_weight_updates")):
+    with findings.collect(("pipeline", "continuous_weight_updates")):
         check_weight_updates(options.pipeline.continuous_weight_updates)
-    with findings.at(("pipeline", "batch_serialization_iterations")):
+    with findings.collect(("pipeline", "batch_serialization_iterations")):
         check_serialization(options.pipeline.batch_serialization_iterations, options.pipeline.reduction_method)
-    findings.tried(("infeed", "prefetch_depth"), check_prefetch_depth, options.infeed.prefetch_depth)
-    findings.tried(("outfeed", "buffer_depth"), check_buffer_depth, options.outfeed.buffer_depth)
-    if requested is None:
+    findings.attempt(("infeed", "prefetch_depth"), check_prefetch_depth, options.infeed.prefetch_depth)
+    findings.attempt(("outfeed", "buffer_depth"), check_buffer_depth, options.outfeed.buffer_depth)
+    if requests is None:
         return
-    _check_outfeed(options, requested, training, findings)
-    counted = not requested[0].costs and options.pipeline.cycles is None
-    check_options(options, len(requested), counted, findings)
-    _check_checkpoints(options, requested, counted, findings)
-    if requested[0].costs:
+    _check_outfeed(options, requests, training, findings)
+    has_operations = not requests[0].costs and options.pipeline.cycles is None
+    check_options(options, len(requests), has_operations, findings)
+    _check_checkpoints(options, requests, has_operations, findings)
+    if requests[0].costs:
         if options.numerics == "on":
             text = "expected off with stages with only costs, got on: give layers and data to compute"
             findings.add(("numerics",), text)
@@ -54,7 +54,7 @@ def check_sections(
     if options.data is None:
         text = "expected data with samples as the model's input, got none: add for example "
         findings.add(("data",), text + "data: {type: synthetic, shape: [28, 28], classes: 10, samples: 1000}")
-    last = requested[-1].layers[-1]
+    last = requests[-1].layers[-1]
     if training and options.optimizer is None:
         findings.add(("training",), "expected an optimizer to train with, got none: add one, or set training to false")
     if training and not is_loss(last):
@@ -65,12 +65,12 @@ def check_sections(
         findings.add(("evaluate",), text)
 
 
-def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], training: bool, findings: Findings) -> None:
+def _check_outfeed(options: Options, requests: tuple[RequestedStage, ...], training: bool, findings: Findings) -> None:
     """Record results that the outfeed cannot send, at the first responsible key."""
     pipeline = options.pipeline
     keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
     key = next((key for key in keys if getattr(pipeline, key)), keys[0])
-    with findings.at(("pipeline", key)):
+    with findings.collect(("pipeline", key)):
         check_outfeed(
             training=training,
             mask=pipeline.outfeed_mask is not None,
@@ -79,22 +79,22 @@ def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], trai
             mode=options.outfeed.mode,
         )
         if pipeline.outfeed_mask is not None:
-            check_outfeed_mask(pipeline.outfeed_mask, 1 if requested[0].costs else 2)
+            check_outfeed_mask(pipeline.outfeed_mask, 1 if requests[0].costs else 2)
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
         text = "expected accumulate_outfeed: true with the type of the sum, got only the type"
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
 
 
 def _check_checkpoints(
-    options: Options, requested: tuple[RequestedStage, ...], counted: bool, findings: Findings
+    options: Options, requests: tuple[RequestedStage, ...], has_operations: bool, findings: Findings
 ) -> None:
     """Record checkpoints that are no layers, or in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     checkpoints = options.pipeline.recomputation_checkpoints or ()
-    if checkpoints and not counted:
+    if checkpoints and not has_operations:
         findings.add(key, "expected no checkpoints in stages with given cycles, got checkpoints: leave them out")
         return
-    layers = [layer for stage in requested for layer in stage.layers]
+    layers = [layer for stage in requests for layer in stage.layers]
     if checkpoints and any(map(is_add, layers)):
         findings.add(key, "expected no checkpoints in a model with skip connections, got checkpoints: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]

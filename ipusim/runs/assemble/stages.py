@@ -22,21 +22,21 @@ class RequestedStage:
     Attributes:
         name: name of the stage.
         layers: layers of the stage; empty for a stage known only by its cost.
-        timed: cost of the stage.
+        timed_spec: cost of the stage.
         concurrent: costs of stages that run concurrently.
         functions: number of concurrent functions; 0 for other stages.
     """
 
     name: str
     layers: tuple[RequestedLayer, ...] = ()
-    timed: TimedStageSpec | None = None
+    timed_spec: TimedStageSpec | None = None
     concurrent: tuple[TimedStageSpec, ...] = ()
     functions: int = 0
 
     @property
     def costs(self) -> tuple[TimedStageSpec, ...]:
         """Cost of the stage, or costs of all concurrent stages; empty for layers."""
-        return (self.timed,) if self.timed else self.concurrent
+        return (self.timed_spec,) if self.timed_spec else self.concurrent
 
     @property
     def describes_memory(self) -> bool:
@@ -55,9 +55,9 @@ def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
 
 def requested_stages(options: Options, findings: Findings) -> tuple[RequestedStage, ...] | None:
     """Return the stages in order; None after recording problems."""
-    before = len(findings)
+    problem_count = len(findings)
     layers = model_layers(options, findings)
-    if len(findings) > before and not layers:
+    if len(findings) > problem_count and not layers:
         return None
     pipeline = options.pipeline
     if isinstance(pipeline.stages, str):  # an invalid file, recorded before
@@ -74,29 +74,29 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
         _check_kinds(stages, findings)
         _check_labels(stages, findings)
     _check_names(stages, findings)
-    if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
+    if pipeline.cycles is not None and len(findings) == problem_count and stages[0].costs:
         text = "expected no cycles with stages that have cycles, got both: leave this key out"
         findings.add(("pipeline", "cycles"), text)
-    return None if len(findings) > before else tuple(stages)
+    return None if len(findings) > problem_count else tuple(stages)
 
 
 def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: Findings) -> list[RequestedStage]:
     """Cut the model before each layer named in ``splits``."""
     names = [layer.spec.name for layer in layers]
     cuts = [0]
-    for index, split in enumerate(splits):
+    for index, name in enumerate(splits):
         path = ("pipeline", "splits", index)
-        if split not in names:
-            near, known = did_you_mean(split, names), listed(names, split)
-            findings.add(path, f"expected the name of a layer, got {split!r}{near} (the layers are {known})")
-        elif names.index(split) == 0:
-            text = f"expected a layer after the first, got {split!r}, which would leave the first stage empty"
+        if name not in names:
+            near, known_names = did_you_mean(name, names), listed(names, name)
+            findings.add(path, f"expected the name of a layer, got {name!r}{near} (the layers are {known_names})")
+        elif names.index(name) == 0:
+            text = f"expected a layer after the first, got {name!r}, which would leave the first stage empty"
             findings.add(path, text)
-        elif names.index(split) <= cuts[-1]:
+        elif names.index(name) <= cuts[-1]:
             order = f"list splits once each, in the order of the layers, {', '.join(names)}"
-            findings.add(path, f"expected a layer after {names[cuts[-1]]!r}, got {split!r}: {order}")
+            findings.add(path, f"expected a layer after {names[cuts[-1]]!r}, got {name!r}: {order}")
         else:
-            cuts.append(names.index(split))
+            cuts.append(names.index(name))
     ends = [*cuts[1:], len(layers)]
     return [
         RequestedStage(f"stage{index}", tuple(layers[start:end]))
@@ -108,31 +108,31 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
     """Yield the stages as listed; each layer must occur once, in model order."""
     names = [layer.spec.name for layer in layers]
     position = 0
-    listed = options.pipeline.stages
-    for index, spec in enumerate(listed if isinstance(listed, tuple) else ()):
+    specs = options.pipeline.stages
+    for index, spec in enumerate(specs if isinstance(specs, tuple) else ()):
         path: KeyPath = ("pipeline", "stages", index)
         if isinstance(spec, TimedStageSpec):
-            yield RequestedStage(spec.name, timed=spec)
+            yield RequestedStage(spec.name, timed_spec=spec)
         elif isinstance(spec, PythonSpec):
             yield RequestedStage(spec.name, (RequestedLayer(path, spec),))
         elif isinstance(spec, tuple) and (costs := [item for item in spec if isinstance(item, TimedStageSpec)]) != []:
             yield RequestedStage(f"stage{index}", concurrent=tuple(costs))
         else:
-            start, own = position, f"stage{index}"
+            start, stage_name = position, f"stage{index}"
             if isinstance(spec, NamedStageSpec):
-                own, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - the rest is as of a list
+                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - the rest is as of a list
             for item, name in enumerate(map(str, spec)):
                 right = names[position] if position < len(names) else None
                 if name == right:
                     position += 1
                     continue
                 near = did_you_mean(name, names) if name not in names else ""
-                expected = f"the layer {right!r}" if right else "no more layers"
+                expectation = f"the layer {right!r}" if right else "no more layers"
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
-                findings.add((*path, item), f"expected {expected}, got {name!r}{near}{order}")
+                findings.add((*path, item), f"expected {expectation}, got {name!r}{near}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
-            yield RequestedStage(own, tuple(layers[start:position]))
-    if names and listed and all(isinstance(spec, TimedStageSpec) for spec in listed):
+            yield RequestedStage(stage_name, tuple(layers[start:position]))
+    if names and specs and all(isinstance(spec, TimedStageSpec) for spec in specs):
         text = "expected no model with stages with only costs, got a model: give the times of its stages in cycles"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
@@ -142,10 +142,10 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
 
 def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
     """Record stages that compute next to stages known only by their cost."""
-    timed = [index for index, stage in enumerate(stages) if stage.costs]
-    if 0 < len(timed) < len(stages):
+    timed_stages = [index for index, stage in enumerate(stages) if stage.costs]
+    if 0 < len(timed_stages) < len(stages):
         text = "expected a stage that computes, like the other stages, got a stage with only costs"
-        findings.add(("pipeline", "stages", timed[0]), text)
+        findings.add(("pipeline", "stages", timed_stages[0]), text)
 
 
 def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
@@ -158,11 +158,11 @@ def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
 
 
 def _check_names(stages: list[RequestedStage], findings: Findings) -> None:
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for index, stage in enumerate(stages):
-        own = [cost.name for cost in stage.concurrent] or [stage.name]
-        for number, name in enumerate(own):
-            if name in seen:
+        own_names = [cost.name for cost in stage.concurrent] or [stage.name]
+        for number, name in enumerate(own_names):
+            if name in earlier:
                 text = f"expected a different name for each stage, got {name!r} again"
-                findings.add(("pipeline", "stages", index, *([number] if len(own) > 1 else []), "name"), text)
-            seen.add(name)
+                findings.add(("pipeline", "stages", index, *([number] if len(own_names) > 1 else []), "name"), text)
+            earlier.add(name)

@@ -90,28 +90,28 @@ def resolve_system(
             findings.add(key, text)
         if wrong:
             return None
-    device = findings.tried(path, build, (0,))
+    device = findings.attempt(path, build, (0,))
     if device is None:
         return None
     count = device.count
     outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
     if not outside:
-        system = findings.tried(("system",), build, mapping)
-        return None if system is None else _joined(spec, system, mapping, findings)
+        system = findings.attempt(("system",), build, mapping)
+        return None if system is None else _join(spec, system, mapping, findings)
     if findings.is_set(MAPPING):
         for stage in outside:
             text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
             findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; use a larger device, or another IPU")
     else:
-        needed = 1 << max(mapping).bit_length()
-        text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got a device of {count}"
+        device_size = 1 << max(mapping).bit_length()
+        text = f"expected a device of {device_size} IPUs for {len(mapping)} stages, got a device of {count}"
         findings.add(path, f"{text}; give device_mapping to run several stages on one IPU")
     return None
 
 
 def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
     """Return a system with the disturbances of the options; None after recording problems."""
-    disturbances: tuple[Disturbance, ...] = tuple(spec.made() for spec in options.disturbances)
+    disturbances: tuple[Disturbance, ...] = tuple(spec.build() for spec in options.disturbances)
     wrong = list(problems_of(disturbances, system))
     for number, key, text in wrong:
         findings.add(("disturbances", number, key), text)
@@ -123,7 +123,7 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
     spec = options.system.io_tiles
     share = Fraction(str(spec.available_memory_proportion))
     path = ("system", "io_tiles", "place_ops_on_io_tiles")
-    return findings.tried(path, IoTiles, spec.num_io_tiles, spec.place_ops_on_io_tiles, share)
+    return findings.attempt(path, IoTiles, spec.num_io_tiles, spec.place_ops_on_io_tiles, share)
 
 
 def resolve_offloads(
@@ -133,7 +133,7 @@ def resolve_offloads(
 
     ``names`` are the names of the stages.
     """
-    pipeline, before = options.pipeline, len(findings)
+    pipeline, problem_count = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
     if on_host:
         text = "expected false or absent with variables_on_host, as IPUs then have no part in the weight update"
@@ -141,12 +141,12 @@ def resolve_offloads(
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
     stage = names[0]
-    there, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
+    has_memory, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
 
-    def check(option: str, rule: Callable[..., None], *values: bool | None, **known: Any) -> None:
-        findings.tried(("pipeline", option), rule, *values, remote_memory=there, **known)
+    def check(option: str, rule: Callable[..., None], *values: bool | None, **flags: Any) -> None:
+        findings.attempt(("pipeline", option), rule, *values, remote_memory=has_memory, **flags)
 
-    moved = resolve_moved(pipeline, system, names, findings)
+    moves = resolve_moved(pipeline, system, names, findings)
     activations = pipeline.offload_activations
     activations = activations if isinstance(activations, bool) else None
     check("offload_activations", check_activations, activations, serialized=serialized)
@@ -158,20 +158,20 @@ def resolve_offloads(
     check("offload_weight_update_variables", check_weight_update_variables, state)
     check("offload_gradient_accumulation_buffers", check_accumulation_buffers, sums)
     check("replicated_weight_sharding", check_weight_sharding, weights_in_parts, pipeline.offload_weights, stage=stage)
-    if len(findings) > before:
+    if len(findings) > problem_count:
         return None
     least = options.system.minimum_remote_tensor_size
     popart = system.framework in ON_POPART
     offload = resolve_offload(
-        state, sums, activations, remote_memory=there, serialized=serialized, minimum_bytes=least, popart=popart
+        state, sums, activations, remote_memory=has_memory, serialized=serialized, minimum_bytes=least, popart=popart
     )
     offload = replace(
         offload,
         minimum_elements=options.system.minimum_sharded_elements,
         variables_on_host=on_host,
-        moved=moved if training else None,
+        moved=moves if training else None,
     )
-    return findings.tried(
+    return findings.attempt(
         ("pipeline", "replicated_optimizer_state_sharding"),
         resolve_sharding,
         offload,
@@ -179,7 +179,7 @@ def resolve_offloads(
         weights_in_parts,
         pipeline.offload_weights,
         replicas=system.replicas,
-        remote_memory=there,
+        remote_memory=has_memory,
         serialized=serialized,
     )
 
@@ -187,10 +187,10 @@ def resolve_offloads(
 def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
     """Yield a problem for each cost of copies, or of the host, that a request sets on the free system."""
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
-    priced: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
-    priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
+    costly: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
+    costly += [("rates", rate.name) for rate in _changed_rates(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
-        for path in priced:
+        for path in costly:
             yield path, "expected no cost on the free system, where copies and the host are free, got a cost"
 
 
@@ -198,25 +198,29 @@ def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems
     """Yield a problem for each fixed part of a copy's cost if the request also sets ``system.overhead``, their
     total."""
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
-    for rate in _chosen(rates, findings):
+    for rate in _changed_rates(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
             text = "expected this rate or system.overhead, the total of all fixed parts of a copy, got both"
             yield ("rates", rate.name), text
 
 
-def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
+def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
     """Return rates set by a request, or changed by its file of rates."""
     if not rates.file and not findings.is_set(("rates",)):
         return []
-    return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
+    return [
+        rate
+        for rate in RATES
+        if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.changed_rates())
+    ]
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
     """Yield problems: remote buffers without Streaming Memory, or figures of Streaming Memory without remote
     buffers."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
-        having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
-        text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
+        machines = one_of([name for name, machine in MACHINES.items() if machine.streaming])
+        text = f"expected a machine with Streaming Memory, {machines}, got {spec.name}"
         yield ("system", "enable_remote_buffers"), text
     if findings.is_set(("system", "streaming_memory")) and not spec.enable_remote_buffers:
         text = "expected enable_remote_buffers: true with figures of the Streaming Memory, got only the figures"
@@ -234,12 +238,12 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
     return {f"{name}_bytes_per_s": rate for name, rate in rates.items()}
 
 
-def _joined(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings: Findings) -> System | None:
+def _join(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings: Findings) -> System | None:
     """Return the device joined over all hosts, if hosts sum over links; None after recording problems."""
     if spec.host.sum_over != "links" or spec.host.count == 1:
         return system
     path: KeyPath = ("system", "host", "count")
-    device = findings.tried(path, join_hosts, system, spec.name, spec.host.count, mapping)
+    device = findings.attempt(path, join_hosts, system, spec.name, spec.host.count, mapping)
     return None if device is None else replace(system, joined=device)
 
 
@@ -302,7 +306,7 @@ def resolve_plan(
             return None
         text = str(error)
         if schedule.written is None:
-            with findings.at(("pipeline", "schedule")):
+            with findings.collect(("pipeline", "schedule")):
                 if counts := nearest_counts(schedule, shape, sync):
                     text += f" The nearest counts of {schedule.name}: {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)

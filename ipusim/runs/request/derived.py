@@ -37,10 +37,10 @@ class RowSpec(Node):
 
     row: ClassVar[Row]
 
-    def made(self) -> Any:
+    def build(self) -> Any:
         """Return the object built from the values of the row's keys, nested rows first."""
         values = {key.argument: getattr(self, key.argument) for key in self.row.keys}
-        inner = {name: value.made() for name, value in values.items() if isinstance(value, RowSpec)}
+        inner = {name: value.build() for name, value in values.items() if isinstance(value, RowSpec)}
         return self.row.makes(**values | inner)
 
 
@@ -51,10 +51,10 @@ def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
 
     ``inner`` is the annotation of a layer within the layer.
     """
-    shared = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
-    own = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
+    inherited_fields = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
+    own_fields = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
     kind: Any = Literal[row.kind]
-    return _made_of(row, base, {**shared, "type": (kind, ...), **own})
+    return _made_of(row, base, {**inherited_fields, "type": (kind, ...), **own_fields})
 
 
 def _made_of(row: Row, base: type[RowSpec], fields: dict[str, Any]) -> type[Any]:
@@ -95,9 +95,9 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
 
 
 @cache
-def keys_of(made: Any) -> type[Any]:
+def keys_of(kind: Any) -> type[Any]:
     """Return the pydantic model of a dataclass without alternatives, which has no key ``type``."""
-    row = row_of(made)
+    row = row_of(kind)
     return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
 
 
@@ -117,8 +117,8 @@ def _as_many(items: tuple[Any, ...]) -> Any:
     """
     (kind,) = set(items)
     _, *bounds = get_args(kind)
-    least = next(bound.ge for bound in bounds if isinstance(bound, Ge))
-    most = next(bound.le for bound in bounds if isinstance(bound, Le))
+    least = next(mark.ge for mark in bounds if isinstance(mark, Ge))
+    most = next(mark.le for mark in bounds if isinstance(mark, Le))
     text = f"two whole numbers from {least} to {most}, such as {[3, 3] if least else [0, 1]}"
     size = len(items)
     return Annotated[_list_of(kind), Field(min_length=size, max_length=size, json_schema_extra=expects(text))]

@@ -15,7 +15,7 @@ from ipusim.runs.request.derived import RowSpec, keys_of
 from ipusim.runs.request.fields import expects, kind_of
 from ipusim.runs.request.kinds import OneOfKinds
 
-_KINDS: Final[dict[str, Any]] = {made.kind: made for made in classes(["ipusim.hardware.disturbances"])}
+_KINDS: Final[dict[str, Any]] = {row_class.kind: row_class for row_class in classes(["ipusim.hardware.disturbances"])}
 
 
 def _kind(value: object) -> str | None:
@@ -25,15 +25,15 @@ def _kind(value: object) -> str | None:
     """
     if not isinstance(value, dict):
         return kind_of(value)
-    known = {key.name for row in KINDS.values() for key in row.keys}
+    all_keys = {key.name for row in KINDS.values() for key in row.keys}
     kinds = [kind for kind in _KINDS if kind in value]
-    kinds += filter(None, (nearest(key, _KINDS) for key in value if key not in known))
+    kinds += filter(None, (nearest(key, _KINDS) for key in value if key not in all_keys))
     return f"<{kinds[0]}>" if kinds else kind_of(value)
 
 
 @cache
 def _models() -> dict[str, Callable[[], type[RowSpec]]]:
-    return {f"<{kind}>": partial(keys_of, made) for kind, made in _KINDS.items()}
+    return {f"<{kind}>": partial(keys_of, row_class) for kind, row_class in _KINDS.items()}
 
 
 if TYPE_CHECKING:
@@ -50,4 +50,4 @@ else:
         ),
     ]
 #: Kinds of disturbance in order, by their discriminating key.
-KINDS: Final = {kind: row_of(made) for kind, made in _KINDS.items()}
+KINDS: Final = {kind: row_of(row_class) for kind, row_class in _KINDS.items()}

@@ -36,8 +36,8 @@ _SIGNS: Final = {
     "less than": (False, False),
     "more than": (True, False),
 }
-_COMPARED: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
-_BETWEEN: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
+_COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
+_RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
@@ -88,9 +88,9 @@ def expectation(name: str, value: object) -> Expectation:
     if isinstance(value, str):
         value = value.strip()
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
+        raise QuantityError(f"expected {_description(figure)}, got {show(value)}")
     if isinstance(value, str) and len(value) > _LONGEST:
-        raise QuantityError(f"expected {_what(figure)}, got a text of {len(value)} characters")
+        raise QuantityError(f"expected {_description(figure)}, got a text of {len(value)} characters")
     bounds = _bounds(figure, value)
     if bounds is None:
         return Expectation(name, value, figure, item, equal=_equal(figure, value))
@@ -104,7 +104,7 @@ def expectation(name: str, value: object) -> Expectation:
     return Expectation(name, value, figure, item, least, most, within)
 
 
-def _what(figure: Figure) -> str:
+def _description(figure: Figure) -> str:
     """Return the kinds of expectations of a figure, as words after "expected"."""
     if figure.unit == "name":
         return f"a name such as {FIGURE_UNITS['name'].example}"
@@ -117,17 +117,17 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     """Return lower bound, upper bound and whether both are inclusive; None for neither comparison nor range."""
     if not isinstance(value, str):
         return None
-    compared, between = _COMPARED.fullmatch(value), _BETWEEN.fullmatch(value)
-    if (compared or between) and figure.unit in ("name", "fits"):
+    comparison, span = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
+    if (comparison or span) and figure.unit in ("name", "fits"):
         hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
-        raise QuantityError(f"expected {_what(figure)}, got {show(value)}{hint}")
-    if compared:
-        from_below, within = _SIGNS[compared[1]]
-        bound = _quantity(figure, compared[2], value)
-        return (bound, math.inf, within) if from_below else (-math.inf, bound, within)
-    if between is None:
+        raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
+    if comparison:
+        from_below, within = _SIGNS[comparison[1]]
+        limit = _quantity(figure, comparison[2], value)
+        return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
+    if span is None:
         return None
-    low, high = (end.strip() for end in (between[1] or between[3], between[2] or between[4]))
+    low, high = (end.strip() for end in (span[1] or span[3], span[2] or span[4]))
     if _BARE.fullmatch(low):  # the upper bound's unit applies to both bounds
         low += high[bare.end() :] if (bare := _BARE.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
@@ -137,7 +137,7 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
     """Return the bound ``text`` in the figure's base unit; ``value`` is the whole expectation, for messages."""
     if figure.unit not in UNITS:
         if not _NUMBER.fullmatch(text):
-            raise QuantityError(f"expected {_what(figure)}, got {show(value)}")
+            raise QuantityError(f"expected {_description(figure)}, got {show(value)}")
         return float(Fraction(text))
     quantity = float(parse_quantity(text, figure.unit))
     example = UNITS[figure.unit][1]
@@ -152,7 +152,7 @@ def _equal(figure: Figure, value: str | int | float) -> str | int:
     """Return the expected name or whole number; raises QuantityError for a figure of another kind."""
     if figure.unit == "fits":
         if value not in _ANSWERS:
-            raise QuantityError(f"expected {_what(figure)}, got {show(value)}{did_you_mean(value, _ANSWERS)}")
+            raise QuantityError(f"expected {_description(figure)}, got {show(value)}{did_you_mean(value, _ANSWERS)}")
         return str(value)
     if figure.unit in ("count", "any") and isinstance(value, int):
         return value
@@ -161,7 +161,7 @@ def _equal(figure: Figure, value: str | int | float) -> str | int:
     if figure.unit == "count" and isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
         return int(value)
     hint = "" if figure.unit in ("name", "count") else _with_sign(figure, value)
-    raise QuantityError(f"expected {_what(figure)}, got {show(value)}{hint}")
+    raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
 
 
 def _with_sign(figure: Figure, value: str | int | float) -> str:
@@ -175,7 +175,7 @@ def _with_sign(figure: Figure, value: str | int | float) -> str:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _NamedValue:
     """Value with the name of its figure during validation."""
 
     name: str
@@ -191,26 +191,26 @@ class ExpectationsField:
         dumped = core_schema.plain_serializer_function_ser_schema(_dumped)
         values = core_schema.no_info_plain_validator_function(_value, serialization=dumped)
         mapping = core_schema.dict_schema(keys, values, strict=True)
-        return core_schema.no_info_before_validator_function(_named, mapping)
+        return core_schema.no_info_before_validator_function(_name_values, mapping)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe all figures of the table, and allow further paths."""
         kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "object"}]}
-        said = {
+        properties = {
             figure.name: {**kinds, "description": f"{figure.meaning}; such as {FIGURE_UNITS[figure.unit].example}"}
             for figure in FIGURES
         }
         words = "a mapping from figures to expected values, such as {memory: fits}"
-        return {"type": "object", "properties": said, "patternProperties": {".": kinds}, **expects(words)}
+        return {"type": "object", "properties": properties, "patternProperties": {".": kinds}, **expects(words)}
 
 
 def _dumped(value: Expectation | Mapping[str, Expectation]) -> Any:
     """Return an expectation's text."""
-    return value.text if isinstance(value, Expectation) else {item: expected.text for item, expected in value.items()}
+    return value.text if isinstance(value, Expectation) else {item: inner.text for item, inner in value.items()}
 
 
-def _named(value: object) -> object:
-    return {key: _Named(str(key), expected) for key, expected in value.items()} if isinstance(value, dict) else value
+def _name_values(value: object) -> object:
+    return {key: _NamedValue(str(key), inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _key(name: object) -> str:
@@ -218,13 +218,13 @@ def _key(name: object) -> str:
     return str(name)
 
 
-def _value(named: _Named) -> Expectation | dict[str, Expectation]:
+def _value(entry: _NamedValue) -> Expectation | dict[str, Expectation]:
     try:
-        figure, item = figure_of(named.name)
+        figure, item = figure_of(entry.name)
     except QuantityError:  # reported for the key
         return {}
-    if not isinstance(named.value, Mapping):
-        return expectation(named.name, named.value)
+    if not isinstance(entry.value, Mapping):
+        return expectation(entry.name, entry.value)
     if item or not takes_item(figure):
-        raise QuantityError(f"expected {_what(figure)}, got {show(named.value)}")
-    return {str(key): expectation(f"{named.name}.{key}", value) for key, value in named.value.items()}
+        raise QuantityError(f"expected {_description(figure)}, got {show(entry.value)}")
+    return {str(key): expectation(f"{entry.name}.{key}", value) for key, value in entry.value.items()}

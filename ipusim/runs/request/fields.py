@@ -40,7 +40,7 @@ NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 #: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
 #: How often something happens in session runs, as a text; and the largest number of them.
-_EVERY: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
+_INTERVAL: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
 _MOST_SESSION_RUNS: Final = 10**6
 #: Cycles as a text.
 _CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
@@ -102,8 +102,8 @@ class Quantity:
         _, example = UNITS[self.kind]
         number = {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
         words = "".join(f"{word}, or " for word in self.words)
-        expected = f"{words}{self.kind} from {self.span}, as a number or with a unit such as {example}"
-        return {"anyOf": [number, {"type": "string"}], "examples": [*self.words, example], **expects(expected)}
+        expectation = f"{words}{self.kind} from {self.span}, as a number or with a unit such as {example}"
+        return {"anyOf": [number, {"type": "string"}], "examples": [*self.words, example], **expects(expectation)}
 
     def read(self, value: object) -> int | Fraction | str:
         """Return the value in the base unit, or a word; raises PydanticCustomError or, in words, QuantityError."""
@@ -134,16 +134,16 @@ class SessionRuns:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe the texts, and the number."""
-        text = {"type": "string", "pattern": f"^(never|{_EVERY.pattern})$"}
+        text = {"type": "string", "pattern": f"^(never|{_INTERVAL.pattern})$"}
         number = {"type": "integer", "minimum": 0, "maximum": _MOST_SESSION_RUNS}
-        expected = "never, every session run, or every N session runs"
-        return {"anyOf": [text, number], "examples": ["every 5 session runs"], **expects(expected)}
+        expectation = "never, every session run, or every N session runs"
+        return {"anyOf": [text, number], "examples": ["every 5 session runs"], **expects(expectation)}
 
     def read(self, value: object) -> int:
         """Return the session runs from one time to the next; raises PydanticCustomError."""
         if value == "never":
             return 0
-        match = _EVERY.fullmatch(value) if isinstance(value, str) else None
+        match = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
         number = int(match[1] or 1) if match else value
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_SESSION_RUNS:
             raise PydanticCustomError("unexpected", "no session runs")
@@ -172,10 +172,10 @@ class CycleCount:
         """Describe both notations."""
         number = {"type": "integer", "minimum": 0, "maximum": self.most}
         examples = [*self.words, 1200, "1.2 ms"]
-        return {"anyOf": [number, {"type": "string"}], "examples": examples, **expects(self._expected)}
+        return {"anyOf": [number, {"type": "string"}], "examples": examples, **expects(self._expectation)}
 
     @property
-    def _expected(self) -> str:
+    def _expectation(self) -> str:
         return f"{''.join(f'{word}, ' for word in self.words)}cycles from 0 to {self.most}, or a time such as 1.2 ms"
 
     def _read(self, value: object, info: ValidationInfo) -> int | str:
@@ -190,8 +190,8 @@ class CycleCount:
         try:
             seconds = parse_quantity(value, "seconds")
         except QuantityError as error:
-            _, hint, meant = str(error).partition("; did you mean ")
-            raise QuantityError(f"expected {self._expected}, got {show(value)}{hint}{meant}") from None
+            _, hint, suggestion = str(error).partition("; did you mean ")
+            raise QuantityError(f"expected {self._expectation}, got {show(value)}{hint}{suggestion}") from None
         if seconds < 0:
             raise PydanticCustomError("unexpected", "out of bounds")
         return CyclesOfTime(int(cycles.read(duration_cycles(seconds * 10**9, clock_hz))), value)
@@ -225,12 +225,12 @@ class NameOfFile(str):
 
     __slots__ = ()
 
-    def seen_from(self, folder: Path, other: Path) -> str:
-        """Return the file's name relative to ``other`` instead of ``folder``; an absolute name stays."""
+    def seen_from(self, folder: Path, base: Path) -> str:
+        """Return the file's name relative to ``base`` instead of ``folder``; an absolute name stays."""
         if Path(self).is_absolute():
             return str(self)
-        there = (folder / self).parent.resolve()  # a symbolic link in the path would make ".." lead elsewhere
-        return (Path(os.path.relpath(there, other.resolve())) / Path(self).name).as_posix()
+        real_folder = (folder / self).parent.resolve()  # a symbolic link in the path would make ".." lead elsewhere
+        return (Path(os.path.relpath(real_folder, base.resolve())) / Path(self).name).as_posix()
 
 
 @dataclass(frozen=True)

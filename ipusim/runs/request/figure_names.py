@@ -49,9 +49,9 @@ _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
 _UNITS: Final = {"samples_per_s": "samples per second", "per_s": "number", "_s": "seconds", "_bytes": "bytes"}
 
 
-def takes_item(of: Figure) -> bool:
+def takes_item(entry: Figure) -> bool:
     """Return whether an item of a figure can be selected, as in ``peak.0``."""
-    return "{}" in of.path
+    return "{}" in entry.path
 
 
 @cache
@@ -59,12 +59,12 @@ def figure_of(name: str) -> tuple[Figure, str]:
     """Return the figure named ``name`` and the selected item or ``""``; raises QuantityError for an unknown name."""
     head, _, item = name.partition(".")
     if head in figure_names():
-        known = figure(head)
+        entry = figure(head)
         if not item:
-            return known, ""
-        if takes_item(known) and (item in ITEMS or (item.isdecimal() and item.isascii() and len(item) < 10)):
-            return known, item
-        if takes_item(known):
+            return entry, ""
+        if takes_item(entry) and (item in ITEMS or (item.isdecimal() and item.isascii() and len(item) < 10)):
+            return entry, item
+        if takes_item(entry):
             near = did_you_mean(item, ITEMS)
             words = ", ".join(f"{head}.{choice}" for choice in ITEMS)
             raise QuantityError(f"expected {words} or {head}.NUMBER, got {name!r}{near}")
@@ -75,34 +75,34 @@ def figure_of(name: str) -> tuple[Figure, str]:
 
 def _check(keys: Sequence[str], name: str) -> None:
     """Check the path ``keys`` against the types of a summary; raises QuantityError for a path without a value."""
-    here: Any = Summary
+    kind: Any = Summary
     for depth, key in enumerate(keys):
-        here = _of_union(here)
-        if get_origin(here) in (tuple, list):
+        kind = _of_union(kind)
+        if get_origin(kind) in (tuple, list):
             if not (key in ("first", "last") or (key.isdecimal() and key.isascii() and len(key) < 10)):
-                where = ".".join(keys[:depth])
-                raise QuantityError(f"expected an item of {where} by its number, first or last, got {key!r}")
-            here = get_args(here)[0]
-        elif is_dataclass(here) and here is not IpuUse:
-            names = _fields(cast(type, here))
+                parent = ".".join(keys[:depth])
+                raise QuantityError(f"expected an item of {parent} by its number, first or last, got {key!r}")
+            kind = get_args(kind)[0]
+        elif is_dataclass(kind) and kind is not IpuUse:
+            names = _fields(cast(type, kind))
             if key not in names:
-                raise QuantityError(_unknown(key, list(names), name, depth))
-            here = names[key]
-        elif here is IpuUse or here is Any:
-            here = Any  # cycles of an IPU by use
-        elif get_origin(here) is not None and issubclass(get_origin(here), Mapping):
-            here = get_args(here)[1]
+                raise QuantityError(_key_message(key, list(names), name, depth))
+            kind = names[key]
+        elif kind is IpuUse or kind is Any:
+            kind = Any  # cycles of an IPU by use
+        elif get_origin(kind) is not None and issubclass(get_origin(kind), Mapping):
+            kind = get_args(kind)[1]
         else:
             raise QuantityError(f"expected a path in summary.json, got {name!r}, which continues after a value")
-    if is_dataclass(_of_union(here)) or get_origin(_of_union(here)) is not None:
+    if is_dataclass(_of_union(kind)) or get_origin(_of_union(kind)) is not None:
         raise QuantityError(f"expected the path of one value in summary.json, got {name!r}, which has several")
 
 
-def _unknown(key: str, keys: list[str], name: str, depth: int) -> str:
+def _key_message(key: str, keys: list[str], name: str, depth: int) -> str:
     if depth:
         return f"expected a path in summary.json, got {name!r}: no key {key!r}{did_you_mean(key, keys)}"
     near = did_you_mean(key, figure_names()) or did_you_mean(key, keys)
-    names = listed([known.name for known in FIGURES], key)
+    names = listed([entry.name for entry in FIGURES], key)
     return f"got {name!r}{near}{'' if near else ';'} Expected a figure, {names}, or a path in summary.json"
 
 
@@ -117,9 +117,9 @@ def _of_union(kind: Any) -> Any:
 def _fields(kind: type) -> dict[str, Any]:
     """Return the keys of a value in ``summary.json``, with their types."""
     types: dict[str, Any] = {}
-    written = {field.name for field in fields(kind) if field.compare}
+    json_keys = {field.name for field in fields(kind) if field.compare}
     for name, hint in get_type_hints(kind).items():
-        if name not in written:
+        if name not in json_keys:
             continue
         types[name] = hint
         if issubclass(kind, RunTimes) and name.endswith("_cycles"):

@@ -47,7 +47,7 @@ class GraphcoreOption:
     least: int = 0
 
     @property
-    def said(self) -> str:
+    def scenario_key(self) -> str:
         """Scenario key, and value if any, that corresponds to the option; empty for an option not accepted."""
         return ".".join(self.path) + (f": {self.value}" if self.value else "")
 
@@ -144,7 +144,8 @@ def instead_of(key: str) -> str:
     if len(matches) != 1:
         return ""
     (row,) = matches
-    return f"; Graphcore's {row.name} is {f'{row.said} here' if row.said else f'no key here: {row.effect}'}"
+    meaning = f"{row.scenario_key} here" if row.scenario_key else f"no key here: {row.effect}"
+    return f"; Graphcore's {row.name} is {meaning}"
 
 
 @cache
@@ -159,19 +160,19 @@ def optimizers() -> tuple[GraphcoreOption, ...]:
     return (*kinds, GraphcoreOption(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
 
 
-def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -> Iterator[GraphcoreOption]:
+def _rows(node: type[Node], prefix: tuple[str, ...], mark_class: type[GraphcoreName]) -> Iterator[GraphcoreOption]:
     for key, field in node.model_fields.items():
-        path = (*above, key)
+        path = (*prefix, key)
         kind, optional = _without_none(field.annotation)
         for mark in field.metadata:
-            if isinstance(mark, said):
+            if isinstance(mark, mark_class):
                 name = mark.name or ".".join(path[1:])
                 default = None if field.is_required() else field.get_default(call_default_factory=True)
-                least = next((int(str(bound.ge)) for bound in field.metadata if isinstance(bound, Ge)), 0)
+                least = next((int(str(limit.ge)) for limit in field.metadata if isinstance(limit, Ge)), 0)
                 effect = mark.effect or field.description or ""
                 yield GraphcoreOption(name, effect, path, kind=kind, optional=optional, default=default, least=least)
         if isinstance(kind, type) and issubclass(kind, Node):
-            yield from _rows(kind, path, said)
+            yield from _rows(kind, path, mark_class)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

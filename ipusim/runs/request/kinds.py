@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, SchemaValidator, core_schema
 from ipusim.runs.request.fields import Node
 
 #: Values under description for a JSON Schema.
-_DESCRIBED: Final[set[OneOfKinds]] = set()
+_OPEN: Final[set[OneOfKinds]] = set()
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class OneOfKinds:
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe all kinds; references describe recursive values."""
         union: dict[str, Any] = {**_union(self).core_schema}
-        if self in _DESCRIBED:
+        if self in _OPEN:
             union = union.get("schema", union)  # without definitions, which the outer description has
-            refs = {tag: of.get("ref") or of["schema_ref"] for tag, of in union["choices"].items()}
+            refs = {tag: choice.get("ref") or choice["schema_ref"] for tag, choice in union["choices"].items()}
             union |= {"choices": {tag: core_schema.definition_reference_schema(ref) for tag, ref in refs.items()}}
             return handler(union)
-        _DESCRIBED.add(self)
+        _OPEN.add(self)
         try:
             return handler(union)
         finally:
-            _DESCRIBED.remove(self)
+            _OPEN.remove(self)
 
     def _read(self, value: object, info: ValidationInfo) -> Any:
         tag = self.tag_of(value)

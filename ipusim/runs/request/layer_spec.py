@@ -99,12 +99,12 @@ def _kinds(*, within: bool = False) -> dict[str, Callable[[], type[Node]]]:
     return {f"<{row.kind}>": partial(_spec_of, row) for row in of_table} | {"<python>": lambda: PythonSpec}
 
 
-_EXPECTED: Final = Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}"))
+_EXPECTATION: Final = Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}"))
 if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
 else:
     #: Layer within another layer.
-    InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, within=True)), _EXPECTED]
+    InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, within=True)), _EXPECTATION]
 
 
 class RepeatSpec(Node, title="repeat"):
@@ -128,5 +128,5 @@ if TYPE_CHECKING:
     LayerSpec = BuiltSpec | PythonSpec | RepeatSpec
 else:
     #: Layer of a model, including layers only allowed at the top; or repeated layers.
-    LayerSpec = Annotated[Any, OneOfKinds(_entry_kind, _entries), _EXPECTED]
+    LayerSpec = Annotated[Any, OneOfKinds(_entry_kind, _entries), _EXPECTATION]
     RepeatSpec.model_rebuild()

@@ -12,8 +12,8 @@ from ipusim.runs.problems import one_of, show
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?")
 #: Separators of a list of numbers or names written as a text, such as 28x28.
-_BETWEEN: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
-_COUNTED: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
+_SEPARATOR: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
+_COUNT: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:[.,]\d{1,6})?)\s*%")
 #: Kinds of single values.
@@ -24,26 +24,26 @@ _WORDS: Final = {**dict.fromkeys(("yes", "y", "on", "true", "1"), "true")} | dic
 )
 
 
-def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> str:
+def suggestion(value: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> str:
     """Return ``; did you mean ...?`` for a value with another probable meaning; otherwise an empty text.
 
     Args:
-        got: value as written.
+        value: value as written.
         node: JSON Schema of the value's key, with references resolved.
         siblings: schemas of neighbouring keys, by key.
     """
     kind = node.get("type")
-    if isinstance(got, list):
-        return _hint([show(got[0])] if kind in _SINGLE and len(got) == 1 else [])
+    if isinstance(value, list):
+        return _hint([show(value[0])] if kind in _SINGLE and len(value) == 1 else [])
     if kind == "boolean":
-        words = _WORDS.get(str(got).lower())
+        words = _WORDS.get(str(value).lower())
         return _hint([words] if words else [])
-    if isinstance(got, float):
-        return _hint([f"{got:.0f}"] if kind == "integer" and got.is_integer() else [])
-    if not isinstance(got, str | int) or isinstance(got, bool):
+    if isinstance(value, float):
+        return _hint([f"{value:.0f}"] if kind == "integer" and value.is_integer() else [])
+    if not isinstance(value, str | int) or isinstance(value, bool):
         return ""
     return _hint(
-        _of_list(str(got), node) or (_of_text(got.strip(), str(kind), siblings) if isinstance(got, str) else [])
+        _of_list(str(value), node) or (_of_text(value.strip(), str(kind), siblings) if isinstance(value, str) else [])
     )
 
 
@@ -52,9 +52,9 @@ def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
 
     Empty unless the key takes a list of numbers or names.
     """
-    items = [item.strip() for item in _BETWEEN.split(text.strip("[]() "))]
-    for listed in (node, *node.get("oneOf", ())):
-        if listed.get("type") == "array" and all(_fits(item, listed.get("items", {})) for item in items):
+    items = [item.strip() for item in _SEPARATOR.split(text.strip("[]() "))]
+    for choice in (node, *node.get("oneOf", ())):
+        if choice.get("type") == "array" and all(_fits(item, choice.get("items", {})) for item in items):
             return [f"[{', '.join(items)}]"]
     return []
 
@@ -80,8 +80,8 @@ def _whole(text: str) -> list[str]:
     """Return the probable whole numbers behind a text."""
     if _INTEGER.fullmatch(text):
         return [f"{text}, without quotes"]
-    if counted := _COUNTED.fullmatch(text):
-        return [counted[1]]
+    if match := _COUNT.fullmatch(text):
+        return [match[1]]
     return [re.sub(r"\D", "", text)] if _GROUPED.fullmatch(text) else []
 
 
@@ -99,14 +99,14 @@ _NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole, 
 
 def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
     """Return sibling keys for a file called ``text``, as ``key: text (description)``."""
-    taking = {
+    patterns = {
         key: pattern
         for key, node in siblings.items()
         for pattern in _patterns(node)
         if r"\." in pattern and re.fullmatch(pattern, text)
     }
     # Patterns for one kind of file are shorter than patterns for several kinds.
-    keys = sorted(taking, key=lambda key: len(taking[key]))
+    keys = sorted(patterns, key=lambda key: len(patterns[key]))
     return [f"{key}: {text} ({siblings[key]['description'].split(',')[0]})" for key in keys]
 
 
@@ -116,5 +116,5 @@ def _patterns(node: Any) -> list[str]:
         return [pattern for choice in node for pattern in _patterns(choice)]
     if not isinstance(node, dict):
         return []
-    own = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
-    return [*own, *_patterns(node.get("anyOf")), *_patterns(node.get("oneOf"))]
+    patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
+    return [*patterns, *_patterns(node.get("anyOf")), *_patterns(node.get("oneOf"))]

@@ -15,7 +15,7 @@ _Spec = TypeVar("_Spec", bound=StageCyclesSpec)
 _MICROSECONDS = 10**6
 
 
-def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
+def median(measurements: Sequence[_Spec], clock_hz: int) -> _Spec:
     """Return the median of each key over the measurements with that key.
 
     For an even number, the result is the mean of the middle two: a mean of times is a time, converted to cycles by
@@ -25,17 +25,17 @@ def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
     >>> median([first, second], 10**9).forward
     12
     """
-    if len(measured) == 1:
-        return measured[0]
-    kind = type(measured[0])
+    if len(measurements) == 1:
+        return measurements[0]
+    kind = type(measurements[0])
     medians: dict[str, object] = {}
     for name in kind.model_fields:
-        values = [getattr(spec, name) for spec in measured if name in spec.model_fields_set]
+        values = [getattr(spec, name) for spec in measurements if name in spec.model_fields_set]
         if values and isinstance(values[0], int):
             values.sort(key=lambda value: _seconds(value, clock_hz))
             middle = values[(len(values) - 1) // 2 : len(values) // 2 + 1]
-            same = _seconds(middle[0], clock_hz) == _seconds(middle[-1], clock_hz)
-            medians[name] = _as_written(middle[0]) if same else _mean(middle, len(middle))
+            are_equal = _seconds(middle[0], clock_hz) == _seconds(middle[-1], clock_hz)
+            medians[name] = _as_written(middle[0]) if are_equal else _mean(middle, len(middle))
         elif values:
             medians[name] = values[0]
     return kind.model_validate(medians, context={CLOCK_HZ: clock_hz})

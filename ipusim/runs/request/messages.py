@@ -15,7 +15,7 @@ from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expect
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
-from ipusim.runs.request.meant import meant
+from ipusim.runs.request.meant import suggestion
 
 #: Node of a JSON Schema.
 JsonNode = dict[str, Any]
@@ -44,32 +44,32 @@ def _is_echo(error: ErrorDetails) -> bool:
 def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
-    got, of_key, hint = error["input"], False, ""
+    value, of_key, hint = error["input"], False, ""
     if error["type"] == "value_error":  # the error has a complete message
         return Problem(path, str(error["ctx"]["error"]), error["loc"][-1:] == (_KEY,))
     if error["type"] == "missing":
-        said = f" ({node['description']})" if "description" in node else ""
-        return Problem(path, _message(describe(node, schema), f"nothing{said}", ""))
+        note = f" ({node['description']})" if "description" in node else ""
+        return Problem(path, _message(describe(node, schema), f"nothing{note}", ""))
     if error["type"] == "extra_forbidden":
-        got, names, of_key = path[-1], list(parent.get("properties", ())), True
-        expected, hint = f"one of the keys {listed(names, got, _MORE)}", _of_key(path, names, error["loc"], schema)
+        value, names, of_key = path[-1], list(parent.get("properties", ())), True
+        expectation, hint = f"one of the keys {listed(names, value, _MORE)}", _of_key(path, names, error["loc"], schema)
     elif error["loc"][-1:] == (_KEY,):
-        got, names, of_key = path[-1], [], True
-        expected = describe(node, schema)
-    elif error["type"].startswith("union_tag") and isinstance(got, dict) and (names := _kinds(node, schema)):
-        path, got = (*path, "type"), got.get("type")
-        expected = _one_of(names, got)
+        value, names, of_key = path[-1], [], True
+        expectation = describe(node, schema)
+    elif error["type"].startswith("union_tag") and isinstance(value, dict) and (names := _kinds(node, schema)):
+        path, value = (*path, "type"), value.get("type")
+        expectation = _one_of(names, value)
     else:
-        names, expected = node.get("x-names", []), describe(node, schema)
-        hint = meant(got, node, parent.get("properties", {}))
-    return Problem(path, _message(expected, show(got), hint or did_you_mean(got, names)), of_key)
+        names, expectation = node.get("x-names", []), describe(node, schema)
+        hint = suggestion(value, node, parent.get("properties", {}))
+    return Problem(path, _message(expectation, show(value), hint or did_you_mean(value, names)), of_key)
 
 
-def _message(expected: str, got: str, hint: str) -> str:
+def _message(expectation: str, value: str, hint: str) -> str:
     """Return "expected ..., got ..." with the hint; a long expectation comes last, after the hint."""
-    if len(expected) <= _LONG:
-        return f"expected {expected}, got {got}{hint}"
-    return expected_last(f"got {got}", hint, expected)
+    if len(expectation) <= _LONG:
+        return f"expected {expectation}, got {value}{hint}"
+    return expected_last(f"got {value}", hint, expectation)
 
 
 def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
@@ -84,10 +84,10 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
     # Graphcore's options belong at the top, in the pipeline or in the system.
     if path[:-1] in ((), ("pipeline",), ("system",)) and (graphcores := instead_of(key)):
         return graphcores
-    if here := equal_name(key, names):
-        return f"; did you mean {here}?"
-    if other := _of_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
-        return f"; did you mean {other}?"
+    if match := equal_name(key, names):
+        return f"; did you mean {match}?"
+    if candidate := _of_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
+        return f"; did you mean {candidate}?"
     if one_mistake_away(key, names):
         return did_you_mean(key, names)
     paths = _paths_elsewhere(path[:-1], schema)
@@ -101,17 +101,17 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
     The types belong to the union at ``location``. None for many types.
     """
-    tags = [at for at, part in enumerate(location) if _is_tag(part)]
+    tags = [position for position, part in enumerate(location) if _is_tag(part)]
     if not tags:
         return None
     node, _ = _walk(schema, location[: tags[-1]])
-    having = {
-        _typed(kind)["const"]: name
+    key_of = {
+        _type_node(kind)["const"]: name
         for kind in _branches(node, schema)
-        if "const" in _typed(kind) and (name := equal_name(key, kind["properties"]))
+        if "const" in _type_node(kind) and (name := equal_name(key, kind["properties"]))
     }
-    names = set(having.values())
-    return f"{names.pop()} of type {one_of(having)}" if len(names) == 1 and len(having) <= _FEW else None
+    names = set(key_of.values())
+    return f"{names.pop()} of type {one_of(key_of)}" if len(names) == 1 and len(key_of) <= _FEW else None
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
@@ -124,10 +124,10 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
     top = schema["properties"]
     if option := equal_name(key, top):
         return f"{option} at the top"
-    having = [
-        (other, name) for other in top if other not in section and (name := equal_name(key, _keys(top[other], schema)))
+    places = [
+        (part, name) for part in top if part not in section and (name := equal_name(key, _keys(top[part], schema)))
     ]
-    return ".".join(having[0]) if len(having) == 1 else None
+    return ".".join(places[0]) if len(places) == 1 else None
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
@@ -141,10 +141,10 @@ def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]
         return {}
     top = schema["properties"]
     paths = {name: [f"{name} at the top"] for name in top} if section else {}
-    for other in top:
-        if other not in section:
-            for name in _keys(top[other], schema):
-                paths.setdefault(name, []).append(f"{other}.{name}")
+    for part in top:
+        if part not in section:
+            for name in _keys(top[part], schema):
+                paths.setdefault(name, []).append(f"{part}.{name}")
     return paths
 
 
@@ -154,9 +154,9 @@ def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
     return f"; did you mean {one_of(near)}?" if 0 < len(near) <= _FEW else ""
 
 
-def _one_of(names: list[str], got: object) -> str:
-    """Join names as an English list; a long list keeps only the nearest names to ``got``."""
-    few = listed(names, got, _MORE)
+def _one_of(names: list[str], value: object) -> str:
+    """Join names as an English list; a long list keeps only the nearest names to ``value``."""
+    few = listed(names, value, _MORE)
     return few if few.endswith(_MORE) else one_of(names)
 
 
@@ -178,21 +178,21 @@ def _walk(schema: JsonNode, path: Iterable[str | int]) -> tuple[JsonNode, JsonNo
     """
     node, parent = schema, schema
     for key in path:
-        here = _resolve(node, schema)
-        if _is_tag(key) and "oneOf" in here:
+        inner = _resolve(node, schema)
+        if _is_tag(key) and "oneOf" in inner:
             title = str(key)[1:-1]
             node = next(
                 kind
-                for kind in (_resolve(branch, schema) for branch in here["oneOf"])
+                for kind in (_resolve(branch, schema) for branch in inner["oneOf"])
                 if title == kind.get("title") or title in kind.get("x-names", ())
             )
         elif key == _KEY:
             node = parent.get("propertyNames", {})
         elif isinstance(key, int):
-            node, parent = here.get("items", {}), here
+            node, parent = inner.get("items", {}), inner
         else:
-            (any_key,) = here.get("patternProperties", {"": {}}).values()
-            node, parent = here.get("properties", {}).get(key, any_key), here
+            (any_key,) = inner.get("patternProperties", {"": {}}).values()
+            node, parent = inner.get("properties", {}).get(key, any_key), inner
     return _resolve(node, schema), _resolve(parent, schema)
 
 
@@ -205,8 +205,8 @@ def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
         return target | {key: value for key, value in node.items() if key != "$ref"}
     options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
     if len(options) == 1:
-        beside = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-        return _resolve(options[0], schema) | beside
+        further = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return _resolve(options[0], schema) | further
     return node
 
 
@@ -214,7 +214,7 @@ def _branches(node: JsonNode, schema: JsonNode) -> list[JsonNode]:
     return [_resolve(branch, schema) for branch in node["oneOf"]]
 
 
-def _typed(kind: JsonNode) -> JsonNode:
+def _type_node(kind: JsonNode) -> JsonNode:
     """Return the schema node of the key ``type`` in a type of a union; empty without one."""
     type_node: JsonNode = kind.get("properties", {}).get("type", {})
     return type_node
@@ -222,7 +222,7 @@ def _typed(kind: JsonNode) -> JsonNode:
 
 def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
     """Return the accepted values of ``type`` in a union of mappings."""
-    types = map(_typed, _branches(node, schema))
+    types = map(_type_node, _branches(node, schema))
     return [kind["const"] for kind in types if "const" in kind]
 
 
@@ -249,10 +249,10 @@ def _length(node: JsonNode) -> str:
 
 
 def _span(node: JsonNode) -> str:
-    least, most, above, below = (
-        int(bound) if isinstance(bound, float) and bound.is_integer() else bound
-        for bound in map(node.get, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+    least, most, lower, upper = (
+        int(limit) if isinstance(limit, float) and limit.is_integer() else limit
+        for limit in map(node.get, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
     )
-    low = f" from {least}" if least is not None else f" above {above}" if above is not None else ""
-    high = f" to {most}" if most is not None else f" below {below}" if below is not None else ""
-    return low + (f" and{high}" if below is not None and low else high)
+    low = f" from {least}" if least is not None else f" above {lower}" if lower is not None else ""
+    high = f" to {most}" if most is not None else f" below {upper}" if upper is not None else ""
+    return low + (f" and{high}" if upper is not None and low else high)

@@ -37,12 +37,12 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     def _one_half(self) -> Self:
         """Refuse a half of a backward pass without, or longer than, the whole."""
         halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
-        given = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
-        if len(given) == 1:
-            ((name, cycles),) = given
+        values = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
+        if len(values) == 1:
+            ((name, cycles),) = values
             if "backward" not in self.model_fields_set:
-                (other,) = halves.keys() - {name}
-                raise ValueError(f"expected backward or {other} in addition to {name}, got only {name}")
+                (second,) = halves.keys() - {name}
+                raise ValueError(f"expected backward or {second} in addition to {name}, got only {name}")
             if cycles > self.backward:
                 raise ValueError(f"expected {name} of at most backward, {self.backward} cycles, got {cycles}")
         return self

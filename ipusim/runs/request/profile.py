@@ -33,13 +33,13 @@ _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
     StageCyclesSpec: _CYCLES,
     TimedStageSpec: (*_CYCLES, *_BYTES),
 }
-_NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
+_LEAST: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
 #: Aliases of columns.
 _ALSO: Final = {"weight_update": "update", "bytes": "output_bytes"}
 #: Names of summary rows over all stages, common in hand-written tables.
 _OVER_ALL: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
 #: Maximum number of stages in a message.
-_LISTED: Final = 5
+_MOST_LISTED: Final = 5
 _MOST_BYTES: Final = 2**22
 #: Units of columns of times: seconds and cycles of the tile clock.
 _TIMES: Final = (*UNITS["cycles"][0], *UNITS["seconds"][0])
@@ -68,20 +68,20 @@ class MeasuredStage:
     rows: int = 1
 
 
-def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredStage, ...]:
+def read_profile(path: Path, clock_hz: int, file_name: str = "") -> tuple[MeasuredStage, ...]:
     """Read the stages of a CSV file in order.
 
     The columns are stage, forward, backward, update, and the two halves of the backward pass.
     Columns may have any order; ``weight update`` is an alias of ``update``, and ``source`` is optional. Numbers are
     cycles; a cell may be a time such as ``1.2 ms``, converted by ``clock_hz``; a title may include the unit of its
-    numbers, as in ``forward [us]``. Columns of bytes are ignored. ``called`` is the file's name in messages.
+    numbers, as in ``forward [us]``. Columns of bytes are ignored. ``file_name`` is the file's name in messages.
 
     Raises FileError with every wrong line and column; OSError for an unreadable file.
     """
-    return _measured(path, clock_hz, called or str(path), StageCyclesSpec)
+    return _read_measured(path, clock_hz, file_name or str(path), StageCyclesSpec)
 
 
-def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStageSpec, ...]:
+def read_stages(path: Path, clock_hz: int, file_name: str = "") -> tuple[TimedStageSpec, ...]:
     """Read the stages of a CSV file as stages known only by cost.
 
     Besides the columns of :func:`read_profile` the file may have columns of bytes: ``output_bytes`` with the alias
@@ -90,14 +90,14 @@ def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStage
 
     Raises the errors of :func:`read_profile`.
     """
-    stages, before = list[TimedStageSpec](), 0
-    for row in _measured(path, clock_hz, called or str(path), TimedStageSpec):
+    stages, output_bytes = list[TimedStageSpec](), 0
+    for row in _read_measured(path, clock_hz, file_name or str(path), TimedStageSpec):
         stage = row.cycles
         assert isinstance(stage, TimedStageSpec)
-        if before and stage.whole_backward and "gradient_bytes" not in stage.model_fields_set:
-            stage = stage.model_copy(update={"gradient_bytes": before})
+        if output_bytes and stage.whole_backward and "gradient_bytes" not in stage.model_fields_set:
+            stage = stage.model_copy(update={"gradient_bytes": output_bytes})
         stages.append(stage)
-        before = stage.output_bytes - stage.label_bytes
+        output_bytes = stage.output_bytes - stage.label_bytes
     return tuple(stages)
 
 
@@ -138,13 +138,13 @@ def has_stages(path: Path) -> bool:
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
     """Return errors for rows whose name belongs to a stage at another position."""
     return [
-        f"{row.position}: column {_STAGE}: expected {own!r} in this row, got {row.name!r}: list the stages in order"
-        for row, own in zip(rows, names, strict=False)
-        if row.name != own and row.name in names
+        f"{row.position}: column {_STAGE}: expected {right!r} in this row, got {row.name!r}: list the stages in order"
+        for row, right in zip(rows, names, strict=False)
+        if row.name != right and row.name in names
     ]
 
 
-def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[str]], called: str) -> tuple[str, ...]:
+def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[str]], file_name: str) -> tuple[str, ...]:
     """Return the error for missing or surplus rows of stages.
 
     Rows are matched by the name of a stage or of a layer; unless all rows match, by position.
@@ -152,49 +152,53 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
     Args:
         rows: rows in file order.
         stages: layers of each stage of the pipeline, by stage name.
-        called: file name for messages.
+        file_name: file name for messages.
     """
     if len(rows) == len(stages):
         return ()
     names = [{name, *layers} for name, layers in stages.items()]
-    of = [next((stage for stage, own in enumerate(names) if row.name in own), None) for row in rows]
+    matches = [next((stage for stage, group in enumerate(names) if row.name in group), None) for row in rows]
     if len(rows) > len(stages):
-        other = of.index(None) if None in of and any(stage is not None for stage in of) else len(stages)
-        got = f"{rows[other].position} is of no stage"
+        surplus = (
+            matches.index(None) if None in matches and any(stage is not None for stage in matches) else len(stages)
+        )
+        problem = f"{rows[surplus].position} is of no stage"
     else:
-        known = len({*of} - {None}) == len(rows)
-        missing = [number for number in range(len(stages)) if (number not in of if known else number >= len(rows))]
-        listed = [
-            f"stage {number} ({', '.join([*stages.values()][number] or [[*stages][number]])})" for number in missing
+        by_name = len({*matches} - {None}) == len(rows)
+        absent = [
+            number for number in range(len(stages)) if (number not in matches if by_name else number >= len(rows))
         ]
-        got = f"none for {enumerated(listed, _LISTED)}"
-    return (f"{called}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {got}",)
+        texts = [
+            f"stage {number} ({', '.join([*stages.values()][number] or [[*stages][number]])})" for number in absent
+        ]
+        problem = f"none for {enumerated(texts, _MOST_LISTED)}"
+    return (f"{file_name}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {problem}",)
 
 
-def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec]) -> tuple[MeasuredStage, ...]:
+def _read_measured(path: Path, clock_hz: int, file_name: str, kind: type[StageCyclesSpec]) -> tuple[MeasuredStage, ...]:
     """Return the stages of a file with specs of a ``kind``."""
-    table = _table(path, (), called)
+    table = _table(path, (), file_name)
     stages, problems = _stages(table.rows, table.titles, clock_hz, kind)
-    refuse(_wrong_length(table.rows, called) or problems)
+    refuse(_wrong_length(table.rows, file_name) or problems)
     return stages
 
 
-def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
+def _table(path: Path, further: Sequence[str], file_name: str) -> CsvTable:
     """Return a file's rows with columns of measured stages, requiring columns ``further``."""
     columns = Columns(
-        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_NEEDED), allows_others=False, key=_key
+        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_LEAST), allows_others=False, key=_key
     )
-    table = read_table(path, columns, _MOST_BYTES, called)
-    refuse([f"{called}:1: {problem}" for problem in _wrong_units(table.titles)])
+    table = read_table(path, columns, _MOST_BYTES, file_name)
+    refuse([f"{file_name}:1: {problem}" for problem in _wrong_units(table.titles)])
     return table
 
 
-def _wrong_length(rows: Sequence[CsvRow], called: str) -> list[str]:
+def _wrong_length(rows: Sequence[CsvRow], file_name: str) -> list[str]:
     """Return the error for too many stages for a pipeline, or no stages."""
     stages = len({row.cells[_STAGE] for row in rows})
     if 0 < stages <= MAX_STAGES:
         return []
-    return [f"{called}: expected from 1 to {MAX_STAGES} stages below the titles, got {stages}"]
+    return [f"{file_name}: expected from 1 to {MAX_STAGES} stages below the titles, got {stages}"]
 
 
 def _stages(
@@ -210,17 +214,19 @@ def _stages(
         spec, wrong = _spec(row, titles, clock_hz, kind, number)
         wrong = [*_wrong_stage(name, number, names), *wrong]
         problems += [f"{row.position}: {problem}" for problem in wrong]
-        measured = read.setdefault(name, []) if name else []
+        measurements = read.setdefault(name, []) if name else []
         if spec is not None:
-            measured.append((row, spec))
+            measurements.append((row, spec))
     stages = []
-    for name, measured in read.items():
-        if measured:
-            first = measured[0][0]
-            sources = dict.fromkeys(row.cells.get(_SOURCE, "") for row, _ in measured)
-            spec = median([spec for _, spec in measured], clock_hz)
-            called = "" if name.isdecimal() else name
-            stages.append(MeasuredStage(first.position, called, spec, ", ".join(filter(None, sources)), len(measured)))
+    for name, measurements in read.items():
+        if measurements:
+            first = measurements[0][0]
+            sources = dict.fromkeys(row.cells.get(_SOURCE, "") for row, _ in measurements)
+            spec = median([spec for _, spec in measurements], clock_hz)
+            stage_name = "" if name.isdecimal() else name
+            stages.append(
+                MeasuredStage(first.position, stage_name, spec, ", ".join(filter(None, sources)), len(measurements))
+            )
     return tuple(stages), problems
 
 
@@ -255,9 +261,9 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
     elif text.lower() in _OVER_ALL and len(names) > 1:
         yield f"column {_STAGE}: expected a stage, got {text!r}, a row over all stages: delete the row"
     elif text.isdecimal() and text != str(number):
-        missing = f": the row of stage {number} is missing" if str(number) not in names else ""
-        counted = "as stages are counted from 0 in the order of the rows"
-        yield f"column {_STAGE}: expected {number}, {counted}, got {text}{missing}"
+        hint = f": the row of stage {number} is missing" if str(number) not in names else ""
+        order = "as stages are counted from 0 in the order of the rows"
+        yield f"column {_STAGE}: expected {number}, {order}, got {text}{hint}"
 
 
 def _spec(
@@ -266,14 +272,14 @@ def _spec(
     """Return the spec of a stage's row as ``kind``, or the row's errors."""
     numbers = {name: row.cells[name] for name in titles if name in _NUMBERS[kind] and row.cells[name]}
     problems = [*(row.problems or _wrong_source(row, titles)), *_two_units(numbers, titles)]
-    said = {
+    values = {
         name: text if text[-1:].isalpha() else f"{text} {_unit(titles[name])}".strip() for name, text in numbers.items()
     }
     if kind is TimedStageSpec:
         text = row.cells[_STAGE]
-        said["name"] = f"stage{number}" if text.isdecimal() or not text else text
+        values["name"] = f"stage{number}" if text.isdecimal() or not text else text
     try:
-        spec = kind.model_validate(said, context={CLOCK_HZ: clock_hz})
+        spec = kind.model_validate(values, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
         wrong = problems_of(error.errors(include_url=False), _schema(kind))
         of_row = [problem.text for problem in wrong if not problem.path]
@@ -297,8 +303,8 @@ def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
     """
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
-        got = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"
-        yield f"{got}{decimal_comma([row.cells[name] for name in titles][-2:])}"
+        problem = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"
+        yield f"{problem}{decimal_comma([row.cells[name] for name in titles][-2:])}"
 
 
 def _two_units(numbers: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:

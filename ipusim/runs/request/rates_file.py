@@ -19,20 +19,20 @@ from ipusim.runs.yaml_text import Located
 _MOST_BYTES: Final = 1 << 17
 
 
-def read_rates(path: Path, called: str = "") -> RatesSpec:
-    """Read the rates of a YAML file, a mapping with the keys of ``rates``; ``called`` is its name in messages.
+def read_rates(path: Path, file_name: str = "") -> RatesSpec:
+    """Read the rates of a YAML file, a mapping with the keys of ``rates``; ``file_name`` is its name in messages.
 
     Raises FileError with every wrong line and column; OSError for an unreadable file.
     """
-    called = called or str(path)
-    located = Located(called)
-    data = located.read(_text(path, called))
+    file_name = file_name or str(path)
+    located = Located(file_name)
+    data = located.read(_text(path, file_name))
     if located.problems:
         raise _file_error(located.problems)
-    start = located.values.get((), Place(called))
+    start = located.values.get((), Place(file_name))
     if not isinstance(data, dict):
-        got = "an empty file" if data is None else show(data)
-        text = f"expected a mapping of rates such as 'amp_ceiling: 0.9', got {got}"
+        value = "an empty file" if data is None else show(data)
+        text = f"expected a mapping of rates such as 'amp_ceiling: 0.9', got {value}"
         raise _file_error([PlacedProblem(start, "", text)])
     try:
         return RatesSpec.model_validate(data)
@@ -43,15 +43,15 @@ def read_rates(path: Path, called: str = "") -> RatesSpec:
     raise _file_error([PlacedProblem(position, *text) for position, text in zip(positions, texts, strict=True)])
 
 
-def _text(path: Path, called: str) -> str:
+def _text(path: Path, file_name: str) -> str:
     with open_file(path) as file:
         data = bytes(read_up_to(file, _MOST_BYTES + 1))
     if len(data) > _MOST_BYTES:
-        raise FileError(f"{called}: expected a file of at most {_MOST_BYTES >> 10} KiB, got a larger one")
+        raise FileError(f"{file_name}: expected a file of at most {_MOST_BYTES >> 10} KiB, got a larger one")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FileError(f"{called}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise FileError(f"{file_name}: expected text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _file_error(problems: list[PlacedProblem]) -> FileError:

@@ -107,17 +107,17 @@ class Request:
         """Whether only the cost of stages is known, for one micro-batch size."""
         return self.options.model is None and self.functions is None
 
-    def leaves_costs_open(self, changed: Collection[str]) -> bool:
+    def leaves_costs_open(self, names: Collection[str]) -> bool:
         """Return whether changed options include a micro-batch size with unknown costs.
 
         Args:
-            changed: dotted names of changed options.
+            names: dotted names of changed options.
 
         Returns:
             True for stages known only by their cost, if the size changes and the stages do not.
         """
-        of_stages = any(name.startswith("pipeline.stages") for name in changed)
-        return self.has_timed_stages and "pipeline.micro_batch_size" in changed and not of_stages
+        of_stages = any(name.startswith("pipeline.stages") for name in names)
+        return self.has_timed_stages and "pipeline.micro_batch_size" in names and not of_stages
 
     def is_set(self, path: KeyPath) -> bool:
         """Return whether an option was set explicitly.
@@ -128,19 +128,19 @@ class Request:
         Returns:
             True for an option that was set, even to its default.
         """
-        here: Any = self.options
+        level: Any = self.options
         for key in path:
-            if isinstance(here, BaseModel):
-                name = _names(type(here)).get(str(key))
-                if name not in here.model_fields_set:
+            if isinstance(level, BaseModel):
+                name = _names(type(level)).get(str(key))
+                if name not in level.model_fields_set:
                     return False
-                here = getattr(here, str(name))
-            elif isinstance(here, Mapping):
-                if key not in here:
+                level = getattr(level, str(name))
+            elif isinstance(level, Mapping):
+                if key not in level:
                     return False
-                here = here[key]
-            elif isinstance(here, tuple) and isinstance(key, int) and key < len(here):
-                here = here[key]
+                level = level[key]
+            elif isinstance(level, tuple) and isinstance(key, int) and key < len(level):
+                level = level[key]
             else:
                 return False
         return True
@@ -155,37 +155,37 @@ class Request:
             Mappings, lists, texts and numbers; times stay text, and fractions exact.
         """
 
-        def named(name: NameOfFile) -> str:
+        def name_from(name: NameOfFile) -> str:
             return str(name) if folder is None else name.seen_from(self.folder, folder)
 
-        data: dict[str, Any] = plain(options_set(self.options, named))
+        data: dict[str, Any] = plain(options_set(self.options, name_from))
         return data
 
     def files(self) -> tuple[str, ...]:
         """Return all files named in options, as written: relative to the folder, or ``file.py:function``."""
         names: list[str] = []
 
-        def noted(name: NameOfFile) -> str:
+        def record(name: NameOfFile) -> str:
             names.append(str(name))
             return str(name)
 
-        options_set(self.options, noted)
+        options_set(self.options, record)
         return tuple(dict.fromkeys(names))
 
-    def paths(self, *others: Path) -> tuple[Path, ...]:
+    def paths(self, *further_paths: Path) -> tuple[Path, ...]:
         """Return the paths of files named in the options.
 
         Args:
-            others: further files to include.
+            further_paths: further files to include.
 
         Returns:
-            ``others``, then the paths of the options' files.
+            ``further_paths``, then the paths of the options' files.
         """
-        return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
+        return (*further_paths, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
         """Return the options in the format of :meth:`to_dict`, without options set to their defaults."""
-        data: dict[str, Any] = plain(_needed(self.options))
+        data: dict[str, Any] = plain(_changes(self.options))
         return data
 
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
@@ -207,7 +207,7 @@ class Request:
         for name in without:
             take_out(data, name)
         for name, value in changes.items():
-            _put(data, name, plain(value, tuple(name.split("."))))
+            _set_option(data, name, plain(value, tuple(name.split("."))))
         return replace(self, options=validate(data))
 
 
@@ -255,7 +255,9 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist(), path)
     if isinstance(value, list | tuple):
-        return [option if type(option) in _PLAIN else plain(option, (*path, at)) for at, option in enumerate(value)]
+        return [
+            option if type(option) in _PLAIN else plain(option, (*path, index)) for index, option in enumerate(value)
+        ]
     return str(value) if isinstance(value, Path) else value
 
 
@@ -265,38 +267,38 @@ def _names(model: type[BaseModel]) -> dict[str, str]:
     return {field.alias or name: name for name, field in model.model_fields.items()}
 
 
-def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
-    """Return explicitly set options by key; ``named`` converts file names.
+def options_set(value: Any, convert: Callable[[NameOfFile], str] = str) -> Any:
+    """Return explicitly set options by key; ``convert`` converts file names.
 
     Times and expectations become text, and fractions stay exact.
     """
     if type(value) in _PLAIN or type(value) is int:
         return value
     if isinstance(value, BaseModel):
-        own = ((key, name) for key, name in _names(type(value)).items() if name in value.model_fields_set)
-        return {key: options_set(getattr(value, name), named) for key, name in own}
+        keys = ((key, name) for key, name in _names(type(value)).items() if name in value.model_fields_set)
+        return {key: options_set(getattr(value, name), convert) for key, name in keys}
     if isinstance(value, Mapping):
-        return {key: options_set(option, named) for key, option in value.items()}
+        return {key: options_set(option, convert) for key, option in value.items()}
     if isinstance(value, tuple):
-        return [options_set(option, named) for option in value]
+        return [options_set(option, convert) for option in value]
     if isinstance(value, NameOfFile):
-        return named(value)
+        return convert(value)
     return value.text if isinstance(value, CyclesOfTime | Expectation) else value
 
 
-def _needed(value: Any) -> Any:
+def _changes(value: Any) -> Any:
     """Return options that differ from their defaults, by key."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         differing = {
-            name: _needed(option)
+            name: _changes(option)
             for name in fields
             if name in value.model_fields_set
             and (option := getattr(value, name)) != fields[name].get_default(call_default_factory=True)
         }
         return {fields[name].alias or name: option for name, option in differing.items() if not _says_nothing(option)}
     if isinstance(value, tuple):
-        return [_needed(option) for option in value]
+        return [_changes(option) for option in value]
     return options_set(value)
 
 
@@ -306,27 +308,27 @@ def _says_nothing(value: Any) -> bool:
 
 def take_out(data: Any, name: str) -> None:
     """Delete the option with a dotted name from nested mappings, if present."""
-    *before, last = name.split(".")
-    for key in before:
+    *parents, last = name.split(".")
+    for key in parents:
         data = data.get(key) if isinstance(data, dict) else None
     if isinstance(data, dict):
         data.pop(last, None)
 
 
-def _put(data: dict[str, Any], name: str, value: Any) -> None:
+def _set_option(data: dict[str, Any], name: str, value: Any) -> None:
     """Set the option with a dotted name to ``value``; missing mappings on its path are created."""
-    *before, last = name.split(".")
-    here: Any = data
+    *parents, last = name.split(".")
+    target: Any = data
     path: KeyPath = ()
-    for key in before:
+    for key in parents:
         path = (*path, key)
-        here = here[index_of(here, key, path[:-1])] if isinstance(here, list) else here.setdefault(key, {})
-        if not isinstance(here, dict | list):
-            raise RequestError([Problem(path, f"expected a mapping or a list here, got {show(here)}")])
-    if isinstance(here, list):
-        here[index_of(here, last, path)] = value
+        target = target[index_of(target, key, path[:-1])] if isinstance(target, list) else target.setdefault(key, {})
+        if not isinstance(target, dict | list):
+            raise RequestError([Problem(path, f"expected a mapping or a list here, got {show(target)}")])
+    if isinstance(target, list):
+        target[index_of(target, last, path)] = value
     else:
-        here[last] = value
+        target[last] = value
 
 
 def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
@@ -334,17 +336,17 @@ def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
 
     ``path`` is the path of the list. Raises RequestError for an unknown item.
     """
-    where = (*path, name)
+    item_path = (*path, name)
     if not items:
-        raise RequestError([Problem(where, f"expected an item of {dotted(path)}, which has none, got {name}")])
+        raise RequestError([Problem(item_path, f"expected an item of {dotted(path)}, which has none, got {name}")])
     if name.isdecimal() and name.isascii() and len(name) < 10:
         if int(name) < len(items):
             return int(name)
         text = f"expected an index of {dotted(path)} {format_numbers(len(items))}, got {name}"
-        raise RequestError([Problem(where, text)])
-    named = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
-    if name in named:
-        return named.index(name)
-    near = did_you_mean(name, [other for other in named if other])
+        raise RequestError([Problem(item_path, text)])
+    names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
+    if name in names:
+        return names.index(name)
+    near = did_you_mean(name, [entry for entry in names if entry])
     text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}"
-    raise RequestError([Problem(where, text)])
+    raise RequestError([Problem(item_path, text)])

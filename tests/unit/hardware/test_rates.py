@@ -55,12 +55,12 @@ def test_a_value_is_at_an_edge_within_a_hundredth_of_the_plausible_range(rate):
 def test_rates_are_all_there_and_named_once():
     assert [*(rate.attribute for rate in RATES), "file"] == [each.name for each in fields(Rates)]
     assert len({rate.name for rate in RATES}) == len(RATES)
-    assert DEFAULT_RATES.chosen() == ()
+    assert DEFAULT_RATES.changed_rates() == ()
 
 
 def test_a_chosen_rate_says_so():
     chosen = DEFAULT_RATES.with_values(hop_latency_ns=Fraction(20))
-    (rate,) = chosen.chosen()
+    (rate,) = chosen.changed_rates()
     assert rate.name == "hop_latency"
     assert chosen.source_of(rate) == "chosen by the user"
     assert DEFAULT_RATES.source_of(rate) == rate.source

@@ -220,13 +220,13 @@ def test_optimizers_precision_and_seed(load) -> None:  # type: ignore[no-untyped
 def test_held_out_samples_are_not_trained_on(load) -> None:  # type: ignore[no-untyped-def]
     experiment = load(TRAINING, "data.hold_out=0.25", "evaluate.every=2")
     assert experiment.held_out is not None
-    assert experiment.held_out.every == 2
+    assert experiment.held_out.interval == 2
     (whole,) = experiment.held_out.stages
     assert whole.layers == tuple(name for stage in workload(experiment).stages for name in stage.layers)
     train, held_out = workload(experiment).feed.dataset.x, experiment.held_out.dataset.x
     assert (len(train), len(held_out)) == (48, 16)
     assert not {row.tobytes() for row in train} & {row.tobytes() for row in held_out}
-    assert load(TRAINING, "data.hold_out=16").held_out.every is None
+    assert load(TRAINING, "data.hold_out=16").held_out.interval is None
 
 
 def test_measured_cycles_replace_the_counted_work_and_nothing_else(load) -> None:  # type: ignore[no-untyped-def]
