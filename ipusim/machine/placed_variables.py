@@ -9,7 +9,7 @@ from ipusim.machine.tensors import IpuMemory
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Array
-from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
+from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, StageUpdate, State
 
 
 class PlacedVariables:
@@ -80,8 +80,9 @@ class PlacedVariables:
                     for name, array in arrays.items():
                         array[...] = sources[name]
 
-    def _all_stages(self) -> list[Updated]:
+    def _all_stages(self) -> list[StageUpdate]:
         stages = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._mapping))
         return [
-            Updated(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state) for stage in stages
+            StageUpdate(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state)
+            for stage in stages
         ]

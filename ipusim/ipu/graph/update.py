@@ -59,7 +59,7 @@ class GraphUpdate:
 
     def apply(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: dict[str, Array]) -> None:
         """Update the variables of a one-stage model."""
-        self._apply([learning.Updated(parameters, gradients, state)])
+        self._apply([learning.StageUpdate(parameters, gradients, state)])
 
     def of_replica(self, handed: Constants) -> GraphUpdate:
         """Return the update for one replica, with values from the replica's last stage."""
@@ -67,7 +67,7 @@ class GraphUpdate:
         result._constants = ChainMap(dict[Output, Any](), handed, self._constants)  # type: ignore[arg-type]
         return result
 
-    def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
+    def begin(self, stages: Sequence[learning.StageUpdate], replicated: bool) -> Callable[[], object]:
         """Return a function that updates the variables of all stages after gradient averaging.
 
         Replicas run the part of the update before averaging here. Without replicas or an averaging node, nothing runs
@@ -102,11 +102,11 @@ class GraphUpdate:
         users = sum(value.size == parameter_count for value in self._trained.values())
         return sum(counts) // max(users, 1)
 
-    def _apply(self, stages: Sequence[learning.Updated]) -> None:
+    def _apply(self, stages: Sequence[learning.StageUpdate]) -> None:
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
         self._run(self._update, stages, [gradients[name] for name in self._trained])
 
-    def _run(self, part: Executable, stages: Sequence[learning.Updated], fed: Sequence[Array]) -> list[Any]:
+    def _run(self, part: Executable, stages: Sequence[learning.StageUpdate], fed: Sequence[Array]) -> list[Any]:
         """Run a part of the update on all stages' variables, in place."""
         arrays: dict[str, Array] = {}
         for stage in stages:

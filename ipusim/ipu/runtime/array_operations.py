@@ -101,7 +101,7 @@ class SerializedProduct:
         a, b = arrays
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
         size, y = a.dtype.itemsize, groups * m * n
-        traffic = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
+        traffic = a.size + b.size + y + self.parts.repeated_elements(a.size, b.size, y)
         whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
         products = tuple(self.parts.parts(whole[1][number], ("mnk", "kmn")[number]) for number in argnums)
         return LayerCost(

@@ -182,7 +182,7 @@ class RecurrentOperation:
 
     @property
     def _side_inputs(self) -> int:
-        return self.layer.beside if isinstance(self.layer, layers.GRU) else 0
+        return self.layer.extra_elements if isinstance(self.layer, layers.GRU) else 0
 
     @property
     def _attended(self) -> bool:

@@ -81,7 +81,7 @@ def _joining(
         known = listed([*shapes], layer.source) or "none"
         findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known})")
         return None
-    layer = layer.with_beside(shapes[layer.source])
+    layer = layer.with_source_shape(shapes[layer.source])
     return layer if findings.tried(path, layer.output_shape, shape) is not None else None
 
 
@@ -102,7 +102,7 @@ def _shares(
     layer.output_shape(shape)  # raises for an unsuitable input
     before, own = len(findings), layer.parameter_shapes(shape)
     keys = requested.spec.row.keys if isinstance(requested.spec, BuiltSpec) else ()
-    for name, owner in layer.shared.items():
+    for name, owner in layer.shared_parameters.items():
         problem = why_not_shared(owner, own[name], earlier, shapes)
         said_at = [key.name for key in keys if getattr(requested.spec, key.argument) == owner[0]]
         if problem:

@@ -165,5 +165,5 @@ def add(view: PassView, node: Node) -> FoundLayer | None:
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))
     if forms != [form, form] or len(form.shape) < 2 or form.dtype.kind not in "fV":
         return None
-    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_beside(form.shape[1:])
+    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_source_shape(form.shape[1:])
     return FoundLayer(node.name, layer, form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
