@@ -133,9 +133,9 @@ class _InPart:
             except RequestError as error:  # about a count not requested by the user
                 raise error if micro_batches == whole else RequestError(_never_repeats(error, whole, tried)) from None
             tried = micro_batches
-            if not short.within:
+            if not short.inner_repeats:
                 micro_batches = next(counts, whole)
-            elif not short.across:
+            elif not short.outer_repeats:
                 part_executions = next(some, executions)
             elif (count := self._count(micro_batches, short)) != micro_batches:
                 micro_batches = count
@@ -181,7 +181,7 @@ class _InPart:
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         across = self.in_a_row if executions < self.executions else 0
-        return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
+        return short_run(timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=across)
 
     def _whole(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""

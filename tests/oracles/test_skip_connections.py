@@ -278,7 +278,7 @@ def test_a_value_that_was_not_left_there_is_missed(load):
     executor = NumpyExecutor(experiment.program.shape, experiment.workload(0))
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)
-    executor._memories[0].waiting.clear()
+    executor._memories[0].waiting_values.clear()
     for step, ipu in ((1, 1), (2, 0)):
         executor.copy([Edge(step - 1, step)])
         if step == 1:
