@@ -39,7 +39,7 @@ def _of_options() -> dict[str, Said]:
         arguments = signature(made).parameters
         paths = {entry: ATTRIBUTES[entry] for entry in arguments if entry in ATTRIBUTES}
         whys = {entry: config.get_attribute_metadata(path).without_effect for entry, path in paths.items()}
-        whys |= {entry: WITHOUT_EFFECT[entry].why for entry in arguments if entry in WITHOUT_EFFECT}
+        whys |= {entry: WITHOUT_EFFECT[entry].reason for entry in arguments if entry in WITHOUT_EFFECT}
         path, distinct = f"ipu.utils.{function}", set(whys.values())
         if function.startswith("_") or not whys:
             continue
@@ -185,9 +185,9 @@ EXCEPTIONS: Final = {
             "ipu.config.ExecutionProfileType",
             *(f"ipu.config.ExecutionProfileType.{kind.name}" for kind in ExecutionProfileType),
         ),
-        Said(Status.NO_EFFECT, WITHOUT_EFFECT["profile_execution"].why),
+        Said(Status.NO_EFFECT, WITHOUT_EFFECT["profile_execution"].reason),
     ),
-    "ipu.config.VerificationOptions": Said(Status.NO_EFFECT, WITHOUT_EFFECT["verification_options"].why),
+    "ipu.config.VerificationOptions": Said(Status.NO_EFFECT, WITHOUT_EFFECT["verification_options"].reason),
     **{
         f"ipu.ipu_{queue}_queue.{kind}({argument})": Said(Status.NO_EFFECT, why)
         for queue, kind, more in (

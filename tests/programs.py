@@ -25,7 +25,7 @@ import pytest
 
 from ipusim.api import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
-from ipusim.ipu.runtime.recording import Recorded, Recorder, recording
+from ipusim.ipu.runtime.recording import ProgramRecord, Recorder, recording
 from tests.scenarios import SCENARIOS
 
 
@@ -126,7 +126,7 @@ def run(
         nodes = read_graph(tf.get_default_graph()).nodes.values()
         entries = [entry for node in nodes if (entry := entry_of(node)) is not None]
         (program,) = [each.value for each in entries if isinstance(each.value, DeviceProgram)]
-        placed = program._placed[session]
+        placed = program._placements[session]
         result = sent[0] if len(sent) == 1 else sent
         return RanProgram(placed.session.job, program.timelines[session], result, values, results)
 
@@ -199,7 +199,7 @@ class Ran(ProgramFile):
 
         def noted(program: Any, invocation: Any, running: Any, *rest: Any) -> Any:
             result = run(program, invocation, running, *rest)
-            session = program._placed[running.session].session
+            session = program._placements[running.session].session
             timeline = program.timelines[running.session]
             found[program] = LastRun(program.name, timeline, session.job, session.variables())
             return result
@@ -214,7 +214,7 @@ class Ran(ProgramFile):
     def _recorded(self, arguments: Sequence[str]) -> None:
         with recording(Recorder()) as found:
             self.run(arguments)
-        self.recorded: tuple[Recorded, ...] = found.programs
+        self.recorded: tuple[ProgramRecord, ...] = found.programs
 
     def _execute(self, module: ModuleType) -> None:
         super()._execute(module)

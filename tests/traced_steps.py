@@ -135,12 +135,12 @@ def train_with_ipusim(
     built: Built, initial: dict[str, np.ndarray], batches: Sequence[Any], observer: Any = None
 ) -> list[float]:
     """The losses of one update for each micro-batch, each pass run by itself, stage by stage."""
-    from ipusim.ipu.graph.cut import cut  # noqa: PLC0415
+    from ipusim.ipu.graph.cut import cut_stages  # noqa: PLC0415
     from ipusim.ipu.graph.executable import Invocation  # noqa: PLC0415
     from ipusim.ipu.graph.node import Output, Variable  # noqa: PLC0415
     from ipusim.ipu.graph.stage_passes import StagePasses  # noqa: PLC0415
 
-    stages = [StagePasses(built.step.graph, one, observer) for one in cut(built.step.trace)]
+    stages = [StagePasses(built.step.graph, one, observer) for one in cut_stages(built.step.trace)]
     update = built.step.weight_update()
     variables = {name: Variable(name, value) for name, value in initial.items()}
     feed = built.step.trace.graph.nodes
@@ -148,7 +148,7 @@ def train_with_ipusim(
     for number, batch in enumerate(batches):
         fed = {Output(tensor.op.name, 0): value for tensor, value in zip(built.feeds, batch, strict=True)}
         # The feed's nodes are identities of the placeholders.
-        values: Any = [fed[feed[tensor.node].inputs[0]] for tensor in stages[0].cut.takes]
+        values: Any = [fed[feed[tensor.node].inputs[0]] for tensor in stages[0].stage_cut.takes]
         kept = []
         for stage in stages:
             values, saved = stage.forward(Invocation(variables, (0, number)), values, {})
@@ -165,19 +165,19 @@ def train_with_ipusim(
 
 def traced_work(built: Built, initial: dict[str, np.ndarray], batch: Sequence[np.ndarray]) -> list[Any]:
     """The work of each stage, as one micro-batch shows it."""
-    from ipusim.ipu.graph.cut import cut  # noqa: PLC0415
+    from ipusim.ipu.graph.cut import cut_stages  # noqa: PLC0415
     from ipusim.ipu.graph.executable import Invocation  # noqa: PLC0415
     from ipusim.ipu.graph.node import Output, Variable  # noqa: PLC0415
     from ipusim.ipu.graph.prices.observed import Observation  # noqa: PLC0415
     from ipusim.ipu.graph.prices.passes import work_of_stage  # noqa: PLC0415
     from ipusim.ipu.graph.stage_passes import StagePasses  # noqa: PLC0415
 
-    graph, cuts = built.step.graph, cut(built.step.trace)
+    graph, cuts = built.step.graph, cut_stages(built.step.trace)
     observation = Observation(graph)
     stages = [StagePasses(graph, one, observation) for one in cuts]
     variables = {name: Variable(name, value) for name, value in initial.items()}
     fed = {Output(tensor.op.name, 0): value for tensor, value in zip(built.feeds, batch, strict=True)}
-    values: Any = [fed[graph.nodes[tensor.node].inputs[0]] for tensor in stages[0].cut.takes]
+    values: Any = [fed[graph.nodes[tensor.node].inputs[0]] for tensor in stages[0].stage_cut.takes]
     kept, forward, works, arriving = [], [], [], ()
     for stage in stages:
         values, saved = stage.forward(Invocation(variables), values, {})

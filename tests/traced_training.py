@@ -84,7 +84,7 @@ def train(
 
     def noted(program: Any, invocation: Any, running: Any, *rest: Any) -> Any:
         result = run(program, invocation, running, *rest)
-        found["job"] = program._placed[running.session].session.job
+        found["job"] = program._placements[running.session].session.job
         found["timeline"] = program.timelines[running.session]
         return result
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "profile"]
 
-_HERE: Final = "ipusim.ipu"
-_offered, __dir__ = rows(
+_PACKAGE: Final = "ipusim.ipu"
+_find, __dir__ = rows(
     __name__,
-    in_module(f"{_HERE}.imports.hook", "install") | in_module(f"{_HERE}.programs.profiling", "profile"),
+    in_module(f"{_PACKAGE}.imports.hook", "install") | in_module(f"{_PACKAGE}.programs.profiling", "profile"),
 )
 
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
             "ipusim.ipu.get_variable: expected a program on TensorFlow; a stage in autograd.numpy is a `python:` layer "
             "of a scenario (reports/scenario.md)"
         )
-    return _offered(name)
+    return _find(name)
 
 
 serve_program()

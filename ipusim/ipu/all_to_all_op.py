@@ -62,8 +62,8 @@ def all_to_all(
     split_axis = _dimension("split_dimension", split_dimension, value)
     concat_axis = _dimension("concat_dimension", concat_dimension, value)
     if int(value.shape[split_axis]) % size:
-        expected = f"one that {size} replicas cut into equal blocks"
-        checks.wrong_value("split_dimension", expected, int(value.shape[split_axis]))
+        requirement = f"one that {size} replicas cut into equal blocks"
+        checks.wrong_value("split_dimension", requirement, int(value.shape[split_axis]))
     if size == 1:
         return value
     blocks = tf.stack(tf.split(value, size, axis=split_axis))

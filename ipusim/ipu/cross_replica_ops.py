@@ -85,8 +85,8 @@ def numbers(x: Any, *, whole: bool = False) -> Any:
     except (TypeError, ValueError):
         value = None
     if value is None or not (value.dtype.is_integer or (value.dtype.is_floating and not whole)):
-        expected = "whole numbers" if whole else "floating-point or whole numbers"
-        checks.wrong_type("x", f"a tensor of {expected}", x if value is None else value.dtype.name)
+        requirement = "whole numbers" if whole else "floating-point or whole numbers"
+        checks.wrong_type("x", f"a tensor of {requirement}", x if value is None else value.dtype.name)
     return value
 
 

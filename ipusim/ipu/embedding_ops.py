@@ -172,8 +172,8 @@ class HostEmbedding:
             embedding_tensor = _V1.Variable(initial, trainable=False, name=self._name, use_resource=True)
         shape, dtype = tuple(embedding_tensor.shape.as_list()), embedding_tensor.dtype.base_dtype
         if len(shape) != 2 or not dtype.is_floating:
-            expected = f"a table of numbers of rank two and not {dtype.name} of shape {shape}"
-            checks.wrong_value("embedding_tensor", expected, name)
+            requirement = f"a table of numbers of rank two and not {dtype.name} of shape {shape}"
+            checks.wrong_value("embedding_tensor", requirement, name)
         self._variable, self._spec = embedding_tensor, optimizer_spec
         _table(embedding_tensor, optimizer_spec)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ipusim.api import functions
 from ipusim.ipu.cross_replica_ops import numbers
 from ipusim.ipu.graph.accumulation import Accumulation
-from ipusim.ipu.optimizers import marked
+from ipusim.ipu.optimizers import mark_gradients
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
 
@@ -27,7 +27,7 @@ def ipu_stateful_gradient_accumulate(
         name: name of the operation.
     """
     accumulation = _accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))
-    ((result, _),) = marked([(input, None)], lambda _: accumulation, name or "gradient_accumulate")
+    ((result, _),) = mark_gradients([(input, None)], lambda _: accumulation, name or "gradient_accumulate")
     return result
 
 

@@ -201,7 +201,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
     def send(*arrays: Array) -> list[Array]:
         return [machine.broadcast(host, name, array, root) for array in arrays]
 
-    values = host_collectives.together(send, variables, [variable.shape for variable in variables])
+    values = host_collectives.call_collective(send, variables, [variable.shape for variable in variables])
     assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
     return None if tf.executing_eagerly() else tf.group(*assigned)
 

@@ -161,8 +161,8 @@ class IPUMultiWorkerStrategy(HostStrategy):
         variables_on_host: bool = False,
     ) -> None:
         """Check the arguments; see :class:`HostStrategy`. Raises ProgramTypeError for another ``cluster_resolver``."""
-        expected = "a tf.distribute.cluster_resolver.TFConfigClusterResolver"
-        checks.instance("cluster_resolver", cluster_resolver, TFConfigClusterResolver, expected)
+        requirement = "a tf.distribute.cluster_resolver.TFConfigClusterResolver"
+        checks.instance("cluster_resolver", cluster_resolver, TFConfigClusterResolver, requirement)
         super().__init__(ipu_device, variables_on_host)
         self.cluster_resolver = cluster_resolver
 

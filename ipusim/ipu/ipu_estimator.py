@@ -145,7 +145,7 @@ class IPUEstimator(EstimatorOnIpus):
         if host and run.iterations_per_loop > 1:
             raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
         host_result = host and host[0](*(value[0] for value in _in_structure("host", outputs, host[1])))
-        train = self._counted([operation, loss] + ([] if host_result is None else [host_result]))
+        train = self._count_run([operation, loss] + ([] if host_result is None else [host_result]))
         chief = getattr(spec, "training_chief_hooks", ())
         return EstimatorSpec(
             mode, loss=loss, train_op=train, training_hooks=spec.training_hooks, training_chief_hooks=chief

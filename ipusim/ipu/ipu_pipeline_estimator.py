@@ -168,7 +168,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
             return EstimatorSpec(mode, predictions=_prediction(outputs), prediction_hooks=spec.prediction_hooks)
         if mode == ModeKeys.TRAIN:
             loss = mean_of(outputs) / spec.gradient_accumulation_count
-            train = self._counted([operation, loss])
+            train = self._count_run([operation, loss])
             return EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=spec.training_hooks)
         metrics = _metrics(spec.eval_metrics_fn, outputs)
         loss = metrics.pop("loss")

@@ -14,7 +14,7 @@ from ipusim.ipu.runtime.call_checks import check_body
 from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
-from ipusim.ipu.traced.pipelines import listed
+from ipusim.ipu.traced.pipelines import as_list
 
 tf = load()
 
@@ -51,10 +51,10 @@ def repeat(
     check_body("body", body)
 
     def repeat_body(count: Any, limit: Any, *values: Any) -> list[Any]:
-        return [count + 1, limit, *listed(body(*values))]
+        return [count + 1, limit, *as_list(body(*values))]
 
-    carried = [tf.constant(0), tf.cast(n, tf.int32), *listed(inputs)]
-    results = listed(_loop(None, repeat_body, carried, infeed_queue, lambda count, limit, *_: count < limit, config))
+    carried = [tf.constant(0), tf.cast(n, tf.int32), *as_list(inputs)]
+    results = as_list(_loop(None, repeat_body, carried, infeed_queue, lambda count, limit, *_: count < limit, config))
     return results[2:] if len(results) != 3 else results[2]
 
 
@@ -105,7 +105,7 @@ def _loop(
         iterations,
         body,
         options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth, config),
-        inputs=[tf.convert_to_tensor(value) for value in listed(inputs)],
+        inputs=[tf.convert_to_tensor(value) for value in as_list(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
         condition=condition,
         config=config,

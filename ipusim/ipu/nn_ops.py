@@ -199,8 +199,8 @@ def _decoded(
     if not -classes <= checks.integer("blank_index", blank) < classes:
         checks.wrong_value("blank_index", f"one of {classes} classes", blank)
     operation = _CheckedSearch(beams, paths, blank % classes, kind != "logits")
-    if (known := tf.get_static_value(counts)) is not None:
-        _check_steps(known, steps)
+    if (static_counts := tf.get_static_value(counts)) is not None:
+        _check_steps(static_counts, steps)
     forms = [(x.dtype, [batch, paths]), (tf.int32, [batch, paths]), (tf.int32, [batch, paths, steps])]
     layer_name = name or "ctc_beam_search_decoder"
     losses, sizes, labels = operate_without_gradient(operation, [tf.transpose(x, [1, 0, 2]), counts], forms, layer_name)
@@ -225,8 +225,8 @@ def _check_steps(counts: Array, steps: int) -> None:
 def _scores(name: str, data: Any) -> Any:
     x = tf.convert_to_tensor(data)
     if x.shape.rank != 3 or not x.dtype.is_floating:
-        expected = "a floating-point tensor of shape [max_time, batch_size, num_classes]"
-        checks.wrong_value(name, expected, f"{x.dtype.name}{x.shape.as_list() if x.shape.rank is not None else ''}")
+        requirement = "a floating-point tensor of shape [max_time, batch_size, num_classes]"
+        checks.wrong_value(name, requirement, f"{x.dtype.name}{x.shape.as_list() if x.shape.rank is not None else ''}")
     return x
 
 
@@ -235,8 +235,8 @@ def _whole(name: str, value: Any, shape: list[int | None]) -> Any:
     if not result.dtype.is_integer:
         checks.wrong_type(name, "whole numbers", value)
     if not result.shape.is_compatible_with(shape):
-        expected = f"a tensor of shape {['?' if size is None else size for size in shape]}"
-        checks.wrong_value(name, expected, tuple(result.shape.as_list()))
+        requirement = f"a tensor of shape {['?' if size is None else size for size in shape]}"
+        checks.wrong_value(name, requirement, tuple(result.shape.as_list()))
     return tf.cast(result, tf.int64)
 
 
@@ -336,8 +336,8 @@ def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_clas
         shapes["weights"] = (tf.convert_to_tensor(weights), (num_classes, x.shape[-1]))
     for name, (value, shape) in sorted(shapes.items()):
         if not value.shape.is_compatible_with(shape):
-            expected = tuple(None if size is None else int(size) for size in tf.TensorShape(shape).as_list())
-            checks.wrong_value(name, f"a tensor of shape {expected}", tuple(value.shape.as_list()))
+            requirement = tuple(None if size is None else int(size) for size in tf.TensorShape(shape).as_list())
+            checks.wrong_value(name, f"a tensor of shape {requirement}", tuple(value.shape.as_list()))
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None) -> Any:

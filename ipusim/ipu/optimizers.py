@@ -96,10 +96,12 @@ class _Accumulating(IpuOptimizer):
             dtype = accumulation.dtype_of(variable)
             return accumulation if dtype is None else replace(accumulation, dtype=np.dtype(dtype))
 
-        return super().apply_gradients(marked(grads_and_vars, value, "gradient_accumulation"), global_step, name)
+        return super().apply_gradients(
+            mark_gradients(grads_and_vars, value, "gradient_accumulation"), global_step, name
+        )
 
 
-def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
+def mark_gradients(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
     """Mark gradients: pass each through a node that holds ``value(variable)``, for readers of the graph."""
     result = []
     for gradient, variable in pairs:
@@ -127,26 +129,26 @@ def accumulates(optimizer: Any) -> bool:
     return isinstance(optimizer, _Accumulating)
 
 
-def accumulator_dtype(argument: str, chosen: Any, variable: Any) -> Any:
+def accumulator_dtype(argument: str, choice: Any, variable: Any) -> Any:
     """Return the dtype of a variable's gradient accumulator; None for the variable's dtype.
 
     Args:
         argument: name of the argument, for messages.
-        chosen: a dtype, a function from a variable to a dtype, or None.
+        choice: a dtype, a function from a variable to a dtype, or None.
         variable: the variable.
 
     Raises:
         ProgramError: the function fails, and ProgramTypeError if it returns no dtype.
     """
-    if callable(chosen) and not isinstance(chosen, type | tf.DType):
+    if callable(choice) and not isinstance(choice, type | tf.DType):
         try:
-            chosen = chosen(variable)
+            choice = choice(variable)
         except Exception as error:
             raise ProgramError(
                 f"{argument}: expected a dtype of the function for variable {variable.op.name!r}, got "
                 f"{type(error).__name__}: {error}"
             ) from error
-    return None if chosen is None else checks.dtype(argument, chosen)
+    return None if choice is None else checks.dtype(argument, choice)
 
 
 class CrossReplicaOptimizer(IpuOptimizer):
@@ -161,7 +163,9 @@ class CrossReplicaOptimizer(IpuOptimizer):
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
         """Average gradients over replicas, and apply them with the wrapped optimizer."""
-        pairs = marked(grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average")
+        pairs = mark_gradients(
+            grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average"
+        )
         return super().apply_gradients(pairs, global_step, name)
 
 

@@ -122,9 +122,9 @@ class _Popnn:
         return tf.cast(x, self.dtype)
 
     def _state(self, name: str, value: Any, batch: int) -> Any:
-        state, expected = tf.cast(value, self.dtype), (int(batch), self.num_units)
-        if tuple(state.shape.as_list()) != expected:
-            checks.wrong_value(name, f"a tensor of shape {expected}", tuple(state.shape.as_list()))
+        state, requirement = tf.cast(value, self.dtype), (int(batch), self.num_units)
+        if tuple(state.shape.as_list()) != requirement:
+            checks.wrong_value(name, f"a tensor of shape {requirement}", tuple(state.shape.as_list()))
         return state
 
     def _run(self, x: Any, side_inputs: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:

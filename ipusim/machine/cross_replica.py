@@ -80,7 +80,7 @@ def replicas_of(
         from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - slow import: needs autograd
 
         replicas = replace(replicas, begin=InLockStep(executors, system, costs).begin)
-    return replicas if shards is None else shards.joined(replicas)
+    return replicas if shards is None else shards.join(replicas)
 
 
 def sum_over_copies(
@@ -185,7 +185,7 @@ class Shards:
             self._keep_part(self._weights(executor, shard), replica, shard)
         self._put_together([self._weights(executor, shard) for executor in self._executors], shard, algorithm)
 
-    def joined(self, replicas: Replicas) -> Replicas:
+    def join(self, replicas: Replicas) -> Replicas:
         """Return ``replicas`` with the all-gathers of these parts."""
         return replace(
             replicas,
@@ -263,12 +263,12 @@ class Shards:
         """
         stages, offload = executor.stages(shard), self._program.offload
         if stage is not None:
-            return list(stages[stage].own.values())
+            return list(stages[stage].own_parameters.values())
         arrays: list[Array] = []
         for number in sorted(stages):
             resident, profile = stages[number], self._program.stages[number]
             if offload.weights:
-                arrays += resident.own.values()
+                arrays += resident.own_parameters.values()
             state = [array for array in resident.state.values() if array.ndim]
             if offload.sharded_update:
                 arrays += [array for array in state if offload.shards(profile, array.size)]
@@ -284,11 +284,11 @@ class Shards:
     def _weights(self, executor: NumpyExecutor, shard: int) -> list[Array]:
         """Return a shard's weights of which each replica updates a part."""
         stages = executor.stages(shard)
-        return [stages[number].own[name] for number, name in self._updated_names(executor, shard)]
+        return [stages[number].own_parameters[name] for number, name in self._updated_names(executor, shard)]
 
     def _updated_names(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
         """Yield the stage and name of each variable of a shard of which each replica updates a part."""
         for number, resident in sorted(executor.stages(shard).items()):
-            for name, array in resident.own.items():
+            for name, array in resident.own_parameters.items():
                 if self._program.offload.shards(self._program.stages[number], array.size):
                     yield number, name

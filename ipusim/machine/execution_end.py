@@ -58,7 +58,7 @@ class GradientSum(BeforeUpdate):
     def __init__(self, context: Context, total: ReplicaCollective, code: Code, reduce: Callable[[], object]) -> None:
         """Describe the loads of every round; ``reduce`` is called at the end."""
         super().__init__(context, code)
-        self.what = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
+        self.subject = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
@@ -146,7 +146,7 @@ class HostSumming(ByHost):
     arrival, and returns the cycle of the last host's arrival.
     """
 
-    what = "the sum over hosts"
+    subject = "the sum over hosts"
 
     def __init__(self, context: Context, cost: HostSum) -> None:
         """Describe the copies."""
@@ -175,7 +175,7 @@ class HostSumming(ByHost):
 class HostUpdating(ByHost):
     """The weight update on the host, with gradients sent and weights returned."""
 
-    what = "the weight update on the host"
+    subject = "the weight update on the host"
 
     def __init__(self, context: Context, cost: HostUpdate) -> None:
         """Describe the copies and the host's work."""
@@ -221,7 +221,7 @@ class Variables(Facility):
 class ExecutionEnd(Meeting):
     """The final meeting of an execution, per group of replicas: executions never overlap."""
 
-    what = "the end of the execution"
+    subject = "the end of the execution"
 
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
         """Begin the replicas' first execution."""

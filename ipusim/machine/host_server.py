@@ -102,7 +102,7 @@ class Tables(HostServer):
     def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         """Send gradients of rows to the host, without waiting; return the last span."""
         cost = self._costs[stage]
-        cause = yield from self._copy(cost.bytes.back, cost.gradients, (stage, micro_batch), step, cause)
+        cause = yield from self._copy(cost.bytes.returned_bytes, cost.gradients, (stage, micro_batch), step, cause)
         self._serve(cost.apply, cause)
         return cause
 

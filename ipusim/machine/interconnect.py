@@ -51,7 +51,7 @@ class Interconnect(Meeting):
     long share an event and a record.
     """
 
-    what = "the inter-IPU copy"
+    subject = "the inter-IPU copy"
 
     def __init__(self, context: Context, replicas: Sequence[int], copies: Sequence[StepCopy]) -> None:
         """Prepare for the IPUs of some replicas; ``copies`` are the distinct copies after time-steps."""
@@ -115,7 +115,7 @@ class Interconnect(Meeting):
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting, or None."""
         if self._carrying:
-            return Wait(f"{self.what}, which {self._carrying} of its links have not delivered")
+            return Wait(f"{self.subject}, which {self._carrying} of its links have not delivered")
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:

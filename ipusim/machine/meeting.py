@@ -18,10 +18,10 @@ class Meeting(Facility):
     """A meeting of IPUs. Subclasses implement ``_meet``, which finally calls ``_release``.
 
     Attributes:
-        what: name of the meeting, for messages about waiting IPUs.
+        subject: name of the meeting, for messages about waiting IPUs.
     """
 
-    what: str
+    subject: str
 
     def __init__(self, context: Context, ipus: Iterable[IpuId]) -> None:
         """Prepare for ``ipus``."""
@@ -53,7 +53,7 @@ class Meeting(Facility):
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting, or None."""
         late = self.absent_ipus(ipu)
-        return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
+        return Wait(f"{self.subject}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches
         """Return the waiting IPUs, their waiting times, and whether joint work has begun.

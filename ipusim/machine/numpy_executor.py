@@ -57,13 +57,13 @@ class NumpyExecutor(PlacedVariables):
         replica: int = 0,
         replicas: int = 1,
         outfeed: Outfeed = _PLAIN_OUTFEED,
-        before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
-        received: Callable[[], object] = lambda: None,
+        prepare: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
+        note_result: Callable[[], object] = lambda: None,
     ) -> None:
         """Place the initial parameters on IPUs; replicas begin with equal parameters.
 
-        Feed elements are dealt to the ``replicas`` in turn, from replica 0. ``before`` is called at the beginning of
-        every execution, with its number, and ``received`` after every new entry of ``results``.
+        Feed elements are dealt to the ``replicas`` in turn, from replica 0. ``prepare`` is called at the beginning of
+        every execution, with its number, and ``note_result`` after every new entry of ``results``.
 
         Raises ModelError for variables without an optimizer under a schedule with two copies of every stage.
         """
@@ -89,10 +89,10 @@ class NumpyExecutor(PlacedVariables):
         self._transfers = Transfers(shape, self._memories)
         self.copy, self.deliver = self._transfers.copy, self._transfers.deliver
         self._execution = self.executions = 0
-        self._prepare = before
+        self._prepare = prepare
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
-        self._results = Results(outfeed, received, len(shape.copies) if outfeed.mode == "ALL" else 1)
+        self._results = Results(outfeed, note_result, len(shape.copies) if outfeed.mode == "ALL" else 1)
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
@@ -165,7 +165,7 @@ class NumpyExecutor(PlacedVariables):
         """
         memory, index = self._memories[ipu], (stage, micro_batch)
         partner_stash = self._memories[target_ipu].partner_stashes
-        stash: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
+        stash: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved_values
         try:
             if way == Way.OUT:
                 partner_stash[ipu, stage, micro_batch] = stash.pop(index)
@@ -188,11 +188,11 @@ class NumpyExecutor(PlacedVariables):
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
         untrained = home.untrained_copies()
-        output, saved = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        output, saved_values = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
         if self._watching and not micro_batch:
             self._watch(home, stage, payload, output, untrained)
         if self._stores[stage]:
-            output = memory.put(self._stores[stage], micro_batch, output)
+            output = memory.store(self._stores[stage], micro_batch, output)
         last = stage == self._last
         if last:
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
@@ -200,7 +200,7 @@ class NumpyExecutor(PlacedVariables):
             if self._recomputes[stage]:
                 memory.inputs[index] = payload, untrained
             else:
-                memory.saved[index] = saved
+                memory.saved_values[index] = saved_values
         memory.outbox[step, micro_batch] = _NO_PAYLOAD if last else Payload(output, payload.labels)
 
     def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None) -> None:
@@ -219,33 +219,33 @@ class NumpyExecutor(PlacedVariables):
         if stashed is None:
             raise self._missing_error(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
         payload, untrained = stashed
-        _, memory.saved[index] = memory.stages[stage].recompute(
+        _, memory.saved_values[index] = memory.stages[stage].recompute(
             payload.tensor, payload.labels, self._key(micro_batch), untrained
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        saved, arriving = self._taken_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
+        saved_values, arriving = self._taken_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
         home = memory.stages[stage]
         home.micro_batch = micro_batch
-        gradient = home.bound.backward(saved, arriving, self._needs[stage], home.accumulate, home.totals)
+        gradient = home.passes.backward(saved_values, arriving, self._needs[stage], home.accumulate, home.totals)
         home.accumulated += 1
         self._give_back(memory, (stage, micro_batch), gradient)
 
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
-        saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
-        passes = memory.stages[stage].bound
-        gradient, memory.rests[index] = passes.backward_input(saved, arriving, self._needs[stage])
+        saved_values, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
+        passes = memory.stages[stage].passes
+        gradient, memory.rest_values[index] = passes.backward_input(saved_values, arriving, self._needs[stage])
         self._give_back(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index, home = (stage, micro_batch), memory.stages[stage]
-        if index not in memory.rests:
+        if index not in memory.rest_values:
             raise self._missing_error(
                 ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass"
             )
         home.micro_batch = micro_batch
-        home.bound.backward_weights(memory.rests.pop(index), home.accumulate, home.totals)
+        home.passes.backward_weights(memory.rest_values.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
 
     def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
@@ -253,8 +253,8 @@ class NumpyExecutor(PlacedVariables):
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
-        saved = memory.saved.pop(index, None)
-        if saved is None:
+        saved_values = memory.saved_values.pop(index, None)
+        if saved_values is None:
             raise self._missing_error(ipu, kind, index, "the stash of its forward pass")
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
@@ -262,7 +262,7 @@ class NumpyExecutor(PlacedVariables):
         arriving = payload.tensor
         if self._stores[stage]:
             arriving = self._fetched(ipu, kind, index, arriving, self._stores[stage])
-        return saved, arriving
+        return saved_values, arriving
 
     def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
         """Put the gradient of a stage's input into the outbox.
@@ -271,7 +271,7 @@ class NumpyExecutor(PlacedVariables):
         """
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._fetches[stage]:
-            gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
+            gradient = memory.store(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
     def _fetched(self, ipu: int, kind: Pass, index: tuple[int, int], tensor: Any, names: Sequence[str]) -> Any:

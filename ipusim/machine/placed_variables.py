@@ -9,7 +9,7 @@ from ipusim.machine.tensors import IpuMemory
 from ipusim.model.functions.surrounded import Surrounded
 from ipusim.model.functions.untrained import Untrained
 from ipusim.model.layers.layer import Array
-from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, Updated
+from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, StageUpdate, State
 
 
 class PlacedVariables:
@@ -48,7 +48,7 @@ class PlacedVariables:
     def accumulators(self, ipu: int) -> list[Array]:
         """Return the gradient accumulators of the stages on ``ipu``, in stage order."""
         stages = self._memories[ipu].stages
-        return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own]
+        return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own_parameters]
 
     def begin_update(self) -> None:
         """Show this replica's gradients to the optimizer before the average over replicas."""
@@ -69,19 +69,22 @@ class PlacedVariables:
                 self._copy_to_others()
         elif self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
-                self._optimizer.apply(stage.own, stage.accumulators, stage.state)
+                self._optimizer.apply(stage.own_parameters, stage.accumulators, stage.state)
 
     def _copy_to_others(self) -> None:
         """Copy jointly updated variables from the first copy of every stage to the others."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
                 copy, source = (self._memories[home].stages[stage] for home in (ipu, first))
-                for arrays, sources in ((copy.own, source.own), (copy.state, source.state)):
+                for arrays, sources in ((copy.own_parameters, source.own_parameters), (copy.state, source.state)):
                     for name, array in arrays.items():
                         array[...] = sources[name]
 
-    def _all_stages(self) -> list[Updated]:
+    def _all_stages(self) -> list[StageUpdate]:
         stages = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._mapping))
         return [
-            Updated(stage.own, {name: stage.accumulators[name] for name in stage.own}, stage.state) for stage in stages
+            StageUpdate(
+                stage.own_parameters, {name: stage.accumulators[name] for name in stage.own_parameters}, stage.state
+            )
+            for stage in stages
         ]

@@ -32,15 +32,15 @@ class ShortRun:
         timeline: the simulated run.
         inner: blocks of a single copy, a block per execution or per phase; empty if none were searched.
         outer: block of whole executions; None if none was searched.
-        within: whether every execution repeats itself, or need not.
-        across: whether executions repeat each other, or need not.
+        inner_repeats: whether every execution repeats itself, or need not.
+        outer_repeats: whether executions repeat each other, or need not.
     """
 
     timeline: Timeline
     inner: tuple[Repeat, ...] = ()
     outer: Repeat | None = None
-    within: bool = True
-    across: bool = True
+    inner_repeats: bool = True
+    outer_repeats: bool = True
 
     @property
     def micro_batches(self) -> int:
@@ -91,8 +91,8 @@ def short_run(
     marks: Sequence[Mark],
     plan: Plan,
     *,
-    within: bool,
-    across: int,
+    needs_inner: bool,
+    outer_length: int,
 ) -> ShortRun:
     """Find the repeats of a run, within executions and across executions.
 
@@ -100,16 +100,16 @@ def short_run(
         timeline: timeline of the run.
         marks: marks noted during the run.
         plan: plan of the run.
-        within: whether repeats within every execution are required.
-        across: length of the required period in executions; 0 for none.
+        needs_inner: whether repeats within every execution are required.
+        outer_length: length of the required period in executions; 0 for none.
 
     Returns:
-        The run with its repeats, or with ``within`` or ``across`` False if the required repeats are missing.
+        The run with its repeats, or with ``needs_inner`` or ``outer_length`` False if the required repeats are missing.
     """
     lists = Lists(plan, timeline.info.replicas)
     columns = timeline.columns
     inner = []
-    for execution in range(timeline.info.executions) if within else ():
+    for execution in range(timeline.info.executions) if needs_inner else ():
         execution_marks = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
         blocks = [
             next(_blocks(columns, [mark for mark in execution_marks if mark.phase == phase], lists.alike), None)
@@ -121,14 +121,14 @@ def short_run(
             or len(inside) < len(blocks)
             or (len(inside) > 1 and not _are_independent(columns, inside, plan.sync.meets))
         ):
-            return ShortRun(timeline, within=False)
+            return ShortRun(timeline, inner_repeats=False)
         inner += inside
     outer = None
-    if across:
-        begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
+    if outer_length:
+        begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % outer_length == 0]
         outer = next(_blocks(columns, begins, lists.alike), None)
         if outer is None:
-            return ShortRun(timeline, across=False)
+            return ShortRun(timeline, outer_repeats=False)
     return ShortRun(timeline, tuple(inner), outer)
 
 

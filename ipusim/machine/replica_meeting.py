@@ -25,12 +25,12 @@ class CollectivePart(NamedTuple):
 
     Attributes:
         cost: cost of the collective.
-        what: description of the first replica's span; descriptions of the other replicas follow.
+        first_description: description of the first replica's span; descriptions of the other replicas follow.
         callback: callback at the end.
     """
 
     cost: CollectiveCost
-    what: int
+    first_description: int
     callback: Callable[[], object]
 
 
@@ -77,7 +77,7 @@ class ReplicaMeeting(Meeting):
             start = self._clock.now
             end: int = yield self._clock.event_at(carried_until(self._clock, self._workers, self._kind, part.cost))
             part.callback()
-            for description, ipu in enumerate(self._numbers, part.what):
+            for description, ipu in enumerate(self._numbers, part.first_description):
                 spans[ipu] = self._record(description, step, start, end, spans[ipu])
         self._release(spans)
 
@@ -85,7 +85,7 @@ class ReplicaMeeting(Meeting):
 class WeightGather(ReplicaMeeting):
     """All-gathers of a shard: a stage's weights, or (NONE) variables for the update."""
 
-    what = "the all-gather"
+    subject = "the all-gather"
 
     def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
         """Describe the all-gather per stage."""
@@ -102,7 +102,7 @@ class WeightGather(ReplicaMeeting):
 class CalledCollectives(ReplicaMeeting):
     """The collectives called by a shard's passes."""
 
-    what = "a collective of its stage"
+    subject = "a collective of its stage"
 
     def __init__(self, context: Context, shard: int) -> None:
         """Prepare for the passes of a shard."""

@@ -69,7 +69,7 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
 def _cycle_of_run(cycle: int, system: System) -> int:
     """Return the cycle in which a run with skips reaches the original ``cycle``."""
     for skip in system.disturbances:
-        if isinstance(skip, Skip) and skip.at <= cycle - skip.cycles:
+        if isinstance(skip, Skip) and skip.cycle <= cycle - skip.cycles:
             cycle -= skip.cycles
     return cycle
 

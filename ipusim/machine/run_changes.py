@@ -87,11 +87,11 @@ class Skip(RunChange):
     """A jump forward in time, over omitted copies of a repeated block.
 
     Attributes:
-        at: cycle of the jump, not counting earlier omitted cycles.
+        cycle: cycle of the jump, not counting earlier omitted cycles.
         cycles: length of the jump.
     """
 
-    at: int
+    cycle: int
     cycles: int
 
 

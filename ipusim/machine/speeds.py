@@ -163,7 +163,7 @@ class Speeds:
 
     def _more(self, cycle: int) -> int:
         """Return the number of cycles omitted before a cycle."""
-        return sum(skip.cycles for skip in self._skips if skip.at <= cycle)
+        return sum(skip.cycles for skip in self._skips if skip.cycle <= cycle)
 
 
 def speeds_of(system: System) -> Speeds | None:

@@ -37,14 +37,18 @@ class StageMemory:
         optimizer = workload.optimizer
         parameters: dict[str, Array] = workload.initial_parameters(stage)
         frozen = workload.stages[stage].frozen_names
-        tied = {name: memory.parameters[name] for memory in earlier for name in parameters if name in memory.parameters}
-        owners = [(name, memory) for memory in earlier for name in tied if name in memory.accumulators]
-        self.parameters: dict[str, Array] = parameters | tied
+        tied_parameters = {
+            name: memory.parameters[name] for memory in earlier for name in parameters if name in memory.parameters
+        }
+        owners = [(name, memory) for memory in earlier for name in tied_parameters if name in memory.accumulators]
+        self.parameters: dict[str, Array] = parameters | tied_parameters
         #: Parameters updated with this stage, not with an earlier stage; frozen parameters are left out.
-        self.own = {name: array for name, array in parameters.items() if name not in tied and name not in frozen}
-        self.bound = workload.stages[stage].bind(self.parameters)
-        self.state = optimizer.initial_state(self.own) if optimizer else {}
-        self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
+        self.own_parameters = {
+            name: array for name, array in parameters.items() if name not in tied_parameters and name not in frozen
+        }
+        self.passes = workload.stages[stage].bind(self.parameters)
+        self.state = optimizer.initial_state(self.own_parameters) if optimizer else {}
+        self.accumulators: dict[str, Array] = workload.accumulators(self.own_parameters) | {
             name: memory.accumulators[name] for name, memory in owners
         }
         #: Per parameter, the later stages that share the parameter; the last stage runs its backward pass first.
@@ -54,7 +58,7 @@ class StageMemory:
         #: Parameters with a gradient from this stage's backward pass.
         self._names_with_gradient: set[str] = set()
         #: Per parameter of an earlier stage, that stage, whose backward pass comes last.
-        self._owners = {name: memory for name, memory in owners if name in memory.own}
+        self._owners = {name: memory for name, memory in owners if name in memory.own_parameters}
         self._partial: dict[tuple[str, int], Array] = {}
         self._map = optimizer.gradient_map if optimizer else None
         self._is_running_mean = workload.reduction == "RUNNING_MEAN"
@@ -75,9 +79,9 @@ class StageMemory:
     def forward(self, x: Any, labels: Array | None, key: Key | None) -> tuple[Any, Saved]:
         """Run a forward pass, which may change untrained variables."""
         if self._untrained is None:
-            return self.bound.forward(x, labels, key)
+            return self.passes.forward(x, labels, key)
         with Surrounded(untrained=self._untrained):
-            return self.bound.forward(x, labels, key)
+            return self.passes.forward(x, labels, key)
 
     def untrained_copies(self) -> Untrained | None:
         """Return copies of untrained variables for a recomputed pass, whose changes are discarded."""
@@ -91,7 +95,7 @@ class StageMemory:
         Statistics count once.
         """
         with Surrounded(untrained=untrained):
-            return self.bound.forward(x, labels, key)
+            return self.passes.forward(x, labels, key)
 
     def accumulate(self, name: str, gradient: Array) -> None:
         """Add a micro-batch's gradient of a parameter, after the optimizer's gradient map.

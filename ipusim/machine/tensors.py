@@ -42,7 +42,7 @@ def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
     return Payload(np.concatenate(tensors, axis=-1), labels), tuple(tensor.shape[-1] for tensor in tensors)
 
 
-def summed(pieces: Sequence[Payload]) -> Payload:
+def sum_gradients(pieces: Sequence[Payload]) -> Payload:
     """Return the sum of gradients, in stage order; an empty payload if no gradient is needed."""
     total = pieces[0].tensor
     if total is None:
@@ -57,7 +57,7 @@ def summed(pieces: Sequence[Payload]) -> Payload:
     return Payload(total)
 
 
-def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
+def split_gradient(payload: Payload, widths: Sequence[int]) -> list[Payload]:
     """Cut a gradient into parts for concurrent stages, by output widths."""
     if payload.tensor is None:
         return [payload] * len(widths)
@@ -77,33 +77,33 @@ class IpuMemory:
         arrived: inputs by (step, micro-batch), delivered by a copy or the infeed.
         inputs: stage inputs saved for recomputation, with the untrained variables of that time, by (stage,
             micro-batch).
-        saved: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
-        rests: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
+        saved_values: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
+        rest_values: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch), waiting for the next copy.
         partner_stashes: activations moved out to this IPU or the memory beside this IPU, by (IPU, stage, micro-batch).
-        waiting: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
+        waiting_values: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
             micro-batch).
     """
 
     stages: dict[int, StageMemory] = field(default_factory=dict)
     arrived: dict[tuple[int, int], Payload | Pieces] = field(default_factory=dict)
     inputs: dict[tuple[int, int], tuple[Payload, Untrained | None]] = field(default_factory=dict)
-    saved: dict[tuple[int, int], Any] = field(default_factory=dict)
-    rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
+    saved_values: dict[tuple[int, int], Any] = field(default_factory=dict)
+    rest_values: dict[tuple[int, int], Rest] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
     partner_stashes: dict[tuple[int, int, int], Any] = field(default_factory=dict)
-    waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
+    waiting_values: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
-    def put(self, names: Sequence[str], micro_batch: int, outputs: Any, backward: bool = False) -> Any:
+    def store(self, names: Sequence[str], micro_batch: int, outputs: Any, backward: bool = False) -> Any:
         """Store the last outputs of a pass under ``names``, and return the preceding outputs."""
         if not names:
             return outputs
         if outputs is None:  # a gradient that nothing needs
             outputs = (None,) * (len(names) + 1)
         for name, array in zip(names, outputs[-len(names) :], strict=True):
-            self.waiting[backward, name, micro_batch] = array
-        rest = outputs[: -len(names)]
-        return rest[0] if len(rest) == 1 else rest
+            self.waiting_values[backward, name, micro_batch] = array
+        preceding_outputs = outputs[: -len(names)]
+        return preceding_outputs[0] if len(preceding_outputs) == 1 else preceding_outputs
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
         """Return ``tensor`` followed by the values under ``names``.
@@ -112,7 +112,7 @@ class IpuMemory:
         """
         if not names:
             return tensor
-        fetched = [self.waiting.pop((backward, name, micro_batch)) for name in names]
+        fetched = [self.waiting_values.pop((backward, name, micro_batch)) for name in names]
         return (*(tensor if isinstance(tensor, tuple) else (tensor,)), *fetched)
 
 
@@ -141,7 +141,7 @@ class Transfers:
                 if target is None:
                     continue
                 if self._concurrent:
-                    self._spread(ipu, step, target, micro_batch, payload)
+                    self._copy_to_step(ipu, step, target, micro_batch, payload)
                 else:
                     self._memory_of(target, micro_batch).arrived[target, micro_batch] = payload
             memory.outbox.clear()
@@ -158,7 +158,7 @@ class Transfers:
         """Return the memory of the only IPU of a step."""
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
-    def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
+    def _copy_to_step(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
         """Copy an output of ``step`` from ``ipu`` to the IPUs of step ``target``.
 
         Concurrent stages get their parts of a gradient.
@@ -166,7 +166,7 @@ class Transfers:
         sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
-            parts = split(payload, self._widths[target])
+            parts = split_gradient(payload, self._widths[target])
         for target_ipu, part in zip(targets, parts, strict=True):
             arrived = self._memories[target_ipu].arrived
             if len(sources) == 1:
@@ -190,7 +190,7 @@ class Transfers:
         if len(pieces) < len(arrived):
             return None
         if step >= self._positions:
-            return summed(pieces)
+            return sum_gradients(pieces)
         # The gradient returns to the concurrent stages, whose backward step mirrors their forward step.
         whole, self._widths[2 * self._positions - step] = concatenated(pieces)
         return whole
@@ -203,10 +203,10 @@ class Results:
         elements: elements received on the host, in order.
     """
 
-    def __init__(self, outfeed: Outfeed, received: Callable[[], object], copies: int = 1) -> None:
-        """Call ``received`` after every new element; ``copies`` counts the copies of the last stage."""
+    def __init__(self, outfeed: Outfeed, note_element: Callable[[], object], copies: int = 1) -> None:
+        """Call ``note_element`` after every new element; ``copies`` counts the copies of the last stage."""
         self._queues: list[deque[tuple[Array, ...]]] = [deque() for _ in range(copies)]
-        self._outfeed, self._note_element = outfeed, received
+        self._outfeed, self._note_element = outfeed, note_element
         self._total: tuple[Array, ...] | None = None
         self.elements: list[tuple[Array, ...]] = []
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from annotated_doc import Doc
 
-from ipusim.model.layers.keys import Called
+from ipusim.model.layers.keys import ScenarioName
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def classes(modules: Iterable[str]) -> Iterator[type[Any]]:
 
 def _key(field: Field[Any], hint: Any, inherited: bool) -> Key:
     base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    constraints = [mark for mark in marks if not isinstance(mark, Doc | Called)]
+    constraints = [mark for mark in marks if not isinstance(mark, Doc | ScenarioName)]
     return Key(
-        name=next((mark.name for mark in marks if isinstance(mark, Called)), field.name.rstrip("_")),
+        name=next((mark.name for mark in marks if isinstance(mark, ScenarioName)), field.name.rstrip("_")),
         argument=field.name,
         hint=Annotated[base, *constraints] if constraints else base,
         default=field.default,

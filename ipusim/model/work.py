@@ -18,8 +18,8 @@ class Product:
         m, k, n: rows of the result, summed length, columns of the result.
         groups: number of parallel products, with separate operands.
         times: number of consecutive products.
-        shared: number of rows with the same elements of the first operand; 1 if rows share nothing. In the gradient of
-            a convolution's kernel, the rows of the taps share the image.
+        shared_rows: number of rows with the same elements of the first operand; 1 if rows share nothing. In the
+            gradient of a convolution's kernel, the rows of the taps share the image.
     """
 
     m: int
@@ -27,7 +27,7 @@ class Product:
     n: int
     groups: int = 1
     times: int = 1
-    shared: int = 1
+    shared_rows: int = 1
 
     @property
     def macs(self) -> int:
@@ -204,7 +204,7 @@ def work_of(
     *,
     products: tuple[Product | Convolution, ...] = (),
     vector: VectorWork = NO_VECTOR_WORK,
-    touched: int = 0,
+    accesses: int = 0,
     exchanged: int = 0,
     compute_sets: int = 1,
     convolution: bool = False,
@@ -214,10 +214,10 @@ def work_of(
     Args:
         itemsize: bytes per element.
         products, vector, compute_sets, convolution: attributes of :class:`Work`.
-        touched: elements read from or written to tile memory.
+        accesses: elements read from or written to tile memory.
         exchanged: elements received by tiles over the exchange.
     """
-    traffic = touched * itemsize, exchanged * itemsize
+    traffic = accesses * itemsize, exchanged * itemsize
     return Work(products, vector, *traffic, itemsize, compute_sets, convolution)
 
 
@@ -270,7 +270,7 @@ class TableBytes:
     gradients: int = 0
 
     @property
-    def back(self) -> int:
+    def returned_bytes(self) -> int:
         """Bytes sent to the host after a backward pass: gradients with row ids."""
         return self.ids + self.gradients if self.gradients else 0
 

@@ -156,8 +156,8 @@ def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
                 ids=laws.ROWS_OUT(system.outfeed_cycles(table_bytes.ids)),
                 gather=laws.GATHER_ROWS(Cycles(total, ids, rows)),
                 rows=laws.ROWS_IN(system.infeed_cycles(table_bytes.rows)),
-                gradients=laws.ROWS_OUT(system.outfeed_cycles(table_bytes.back)),
-                apply=laws.APPLY_ROWS(system.host_drain_cycles(table_bytes.back)),
+                gradients=laws.ROWS_OUT(system.outfeed_cycles(table_bytes.returned_bytes)),
+                apply=laws.APPLY_ROWS(system.host_drain_cycles(table_bytes.returned_bytes)),
                 bytes=table_bytes,
             )
     return tables

@@ -42,7 +42,7 @@ def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[PlannedProd
 
 
 def _dense(dense: Product, size: int, partials: int) -> product.Product:
-    own_inputs = -(-dense.k // dense.shared) if dense.shared > 1 else 0
+    own_inputs = -(-dense.k // dense.shared_rows) if dense.shared_rows > 1 else 0
     return product.Product(
         m=dense.n,
         k=dense.k,

@@ -145,9 +145,9 @@ class BetweenChanges:
             if len(first_marks) < _COPIES:
                 continue
             if self.executions == 1:
-                blocks = short_run(timeline, first_marks, plan, within=True, across=0).inner
+                blocks = short_run(timeline, first_marks, plan, needs_inner=True, outer_length=0).inner
             else:
-                outer = short_run(timeline, first_marks, plan, within=False, across=self.in_a_row).outer
+                outer = short_run(timeline, first_marks, plan, needs_inner=False, outer_length=self.in_a_row).outer
                 blocks = () if outer is None else (outer,)
             for block in blocks:
                 length = self._length(block)

@@ -140,9 +140,9 @@ class _InPart:
                     error if micro_batches == whole else RequestError(_never_repeats(error, whole, last_count))
                 ) from None
             last_count = micro_batches
-            if not short.within:
+            if not short.inner_repeats:
                 micro_batches = next(counts, whole)
-            elif not short.across:
+            elif not short.outer_repeats:
                 part_executions = next(part_counts, executions)
             elif (count := self._count(micro_batches, short)) != micro_batches:
                 micro_batches = count
@@ -188,7 +188,9 @@ class _InPart:
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         period_of_executions = self.in_a_row if executions < self.executions else 0
-        return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=period_of_executions)
+        return short_run(
+            timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=period_of_executions
+        )
 
     def _whole(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""

@@ -27,7 +27,7 @@ IMAGES = {
 def home(tmp_path, monkeypatch):
     """An empty home, of which nothing has been said."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(datasets, "_SAID", set())
+    monkeypatch.setattr(datasets, "_ANNOUNCED_NAMES", set())
     folder = tmp_path / ".keras" / "datasets"
     folder.mkdir(parents=True)
     return folder

@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
-from ipusim.ipu.runtime.program_state import Remembered
+from ipusim.ipu.runtime.program_state import ContextValue
 from tests.programs import configure, hosted_names
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
@@ -212,7 +212,7 @@ def test_a_thread_has_the_configuration_and_seed_of_the_program_that_starts_it()
 
 
 def test_what_is_remembered_belongs_to_a_context_and_to_threads_that_begin():
-    value = Remembered("value", 0)
+    value = ContextValue("value", 0)
     contextvars.copy_context().run(value.set, 1)
     assert value() == 0
     assert Beside(value).end() == 1

@@ -115,7 +115,7 @@ def test_one_cluster_is_alive_at_a_time(load, monkeypatch, splits):
         alive.append(sum(ref() is not None for ref in known))
         output, saved = plain(self, x, labels, key)
         inputs = {id(x), *(id(array) for array in (output if isinstance(output, tuple) else (output,)))}
-        parameters = {name: array for bound in self._layers for name, array in bound.own.items()}
+        parameters = {name: array for bound in self._layers for name, array in bound.parameters.items()}
         mine = [array for array in saved_arrays(saved, parameters) if id(array) not in inputs and array is not labels]
         known[:] = [ref for ref in known if ref() is not None] + [weakref.ref(array) for array in mine]
         return output, saved

@@ -44,12 +44,12 @@ def seeds():
 
 
 #: The images of a dataset, drawn once for all programs: none of them changes what it gets.
-_drawn = functools.cache(datasets._drawn)
+_drawn = functools.cache(datasets._draw_images)
 
 
 @pytest.fixture(autouse=True)
 def images(monkeypatch):
-    monkeypatch.setattr(datasets, "_drawn", _drawn)
+    monkeypatch.setattr(datasets, "_draw_images", _drawn)
 
 
 @sampled(3)

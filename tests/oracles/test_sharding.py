@@ -129,8 +129,10 @@ def test_parts_are_put_together_in_any_memory_layout(load, place):
     executors = [NumpyExecutor(program.shape, experiment.workload(0), replica, 4) for replica in range(4)]
     for executor in executors:
         stage = executor.stages(0)[0]
-        stage.own.update({name: place(array) for name, array in stage.own.items() if array.ndim == 2})
-        stage.parameters.update(stage.own)
+        stage.own_parameters.update(
+            {name: place(array) for name, array in stage.own_parameters.items() if array.ndim == 2}
+        )
+        stage.parameters.update(stage.own_parameters)
     whole = {name: array.copy() for name, array in executors[0].stages(0)[0].parameters.items()}
     shards = Shards(executors, (0, 1), experiment.system, program)
     assert all(np.isnan(array).any() for executor in executors for array in executor.stages(0)[0].parameters.values())

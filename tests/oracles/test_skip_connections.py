@@ -159,7 +159,7 @@ def test_a_value_is_copied_on_every_hop(load):
     assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
     skips = [stage.skips for stage in load().workload(0).stages]
     assert [each.input_is for each in skips] == ["", "a", "first", ""]
-    assert [[value.name for value in each.leaving] for each in skips] == [[], ["a"], [], []]
+    assert [[value.name for value in each.sent_values] for each in skips] == [[], ["a"], [], []]
 
 
 def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):
@@ -278,7 +278,7 @@ def test_a_value_that_was_not_left_there_is_missed(load):
     executor = NumpyExecutor(experiment.program.shape, experiment.workload(0))
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)
-    executor._memories[0].waiting.clear()
+    executor._memories[0].waiting_values.clear()
     for step, ipu in ((1, 1), (2, 0)):
         executor.copy([Edge(step - 1, step)])
         if step == 1:
@@ -382,7 +382,7 @@ def test_the_middle_of_an_image_is_taken_where_it_is_made(load):
     assert [each.gradient_bytes for each in profiles] == [0, pooled + middle, one + middle, up + middle]
     skips = [stage.skips for stage in load(text=IMAGES).workload(0).stages]
     assert [each.input_is for each in skips] == ["", "", "b", ""]
-    assert [[value.name for value in each.used] for each in skips] == [[], [], ["b"], ["a/4x3"]]
+    assert [[value.name for value in each.used_values] for each in skips] == [[], [], ["b"], ["a/4x3"]]
     cut_behind_it = load("pipeline.splits=[pool, c, middle]", text=IMAGES).program.stages
     assert cut_behind_it[0].output_bytes == 4 * 8 * 6 * 4 * 3 + middle + labels
     assert load("pipeline.splits=[pool, c, middle]", text=IMAGES).workload(0).stages[1].skips.input_is == ""

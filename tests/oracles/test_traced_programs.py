@@ -189,7 +189,7 @@ def _check_work(job, model):
     for ours, profile in zip(works, job.program.stages, strict=True):
         forward = tuple(work for work in profile.forward if not work.is_nothing)
         backward = tuple(work for work in profile.backward if not work.is_nothing)
-        assert ours.alone == ()
+        assert ours.outside_types == ()
         assert tuple(work for work in ours.forward if not work.is_nothing) == forward
         own = tuple(work for work in ours.backward if not work.is_nothing)
         assert own == backward[: len(own)]

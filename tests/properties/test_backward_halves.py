@@ -207,7 +207,7 @@ class Run:
         x, labels = self.workload.feed.element(micro_batch)
         saved = []
         for memory in self.memories:
-            x, kept = memory.bound.forward(x, labels, (0, micro_batch))
+            x, kept = memory.passes.forward(x, labels, (0, micro_batch))
             saved.append(kept)
         return saved
 
@@ -216,21 +216,21 @@ class Run:
         for stage in reversed(self.places):
             memory = self.memories[stage]
             memory.micro_batch = micro_batch
-            grad = memory.bound.backward(saved[stage], grad, self.needs[stage], memory.accumulate, memory.totals)
+            grad = memory.passes.backward(saved[stage], grad, self.needs[stage], memory.accumulate, memory.totals)
             memory.accumulated += 1
             self.gradients[stage, micro_batch] = grad
 
     def inputs(self, micro_batch, saved):
         grad = None
         for stage in reversed(self.places):
-            bound = self.memories[stage].bound
+            bound = self.memories[stage].passes
             grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, self.needs[stage])
             self.gradients[stage, micro_batch] = grad
 
     def weights(self, stage, micro_batch):
         memory = self.memories[stage]
         memory.micro_batch = micro_batch
-        memory.bound.backward_weights(self.rests.pop((stage, micro_batch)), memory.accumulate, memory.totals)
+        memory.passes.backward_weights(self.rests.pop((stage, micro_batch)), memory.accumulate, memory.totals)
         memory.accumulated += 1
 
 

@@ -67,7 +67,7 @@ def test_drawn_stages_keep_the_same(workload, batch, itemsize):
         for stage in (whole, *whole.clusters):
             right = measured_bytes(stage, batch, itemsize)
             assert saved_bytes(stage, batch, itemsize) == right
-            if not any(own_functions(named.layer) for named in stage.described):
+            if not any(own_functions(named.layer) for named in stage.layers_and_loss):
                 assert outlined_bytes(stage, batch, itemsize) == right
 
 

@@ -15,7 +15,7 @@ from ipusim.base.errors import FileError, OptionError
 
 if TYPE_CHECKING:
     from ipusim.app.profiles.stages import Stages
-    from ipusim.ipu.runtime.recording import Recorded
+    from ipusim.ipu.runtime.recording import ProgramRecord
 
 _File = Annotated[
     Path,
@@ -190,7 +190,7 @@ def _write_program(
     typer.echo(f"{out}")
 
 
-def _choose(program: Path, programs: tuple[Recorded, ...], number: int | None) -> Recorded:
+def _choose(program: Path, programs: tuple[ProgramRecord, ...], number: int | None) -> ProgramRecord:
     """Return the pipeline or loop of this number; raises OptionError for a wrong number, or an ambiguous choice."""
     programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
     if number is None and len(programs) > 1:

@@ -84,7 +84,7 @@ class EstimatorOnIpus(Estimator):
             batch = {name: item[number] for name, item in flat.items()}
             yield batch if isinstance(values, dict) else batch[""]
 
-    def _counted(self, dependencies: Any) -> Any:
+    def _count_run(self, dependencies: Any) -> Any:
         """Return an operation that advances the global step by a run, after its dependencies."""
         with tf.control_dependencies(dependencies):
             return _V1.train.get_global_step().assign_add(self._steps_per_run, read_value=False)

@@ -97,9 +97,9 @@ class Workers:
         name = "the metrics of an evaluation"
         return np.mean(machine.all_gather(self._host, name, np.asarray(value)[None]), axis=0)
 
-    def of_chief(self, what: str, value: T) -> T:
+    def of_chief(self, subject: str, value: T) -> T:
         """Return the chief's value on all hosts, in no simulated time."""
-        result: T = value if self._host is None else self._host.exchange(what, value)[0]
+        result: T = value if self._host is None else self._host.exchange(subject, value)[0]
         return result
 
     def hooks(self) -> list[Any]:

@@ -33,13 +33,13 @@ class Averaging:
 
     Attributes:
         names: shared names of variables with averaged gradients.
-        before: part that computes the gradients to average, from the accumulated gradients of all variables.
-        after: remaining update, computed from the averages, then the accumulated gradients.
+        gradient_part: part that computes the gradients to average, from the accumulated gradients of all variables.
+        update_part: remaining update, computed from the averages, then the accumulated gradients.
     """
 
     names: tuple[str, ...]
-    before: Executable
-    after: Executable
+    gradient_part: Executable
+    update_part: Executable
 
 
 def averaged_of(node: Node) -> Averaged | None:
@@ -69,9 +69,9 @@ def averaging_of(
     if not marks:
         return None
     fed, sources = list(accumulators.values()), [node.inputs[0] for node in marks.values()]
-    before = Executable(graph, fed, sources, (), part)
-    step_names = {step.node.name for step in before.steps}
+    gradient_part = Executable(graph, fed, sources, (), part)
+    step_names = {step.node.name for step in gradient_part.steps}
     effects = [name for name in update_nodes if runs_for_effect(graph.nodes[name]) and name not in step_names]
     averages = [Output(node.name, 0) for node in marks.values()]
-    after = Executable(graph, [*averages, *fed], [], effects, part)
-    return Averaging(tuple(marks), before, after)
+    update_part = Executable(graph, [*averages, *fed], [], effects, part)
+    return Averaging(tuple(marks), gradient_part, update_part)

@@ -30,16 +30,16 @@ class Sections:
         return next((number for number, names in enumerate(self.names) if name in names), -1)
 
 
-def sections_of(graph: Graph, cut: StageCut) -> Sections | None:
+def sections_of(graph: Graph, stage_cut: StageCut) -> Sections | None:
     """Return a stage's forward pass divided at checkpoints; None without checkpoints.
 
     Args:
         graph: the graph.
-        cut: the stage.
+        stage_cut: the stage.
     """
-    stage_names = set(cut.forward)
+    stage_names = set(stage_cut.forward)
     marks: dict[int, list[str]] = {}
-    for name in cut.forward:
+    for name in stage_cut.forward:
         number = graph.nodes[name].attributes.get(CHECKPOINT)
         if number is not None:
             marks.setdefault(int(number), []).append(name)

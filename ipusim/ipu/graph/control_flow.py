@@ -46,9 +46,9 @@ def _is_true(value: Any) -> bool:
 
 
 def _branch(node: Node, bodies: Bodies) -> Kernel:
-    then, otherwise = bodies(node.attributes["then_branch"]), bodies(node.attributes["else_branch"])
+    true_body, false_body = bodies(node.attributes["then_branch"]), bodies(node.attributes["else_branch"])
     return lambda invocation, predicate, *values: _results(
-        (then if _is_true(predicate) else otherwise).run(invocation, values)
+        (true_body if _is_true(predicate) else false_body).run(invocation, values)
     )
 
 

@@ -12,7 +12,7 @@ from enum import IntEnum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from ipusim.ipu.graph.needed import SHARED, NeededNodes, runs_for_effect
+from ipusim.ipu.graph.needed import SHARED_TYPES, NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 
 
@@ -113,7 +113,7 @@ def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
     return replace(graph, nodes={**graph.nodes, **added}) if added else graph
 
 
-def cut(trace: Trace) -> tuple[StageCut, ...]:
+def cut_stages(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
     A gradient node belongs to the stage of its origin, the forward node whose gradient it computes. A node without
@@ -293,7 +293,7 @@ class _Cutter:
                 continue
             for tensor in self._nodes[name].inputs:
                 maker = self._roles.get(tensor.node)
-                if maker is not None and maker != role and self._nodes[tensor.node].type not in SHARED:
+                if maker is not None and maker != role and self._nodes[tensor.node].type not in SHARED_TYPES:
                     roles = readers.setdefault(tensor, [])
                     if role not in roles:
                         roles.append(role)

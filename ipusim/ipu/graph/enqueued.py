@@ -29,11 +29,11 @@ def enqueued_of(node: Node) -> EnqueueItem | None:
     return entry.value if entry is not None and isinstance(entry.value, EnqueueItem) else None
 
 
-def copies_to_host(seen: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
+def copies_to_host(observed_nodes: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
     """Return a pass's copies to the host: one call holding the bytes of all enqueues.
 
     Args:
-        seen: nodes of the pass.
+        observed_nodes: nodes of the pass.
     """
-    sizes = [form.nbytes for entry in seen if enqueued_of(entry.node) is not None for form in entry.inputs]
+    sizes = [form.nbytes for entry in observed_nodes if enqueued_of(entry.node) is not None for form in entry.inputs]
     return (models.HostCall("outfeed", sent_bytes=sum(sizes)),) if sizes else ()

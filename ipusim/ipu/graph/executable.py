@@ -97,14 +97,14 @@ class Executable:
         """
         self._graph, self._observer = graph, observer
         self._bodies: dict[str, Executable] = {}
-        needed = NeededNodes(graph, feeds, fetches, targets, part)
-        self.external = needed.external
+        needed_nodes = NeededNodes(graph, feeds, fetches, targets, part)
+        self.external = needed_nodes.external
         self._places: dict[Output, int] = {}
-        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed.external)]
+        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed_nodes.external)]
         self._constants: list[tuple[int, Any]] = []
         self._handles: list[tuple[int, str]] = []
         self.steps: list[Step] = []
-        for node in needed.in_order():
+        for node in needed_nodes.in_order():
             self._add(node)
         strangers = [tensor for tensor in fetches if tensor not in self._places]
         if strangers:

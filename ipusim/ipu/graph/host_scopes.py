@@ -43,16 +43,16 @@ class HostScopes:
         self._nodes = graph.nodes
         self._block_of: dict[str, str] = {}
         self._readers: dict[str, list[Node]] = {}
-        self.any = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
-        if self.any:
+        self.has_blocks = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
+        if self.has_blocks:
             for node in graph.nodes.values():
                 for tensor in node.inputs:
                     self._readers.setdefault(tensor.node, []).append(node)
 
-    def of(self, name: str) -> str:
+    def block_of(self, name: str) -> str:
         """Return number and name of a node's host block as text; empty if the node runs on the IPU."""
         node = self._nodes.get(name)
-        if not self.any or node is None:
+        if not self.has_blocks or node is None:
             return ""
         if name not in self._block_of:
             self._block_of[name] = ""
@@ -61,7 +61,7 @@ class HostScopes:
 
     def outside(self, nodes: Iterable[ObservedNode]) -> list[ObservedNode]:
         """Return the nodes that run on the IPU."""
-        return [entry for entry in nodes if not self.of(entry.node.name)]
+        return [entry for entry in nodes if not self.block_of(entry.node.name)]
 
     def _of_node(self, node: Node) -> str:
         if node.type in _ON_IPU:
@@ -71,17 +71,17 @@ class HostScopes:
         if is_users(node):
             return scope_text(0, node.name)
         if node.origin:
-            return self.of(node.origin)
+            return self.block_of(node.origin)
         return self._of_sum(node)
 
     def _of_sum(self, node: Node) -> str:
         """Return a gradient sum's block: the parts' block, else the differentiated tensor's."""
-        parts = [self.of(tensor.node) for tensor in node.inputs]
+        parts = [self.block_of(tensor.node) for tensor in node.inputs]
         if node.type != "AddN" or not any(parts):
             return ""
         if all(parts):
             return parts[-1]
-        return next((self.of(reader.name) for reader in self._readers.get(node.name, ()) if reader.origin), "")
+        return next((self.block_of(reader.name) for reader in self._readers.get(node.name, ()) if reader.origin), "")
 
     def source(self, tensor: Output) -> Output:
         """Return a tensor's source, skipping nodes that forward tensors unchanged."""
@@ -95,9 +95,9 @@ class HostScopes:
 class HostCalls:
     """Counts a stage's host calls: the work of a block, and bytes copied to the host and back."""
 
-    def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
+    def __init__(self, graph: Graph, scopes: HostScopes, stage_cut: StageCut) -> None:
         """Take the stage."""
-        self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
+        self._nodes, self._scopes, self._stage_cut = graph.nodes, scopes, stage_cut
         #: Node names of this stage.
         self._stage_nodes: set[str] = set()
         self._on_both: set[Output] = set()
@@ -122,7 +122,7 @@ class HostCalls:
         blocks: dict[str, list[ObservedNode]] = {}
         self._stage_nodes |= {entry.node.name for entry in nodes}
         for entry in nodes:
-            block = self._scopes.of(entry.node.name)
+            block = self._scopes.block_of(entry.node.name)
             self._bytes.update(zip(entry.node.outputs, (form.nbytes for form in entry.outputs), strict=True))
             if block:
                 blocks.setdefault(block, []).append(entry)
@@ -153,7 +153,7 @@ class HostCalls:
 
     def _side(self, tensor: Output) -> str:
         """Return the block that computes a tensor; empty for tensors of the IPU and of other stages."""
-        return self._scopes.of(tensor.node) if tensor.node in self._stage_nodes else ""
+        return self._scopes.block_of(tensor.node) if tensor.node in self._stage_nodes else ""
 
     def _use(self, tensor: Output, block: str, size: int) -> None:
         """Count a copy of a tensor, unless the reading side already holds the tensor."""

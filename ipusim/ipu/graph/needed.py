@@ -11,7 +11,7 @@ from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
 #: Operation types repeated in every part: constants and handles of variables.
-SHARED: Final = frozenset({"Const", "VarHandleOp"})
+SHARED_TYPES: Final = frozenset({"Const", "VarHandleOp"})
 
 
 def runs_for_effect(node: Node) -> bool:
@@ -71,7 +71,7 @@ class NeededNodes:
                     stack.append(tensor.node)
                 else:
                     external[tensor] = None
-            effects = {effect for control in node.controls for effect in self._effects.before(control)}
+            effects = {effect for control in node.controls for effect in self._effects.nearest(control)}
             self._predecessors[name] = [effect for effect in sorted(effects) if effect in inside]
             stack += self._predecessors[name]
         self.external = tuple(external)
@@ -106,7 +106,7 @@ def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
 
     A placeholder inside a part stands for a captured tensor.
     """
-    return node.type in SHARED or (node.type != "Placeholder" and node.name in inside)
+    return node.type in SHARED_TYPES or (node.type != "Placeholder" and node.name in inside)
 
 
 class _Effects:
@@ -116,7 +116,7 @@ class _Effects:
         self._graph = graph
         self._effects_of: dict[str, frozenset[str]] = {}
 
-    def before(self, name: str) -> frozenset[str]:
+    def nearest(self, name: str) -> frozenset[str]:
         """Return the names of the nearest nodes with an effect; only the node's own name if it has an effect."""
         stack = [name]
         while stack:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.api import Array, VectorWork, Work, functions, models
 from ipusim.ipu.graph.checkpoints import Sections
-from ipusim.ipu.graph.cut import StageCut, Trace, cut, with_sums
+from ipusim.ipu.graph.cut import StageCut, Trace, cut_stages, with_sums
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.host_scopes import HostCalls, HostScopes
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
@@ -19,7 +19,7 @@ from ipusim.ipu.graph.prices.observed import Observation, ObservedNode, form_of
 from ipusim.ipu.graph.prices.passes import StageWork, work_of_stage
 from ipusim.ipu.graph.prices.rules import work_of_update
 from ipusim.ipu.graph.prices.view import SAME_VALUE, is_constant
-from ipusim.ipu.graph.split import split
+from ipusim.ipu.graph.split import split_body
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.update import GraphUpdate
 
@@ -27,22 +27,24 @@ from ipusim.ipu.graph.update import GraphUpdate
 _DEFAULT_ITEMSIZE = 4
 
 
-class Summed(NamedTuple):
+class OutfeedSum(NamedTuple):
     """Elements that an accumulated outfeed adds per micro-batch, and bytes per element of the sum."""
 
     elements: int
     itemsize: int
 
 
-def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
+def summing_work(outfeed_sum: OutfeedSum | None, itemsize: int) -> Iterator[Work]:
     """Yield the work of adding a micro-batch's results to an outfeed's sum.
 
     Results and sum are read, and the sum is written.
     """
-    if summed is None:
+    if outfeed_sum is None:
         return
-    sram_bytes = summed.elements * (itemsize + 2 * summed.itemsize)
-    yield Work(vector=VectorWork(summed.elements), sram_bytes=sram_bytes, itemsize=max(itemsize, summed.itemsize))
+    sram_bytes = outfeed_sum.elements * (itemsize + 2 * outfeed_sum.itemsize)
+    yield Work(
+        vector=VectorWork(outfeed_sum.elements), sram_bytes=sram_bytes, itemsize=max(itemsize, outfeed_sum.itemsize)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +52,10 @@ class ObservedStage:
     """One observed micro-batch of a stage.
 
     Attributes:
-        cut: the stage.
+        stage_cut: the stage.
         work: work of the passes.
         takes, gives, keeps, returns: values received, sent on, kept for the backward pass, and sent back.
-        seen: nodes of both passes.
+        nodes: nodes of both passes.
         training: whether the stage has a backward pass.
         forward_collectives, backward_collectives: collectives called by the passes.
         forward_host_calls, backward_host_calls: host calls in the passes.
@@ -61,13 +63,13 @@ class ObservedStage:
         stash_bytes: bytes kept on the IPU for the backward pass.
     """
 
-    cut: StageCut
+    stage_cut: StageCut
     work: StageWork
     takes: tuple[Any, ...]
     gives: tuple[Any, ...]
     keeps: tuple[Any, ...]
     returns: tuple[Any, ...]
-    seen: Sequence[ObservedNode]
+    nodes: Sequence[ObservedNode]
     training: bool
     forward_collectives: tuple[models.CollectiveCall, ...] = ()
     backward_collectives: tuple[models.CollectiveCall, ...] = ()
@@ -84,7 +86,7 @@ def observe(
 
     ``variables`` are values by shared name; ``constants`` are values of tensors from outside the step.
     """
-    cuts, uncounted = cut(trace), frozenset(trace.uncounted)
+    cuts, uncounted = cut_stages(trace), frozenset(trace.uncounted)
     graph = with_sums(trace.graph, cuts)
     observation = Observation(graph)
     stages = [StagePasses(graph, stage_cut, observation) for stage_cut in cuts]
@@ -97,10 +99,10 @@ def observe(
     scopes = HostScopes(trace.graph)
     with np.errstate(all="ignore"):
         for stage in stages:
-            values = tuple(value_of[tensor] for tensor in stage.cut.takes)
+            values = tuple(value_of[tensor] for tensor in stage.stage_cut.takes)
             with functions.Surrounded(collectives=(calls := []), look_ups=(look_ups := [])):
                 outputs, stash = stage.forward(Invocation(state), values, constants)
-            value_of.update(zip(stage.cut.gives, outputs, strict=True))
+            value_of.update(zip(stage.stage_cut.gives, outputs, strict=True))
             forward_nodes = [entry for entry in observation.take() if entry.node.name not in uncounted]
             tables = sum(look_ups, models.TableBytes())
             forward_runs.append((values, outputs, stash, forward_nodes, tuple(calls), tables))
@@ -111,16 +113,16 @@ def observe(
         ):
             calls, input_gradients = [], ()
             if training:
-                arriving = [gradient_of[tensor] for tensor in stage.cut.arrives]
+                arriving = [gradient_of[tensor] for tensor in stage.stage_cut.arrives]
                 with functions.Surrounded(collectives=calls, look_ups=[]):
                     input_gradients, _ = stage.backward(Invocation(state), stash, arriving, constants)
-                gradient_of.update(zip(stage.cut.returns, input_gradients, strict=True))
+                gradient_of.update(zip(stage.stage_cut.returns, input_gradients, strict=True))
             backward_nodes = observation.take()
             ipu_forward, ipu_backward = scopes.outside(forward_nodes), scopes.outside(backward_nodes)
             price = work_of_stage if training else _work_of_body
             observed = ObservedStage(
-                stage.cut,
-                price(graph, stage.cut, ipu_forward, ipu_backward),
+                stage.stage_cut,
+                price(graph, stage.stage_cut, ipu_forward, ipu_backward),
                 values,
                 outputs,
                 stash,
@@ -129,9 +131,9 @@ def observe(
                 training,
                 forward_calls,
                 tuple(calls),
-                *_host_calls(graph, scopes, stage.cut, forward_nodes, backward_nodes),
+                *_host_calls(graph, scopes, stage.stage_cut, forward_nodes, backward_nodes),
                 tables,
-                _bytes(_stash_on_ipu(stage.cut, stash, scopes, ipu_backward)),
+                _bytes(_stash_on_ipu(stage.stage_cut, stash, scopes, ipu_backward)),
             )
             result.append(observed)
     return result[::-1]
@@ -145,7 +147,7 @@ def _host_calls(
     backward_nodes: Sequence[ObservedNode],
 ) -> tuple[tuple[models.HostCall, ...], tuple[models.HostCall, ...]]:
     """Return the host calls in forward and backward pass of a stage."""
-    if not scopes.any:
+    if not scopes.has_blocks:
         return (), ()
     calls = HostCalls(graph, scopes, stage_cut)
     forward_calls = calls.of_pass(
@@ -163,7 +165,7 @@ def _stash_on_ipu(
     """Yield kept values that the backward pass reads on the IPU, not on the host."""
     read = {tensor for entry in backward_nodes for tensor in entry.node.inputs}
     for tensor, value in zip(stage_cut.keeps, stash, strict=True):
-        if not scopes.any or tensor in read:
+        if not scopes.has_blocks or tensor in read:
             yield value
 
 
@@ -171,7 +173,7 @@ def _work_of_body(
     graph: Graph, stage_cut: StageCut, nodes: Sequence[ObservedNode], _: Sequence[ObservedNode]
 ) -> StageWork:
     """Return the work of a loop's body; gradients and weight updates inside the body count as forward work."""
-    parts = split(graph, stage_cut.forward)
+    parts = split_body(graph, stage_cut.forward)
     gradient, update = set(parts.gradient), set(parts.update)
     forward_nodes = [entry for entry in nodes if entry.node.name not in gradient | update]
     work = work_of_stage(graph, stage_cut, forward_nodes, [entry for entry in nodes if entry.node.name in gradient])
@@ -188,7 +190,7 @@ def profile_stage(
     name: str,
     *,
     is_last: bool,
-    trained: Mapping[str, Array],
+    trained_variables: Mapping[str, Array],
     owned: Iterable[str],
     untrained: Mapping[str, Array],
     update: GraphUpdate | None,
@@ -196,7 +198,7 @@ def profile_stage(
     reduction: models.Reduction,
     graph: Graph,
     sections: Sections | None = None,
-    summed: Summed | None = None,
+    outfeed_sum: OutfeedSum | None = None,
 ) -> models.StageProfile:
     """Return a stage's profile for one micro-batch.
 
@@ -204,7 +206,7 @@ def profile_stage(
         observed: stage after one run.
         name: name of the stage.
         is_last: whether no stage follows.
-        trained: trained variables of the stage by shared name.
+        trained_variables: trained variables of the stage by shared name.
         owned: names of trained variables not owned by an earlier stage.
         untrained: other variables not owned by an earlier stage.
         update: weight update; None in inference.
@@ -212,15 +214,18 @@ def profile_stage(
         reduction: accumulation rule for gradients.
         graph: the graph.
         sections: forward pass divided at checkpoints; None without recomputation.
-        summed: results of the last stage that an execution accumulates; None without accumulation.
+        outfeed_sum: results of the last stage that an execution accumulates; None without accumulation.
     """
-    itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
+    itemsize = max((value.itemsize for value in trained_variables.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
         name=name,
-        forward=(*observed.work.forward, *summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
+        forward=(
+            *observed.work.forward,
+            *summing_work(outfeed_sum, _itemsize([*trained_variables.values(), *observed.takes])),
+        ),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
-        parameter_bytes=_bytes(trained[variable] for variable in owned),
+        parameter_bytes=_bytes(trained_variables[variable] for variable in owned),
         input_bytes=_bytes(observed.takes),
         working_bytes=_most_touched(observed),
         layers=tuple(layer.name for layer in observed.work.layers),
@@ -233,9 +238,9 @@ def profile_stage(
         return profile
     sizes = {
         variable: models.VariableSize(value.size, value.itemsize, accumulators[variable].itemsize)
-        for variable, value in trained.items()
+        for variable, value in trained_variables.items()
     }
-    profile = _with_backward_pass(profile, observed, trained, sizes, reduction)
+    profile = _with_backward_pass(profile, observed, trained_variables, sizes, reduction)
     if sections is not None:
         profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
     return models.with_variables(profile, sizes.values(), [sizes[variable] for variable in owned], update, itemsize)
@@ -244,12 +249,12 @@ def profile_stage(
 def _with_backward_pass(
     profile: models.StageProfile,
     observed: ObservedStage,
-    trained: Mapping[str, Array],
+    trained_variables: Mapping[str, Array],
     sizes: Mapping[str, models.VariableSize],
     reduction: models.Reduction,
 ) -> models.StageProfile:
     """Return a profile extended by the backward pass, including accumulation of gradients."""
-    adding = models.accumulation_work([sizes[variable] for variable in observed.cut.gradients], None, reduction)
+    adding = models.accumulation_work([sizes[variable] for variable in observed.stage_cut.gradients], None, reduction)
     return replace(
         profile,
         backward=(*observed.work.backward, *adding),
@@ -257,23 +262,23 @@ def _with_backward_pass(
         backward_host_calls=observed.backward_host_calls,
         backward_input=observed.work.backward,
         backward_weights=adding,
-        rest_bytes=_bytes(trained.values()),
+        rest_bytes=_bytes(trained_variables.values()),
         gradient_bytes=_bytes(observed.returns),
         stash_bytes=observed.stash_bytes,
-        weight_gradient_bytes=max((value.nbytes for value in trained.values()), default=0),
+        weight_gradient_bytes=max((value.nbytes for value in trained_variables.values()), default=0),
     )
 
 
-def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
+def computed_again(stage_cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
     """Return the tensors that a stage recomputes; the last stage stops at the last checkpoint.
 
     Args:
-        cut: the stage.
+        stage_cut: the stage.
         sections: forward pass of the stage divided at checkpoints.
         is_last: whether no stage follows.
     """
     end = len(sections.names) - is_last
-    return frozenset(tensor for tensor in cut.keeps if 0 <= sections.section_of(tensor.node) < end)
+    return frozenset(tensor for tensor in stage_cut.keeps if 0 <= sections.section_of(tensor.node) < end)
 
 
 def _with_checkpoints(
@@ -285,8 +290,8 @@ def _with_checkpoints(
     """
     count = len(sections.names) - is_last
     stash = [0] * len(sections.names)
-    sizes = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
-    makers = {entry.node.name: entry.node for entry in observed.seen}
+    sizes = dict(zip(observed.stage_cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    makers = {entry.node.name: entry.node for entry in observed.nodes}
     sources: set[Output] = set()
     for tensor, size in sizes.items():
         source = _handed_on(makers, tensor)
@@ -297,19 +302,19 @@ def _with_checkpoints(
         stash[number] += sum(sizes.get(tensor, 0) for tensor in values)
     first = next((number for number in range(count) if stash[number]), count)
     recomputed_names = frozenset().union(*sections.names[first:count])
-    recomputed_nodes = [entry for entry in observed.seen if entry.node.name in recomputed_names]
-    outputs = {entry.node.name: entry.outputs[0].nbytes for entry in observed.seen if entry.outputs}
+    recomputed_nodes = [entry for entry in observed.nodes if entry.node.name in recomputed_names]
+    outputs = {entry.node.name: entry.outputs[0].nbytes for entry in observed.nodes if entry.outputs}
     inner = sections.values[:-1] if is_last else sections.values
     read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
     input_sizes = [
         form_of(value).nbytes
-        for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)
+        for tensor, value in zip(observed.stage_cut.takes, observed.takes, strict=True)
         if not is_last or tensor in read
     ]
     tail = stash[-1] if is_last else 0
     return replace(
         profile,
-        recompute=work_of_stage(graph, observed.cut, recomputed_nodes, []).forward,
+        recompute=work_of_stage(graph, observed.stage_cut, recomputed_nodes, []).forward,
         checkpoint_bytes=sum(input_sizes) + sum(outputs[output.node] for values in inner for output in values) + tail,
         cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
     )
@@ -327,8 +332,8 @@ def _bytes(values: Iterable[Any]) -> int:
 
 def _most_touched(observed: ObservedStage) -> int:
     """Return the most bytes moved by a single node, excluding weights and their gradients."""
-    makers = {entry.node.name: entry.node for entry in observed.seen}
-    gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
+    makers = {entry.node.name: entry.node for entry in observed.nodes}
+    gradients = {_handed_on(makers, tensor) for tensor in observed.stage_cut.gradients.values()}
 
     def traffic(entry: ObservedNode) -> int:
         read = [
@@ -339,7 +344,7 @@ def _most_touched(observed: ObservedStage) -> int:
         results = zip(entry.node.outputs, entry.outputs, strict=True)
         return sum(read) + sum(form.nbytes for tensor, form in results if tensor not in gradients)
 
-    moving = (entry for entry in observed.seen if entry.node.type not in FREE)
+    moving = (entry for entry in observed.nodes if entry.node.type not in FREE)
     return max(map(traffic, moving), default=0)
 
 

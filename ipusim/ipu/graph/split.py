@@ -22,7 +22,7 @@ _IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class BodyNodes:
     """Nodes of a loop body by purpose.
 
     Attributes:
@@ -79,7 +79,7 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
     return Shards(tuple(mapping) or (0,), stage_of)
 
 
-def split(graph: Graph, names: Collection[str]) -> Split:
+def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     """Return the nodes of a body by purpose.
 
     A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
@@ -100,7 +100,7 @@ def split(graph: Graph, names: Collection[str]) -> Split:
     update -= _waiting_alone(graph, nodes, gradient, update)
     forward = [node.name for node in nodes if node.name not in gradient and node.name not in update]
     order = [node.name for node in nodes]
-    return Split(
+    return BodyNodes(
         tuple(forward),
         tuple(name for name in order if name in gradient),
         tuple(name for name in order if name in update),
@@ -149,7 +149,7 @@ def _reach(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> 
 
 def as_training(
     graph: Graph,
-    parts: Split,
+    parts: BodyNodes,
     feeds: Collection[str],
     results: Sequence[Output],
     effects: Collection[str],
@@ -176,16 +176,16 @@ def as_training(
         return None
     owners = shards.owners(forward, feeds)
     targets = [name for name in parts.update if name in effects]
-    needed = NeededNodes(graph, fed.values(), (), targets, {*parts.update, *parts.forward})
-    if any(tensor.node in parts.gradient for tensor in needed.external):
+    needed_nodes = NeededNodes(graph, fed.values(), (), targets, {*parts.update, *parts.forward})
+    if any(tensor.node in parts.gradient for tensor in needed_nodes.external):
         return None
-    update = tuple(name for name in parts.update if name in needed.names)
+    update = tuple(name for name in parts.update if name in needed_nodes.names)
     handed = handed_to_update(graph, owners, fed, update)
     trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stages, handed=handed)
     return TracedStep(trace, fed, update)
 
 
-def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
+def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
     """Return gradients by updated variable; empty if another operation reads a gradient."""
     gradients: dict[str, Output] = {}
     accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}

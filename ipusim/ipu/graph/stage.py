@@ -28,24 +28,24 @@ class GraphStage:
     Attributes:
         name: name of the stage.
         passes: forward and backward pass.
-        trained: initial values of variables with a gradient in the backward pass, by shared name.
+        trained_variables: initial values of variables with a gradient in the backward pass, by shared name.
         untrained: initial values of other variables by shared name.
         layers: names of layers among the nodes.
         constants: values of tensors from outside the step.
         handed: last micro-batch's values for the weight update, written by the last stage.
         hands: tensors of ``handed``, after the regular outputs of the stage.
-        again: tensors that the backward pass recomputes from checkpoints; None without recomputation.
+        recomputed_tensors: tensors that the backward pass recomputes from checkpoints; None without recomputation.
     """
 
     name: str
     passes: StagePasses
-    trained: Mapping[str, Array]
+    trained_variables: Mapping[str, Array]
     untrained: Mapping[str, Array]
     layers: tuple[str, ...] = ()
     constants: Constants = field(default_factory=dict)
     handed: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
-    again: frozenset[Output] | None = None
+    recomputed_tensors: frozenset[Output] | None = None
     needs_input_gradient: ClassVar = True  # TensorFlow's gradients end by themselves
     frozen_names: ClassVar[frozenset[str]] = frozenset()
     stores: ClassVar[tuple[str, ...]] = ()
@@ -54,11 +54,11 @@ class GraphStage:
     @property
     def recomputes_itself(self) -> bool:
         """Whether the backward pass recomputes values from checkpoints."""
-        return self.again is not None
+        return self.recomputed_tensors is not None
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Return copies of the trained variables' initial values, without a change of dtype."""
-        return {name: np.array(value) for name, value in self.trained.items()}
+        return {name: np.array(value) for name, value in self.trained_variables.items()}
 
     def initial_untrained(self) -> dict[str, Array]:
         """Return initial values of the untrained variables."""
@@ -78,13 +78,13 @@ class BoundGraph:
     def __init__(self, stage: GraphStage, parameters: Mapping[str, Array]) -> None:
         """Take the trained variables."""
         self._stage = stage
-        self._trained = {name: Variable(name, parameters[name]) for name in stage.trained}
-        self._owned = {id(parameters[name]) for name in stage.trained}
+        self._trained_variables = {name: Variable(name, parameters[name]) for name in stage.trained_variables}
+        self._owned = {id(parameters[name]) for name in stage.trained_variables}
 
     def forward(self, x: Sequence[Any], labels: Array | None, key: tuple[int, ...] | None = None) -> tuple[Values, Any]:
         """Run the forward pass; return the stage's outputs and the state for the backward pass."""
         stage, state = self._stage, functions.surroundings().untrained
-        variables = dict(self._trained)
+        variables = dict(self._trained_variables)
         if state is not None:
             variables |= {name: Variable(name, state.read(name, value)) for name, value in stage.untrained.items()}
         untrained = {name: variable.value for name, variable in variables.items() if name in stage.untrained}
@@ -97,46 +97,49 @@ class BoundGraph:
         results = tuple(map(self._copy_if_owned, outputs))
         stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
         outputs = results[: len(results) - len(stage.hands)]
-        if stage.again is None:
+        if stage.recomputed_tensors is None:
             return outputs, (stash, variables, invocation.key)
-        pairs = zip(stage.passes.cut.keeps, stash, strict=True)
-        tensors = {tensor: value for tensor, value in pairs if tensor not in stage.again}
+        pairs = zip(stage.passes.stage_cut.keeps, stash, strict=True)
+        tensors = {tensor: value for tensor, value in pairs if tensor not in stage.recomputed_tensors}
         return outputs, (_Checkpoint(tuple(x), tensors, untrained), variables, invocation.key)
 
     def backward(
-        self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
+        self, saved_values: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
     ) -> Values:
         """Run the backward pass; pass variables' gradients to ``receive``, return inputs' gradients."""
-        input_gradients, gradients = self.backward_input(saved, grad, need_input_gradient)
+        input_gradients, gradients = self.backward_input(saved_values, grad, need_input_gradient)
         self.backward_weights(gradients, receive, totals)
         return input_gradients
 
     def backward_input(
-        self, saved: Any, grad: Values | None, need_input_gradient: bool
+        self, saved_values: Any, grad: Values | None, need_input_gradient: bool
     ) -> tuple[Values, dict[str, Array]]:
         """Run the whole backward pass; return variables' gradients without passing them on."""
-        (stash, variables, key), cut = saved, self._stage.passes.cut
+        (stash, variables, key), stage_cut = saved_values, self._stage.passes.stage_cut
         arriving: Values = grad or ()
-        if cut.packs is not None:
+        if stage_cut.packs is not None:
             gradient_of = {tensor: value for part in arriving if part is not None for tensor, value in part.items()}
-            arriving = tuple(gradient_of[tensor] for tensor in cut.arrives)
+            arriving = tuple(gradient_of[tensor] for tensor in stage_cut.arrives)
         if isinstance(stash, _Checkpoint):
             stash = self._recompute(stash, key)
         invocation = Invocation(variables, key)
         input_gradients, gradients = self._stage.passes.backward(invocation, stash, arriving, self._stage.constants)
-        return input_gradients if cut.packs is None else _pack(input_gradients, cut), gradients
+        return input_gradients if stage_cut.packs is None else _pack(input_gradients, stage_cut), gradients
 
-    def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
+    def backward_weights(self, gradients: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
         """Pass variables' gradients to ``receive``."""
-        for name, gradient in rest.items():
-            receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
+        for name, gradient in gradients.items():
+            receive(name, np.asarray(gradient, self._stage.trained_variables[name].dtype))
 
     def _recompute(self, stash: _Checkpoint, key: tuple[int, ...]) -> Values:
         """Return the backward pass's inputs, recomputed on the variables seen by the forward pass."""
         passes = self._stage.passes
-        variables = {**self._trained, **{name: Variable(name, value) for name, value in stash.untrained.items()}}
+        variables = {
+            **self._trained_variables,
+            **{name: Variable(name, value) for name, value in stash.untrained.items()},
+        }
         _, values = passes.forward(Invocation(variables, key), stash.inputs, self._stage.constants)
-        pairs = zip(passes.cut.keeps, values, strict=True)
+        pairs = zip(passes.stage_cut.keeps, values, strict=True)
         return tuple(stash.tensors.get(tensor, value) for tensor, value in pairs)
 
     def _copy_if_owned(self, value: Any) -> Array:
@@ -170,9 +173,9 @@ class _Gradients(dict[Output, Any]):
         return _Gradients(self | other)
 
 
-def _pack(input_gradients: Values, cut: StageCut) -> Values:
+def _pack(input_gradients: Values, stage_cut: StageCut) -> Values:
     """Return gradients grouped by previous stage, padded with None to the stage's number of outputs."""
-    values, places = dict(zip(cut.returns, input_gradients, strict=True)), []
-    for width, tensors in cut.packs or ():
+    values, places = dict(zip(stage_cut.returns, input_gradients, strict=True)), []
+    for width, tensors in stage_cut.packs or ():
         places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
     return tuple(places)

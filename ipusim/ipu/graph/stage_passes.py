@@ -19,25 +19,27 @@ class StagePasses:
     """Runs the forward and backward pass of a single stage.
 
     Attributes:
-        cut: the stage.
+        stage_cut: the stage.
         constants: tensors from outside the step, read by the passes.
     """
 
-    def __init__(self, graph: Graph, cut: StageCut, observer: Observer | None = None) -> None:
+    def __init__(self, graph: Graph, stage_cut: StageCut, observer: Observer | None = None) -> None:
         """Order the nodes of forward and backward pass.
 
         Raises:
             UnsupportedProgramError: if a node has no kernel.
         """
-        self.cut, graph = cut, with_sums(graph, [cut])
-        effects = [name for name in cut.forward if runs_for_effect(graph.nodes[name])]
-        tensors = [*cut.gives, *cut.keeps]
-        self._forward = Executable(graph, cut.takes, list(dict.fromkeys(tensors)), effects, set(cut.forward), observer)
+        self.stage_cut, graph = stage_cut, with_sums(graph, [stage_cut])
+        effects = [name for name in stage_cut.forward if runs_for_effect(graph.nodes[name])]
+        tensors = [*stage_cut.gives, *stage_cut.keeps]
+        self._forward = Executable(
+            graph, stage_cut.takes, list(dict.fromkeys(tensors)), effects, set(stage_cut.forward), observer
+        )
         self._places = {tensor: number for number, tensor in enumerate(dict.fromkeys(tensors))}
-        backward_effects = [name for name in cut.backward if runs_for_effect(graph.nodes[name])]
-        fetches = [*cut.returns, *cut.gradients.values()]
+        backward_effects = [name for name in stage_cut.backward if runs_for_effect(graph.nodes[name])]
+        fetches = [*stage_cut.returns, *stage_cut.gradients.values()]
         self._backward = Executable(
-            graph, [*cut.keeps, *cut.arrives], fetches, backward_effects, set(cut.backward), observer
+            graph, [*stage_cut.keeps, *stage_cut.arrives], fetches, backward_effects, set(stage_cut.backward), observer
         )
         self.constants = tuple(dict.fromkeys((*self._forward.external, *self._backward.external)))
 
@@ -53,7 +55,7 @@ class StagePasses:
 
         Args:
             invocation: variables and draws.
-            values: values of ``cut.takes``.
+            values: values of ``stage_cut.takes``.
             constants: values of tensors from outside the step.
 
         Returns:
@@ -61,8 +63,8 @@ class StagePasses:
         """
         outer = [constants[tensor] for tensor in self._forward.external]
         results = self._forward.run(invocation, [*values, *outer])
-        outputs = tuple(results[self._places[tensor]] for tensor in self.cut.gives)
-        return outputs, tuple(results[self._places[tensor]] for tensor in self.cut.keeps)
+        outputs = tuple(results[self._places[tensor]] for tensor in self.stage_cut.gives)
+        return outputs, tuple(results[self._places[tensor]] for tensor in self.stage_cut.keeps)
 
     def backward(
         self, invocation: Invocation, stash: Sequence[Any], arriving: Sequence[Any], constants: Constants
@@ -80,5 +82,5 @@ class StagePasses:
         """
         outer = [constants[tensor] for tensor in self._backward.external]
         results = self._backward.run(invocation, [*stash, *arriving, *outer])
-        count = len(self.cut.returns)
-        return tuple(results[:count]), dict(zip(self.cut.gradients, results[count:], strict=True))
+        count = len(self.stage_cut.returns)
+        return tuple(results[:count]), dict(zip(self.stage_cut.gradients, results[count:], strict=True))

@@ -30,11 +30,11 @@ def _noting(
     inputs: Sequence[Any] | None,
     outputs: Sequence[Any] | None,
     gradients: Any,
-    skipped: Any,
+    skipped_inputs: Any,
     scope: str,
 ) -> Any:
     """Write an operation's gradient like TensorFlow, with the operation as origin of all nodes."""
-    arguments = (operation, attributes, count, inputs, outputs, gradients, skipped, scope)
+    arguments = (operation, attributes, count, inputs, outputs, gradients, skipped_inputs, scope)
     if tf.executing_eagerly():
         return _GRADIENT_FUNCTION(*arguments)
     graph = tf.compat.v1.get_default_graph()

@@ -15,10 +15,10 @@ from ipusim.api import Array, System, Workload, analysis, models, pipelines, run
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.graph.averaging import Averaging, averaged_of
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
-from ipusim.ipu.graph.cut import cut, with_sums
+from ipusim.ipu.graph.cut import cut_stages, with_sums
 from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
 from ipusim.ipu.graph.node import Graph, Output
-from ipusim.ipu.graph.profile import ObservedStage, Summed, computed_again, observe, profile_stage
+from ipusim.ipu.graph.profile import ObservedStage, OutfeedSum, computed_again, observe, profile_stage
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -57,7 +57,7 @@ class StepFunctions:
         accumulators: dtype of a gradient accumulator by variable name, if different from the variable's dtype.
         constants: values of tensors from outside the step.
         first: values of the micro-batch for observation; empty for zeros like ``elements(0)``.
-        shown: stage names in pictures; the stage's name replaces an empty text.
+        picture_names: stage names in pictures; the stage's name replaces an empty text.
         averages: whether replicas average gradients; None if a node of the update decides.
         from_checkpoints: whether backward passes recompute stages from checkpoints.
     """
@@ -71,7 +71,7 @@ class StepFunctions:
     accumulators: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
     constants: Constants = field(default_factory=dict)
     first: Sequence[Any] | None = None
-    shown: Sequence[str] = ()
+    picture_names: Sequence[str] = ()
     averages: bool | None = None
     from_checkpoints: bool = False
 
@@ -83,7 +83,7 @@ class StepFunctions:
     @property
     def shown_names(self) -> tuple[str, ...]:
         """Stage names in pictures, with separate names for concurrent stages."""
-        return tuple(name or stage.name for name, stage in zip_longest(self.shown, self.stages))
+        return tuple(name or stage.name for name, stage in zip_longest(self.picture_names, self.stages))
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ class StepFunctions:
     def stages(self) -> tuple[GraphStage, ...]:
         """Stages in the machine's form."""
         graph, trained_at_all, result = self.step.graph, self.step.trace.gradients, []
-        for number, stage_cut in enumerate(cut(self.step.trace)):
+        for number, stage_cut in enumerate(cut_stages(self.step.trace)):
             position = self.step.trace.position_of[number]
             neighbours = self.step.trace.positions[position]
             name = self.names[position] + (f"_{number - neighbours[0]}" if len(neighbours) > 1 else "")
@@ -114,11 +114,15 @@ class StepFunctions:
                 variable: self.variables[variable]
                 for variable in dict.fromkeys((*passes.variables, *stage_cut.gradients))
             }
-            trained = {variable: value for variable, value in values.items() if variable in trained_at_all}
+            trained_variables = {variable: value for variable, value in values.items() if variable in trained_at_all}
             untrained = {variable: value for variable, value in values.items() if variable not in trained_at_all}
             sections, is_last = self._sections[number], position == len(self.parts) - 1
             recomputed = None if sections is None else computed_again(stage_cut, sections, is_last=is_last)
-            result.append(GraphStage(name, passes, trained, untrained, constants=self.constants, again=recomputed))
+            result.append(
+                GraphStage(
+                    name, passes, trained_variables, untrained, constants=self.constants, recomputed_tensors=recomputed
+                )
+            )
         result[-1] = replace(result[-1], hands=self.step.trace.handed)
         return tuple(result)
 
@@ -127,22 +131,22 @@ class StepFunctions:
         """Weight update; None in inference."""
         if not self.training:
             return None
-        trained = {name: self.variables[name] for name in self.step.accumulators}
+        trained_variables = {name: self.variables[name] for name in self.step.accumulators}
         nodes = self.step.weight_update()
-        slots = {name: self.variables[name] for name in nodes.variables if name not in trained}
+        slots = {name: self.variables[name] for name in nodes.variables if name not in trained_variables}
         handed = self.observed[-1].gives[len(self.step.trace.results) :]
         value_of = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
         constants = ChainMap(dict[Output, Any](), self.constants, value_of)  # type: ignore[arg-type]
-        return GraphUpdate(self.step.graph, nodes, trained, slots, constants, self.step.rule, self._averaging)
+        return GraphUpdate(self.step.graph, nodes, trained_variables, slots, constants, self.step.rule, self._averaging)
 
     @cached_property
     def _graph(self) -> Graph:
-        return with_sums(self.step.graph, cut(self.step.trace))
+        return with_sums(self.step.graph, cut_stages(self.step.trace))
 
     @cached_property
     def _sections(self) -> list[Sections | None]:
         """Forward pass per stage, divided at the checkpoints for recomputation; None without recomputation."""
-        cuts = cut(self.step.trace)
+        cuts = cut_stages(self.step.trace)
         uses = self.training and self.from_checkpoints
         return [sections_of(self._graph, stage_cut) if uses else None for stage_cut in cuts]
 
@@ -191,7 +195,7 @@ class StepFunctions:
 
     def _check_parts(self) -> None:
         """Refuse weights sharded over replicas if several stages use a variable; raises UnsupportedProgramError."""
-        users = Counter(name for stage in self.stages for name in stage.trained)
+        users = Counter(name for stage in self.stages for name in stage.trained_variables)
         shared_names = [name for name, count in users.items() if count > 1]
         if shared_names:
             raise UnsupportedProgramError(
@@ -209,20 +213,20 @@ class StepFunctions:
                 record,
                 stage.name,
                 is_last=is_last,
-                trained=stage.trained,
-                owned=[name for name in stage.trained if name not in owned_names],
+                trained_variables=stage.trained_variables,
+                owned=[name for name in stage.trained_variables if name not in owned_names],
                 untrained={name: value for name, value in stage.untrained.items() if name not in owned_names},
                 update=self.update,
                 accumulators={**dtypes, **self.accumulators},
                 reduction=self.reduction,
                 graph=self._graph,
                 sections=self._sections[number],
-                summed=self._outfeed_sum(record) if is_last and self.outfeed.accumulate else None,
+                outfeed_sum=self._outfeed_sum(record) if is_last and self.outfeed.accumulate else None,
             )
-            copies = copies_to_host(record.seen) if self._enqueues else ()
+            copies = copies_to_host(record.nodes) if self._enqueues else ()
             calls = (*profile.forward_host_calls, *copies)
             profiles.append(replace(profile, forward_host_calls=calls))
-            owned_names |= {*stage.trained, *stage.untrained}
+            owned_names |= {*stage.trained_variables, *stage.untrained}
         return tuple(profiles)
 
     @property
@@ -237,12 +241,12 @@ class StepFunctions:
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
-    def _outfeed_sum(self, last: ObservedStage) -> Summed:
+    def _outfeed_sum(self, last: ObservedStage) -> OutfeedSum:
         """Return the elements of the last stage's results that an execution accumulates."""
         outputs = [np.asarray(last.gives[place]) for place in self.outfeed.sent_indices]
         dtype = self.outfeed.accumulate_dtype
         width = max((np.dtype(dtype or value.dtype).itemsize for value in outputs), default=1)
-        return Summed(sum(value.size for value in outputs), width)
+        return OutfeedSum(sum(value.size for value in outputs), width)
 
     def _sent_bytes(self) -> int:
         """Return the outfeed's bytes per element, from the observed micro-batch."""
@@ -268,14 +272,14 @@ def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> Non
     for profile in profiles:
         for call in (*profile.forward_collectives, *profile.backward_collectives):
             if call.operation == "all_to_all":
-                fits, expected = call.group == replicas, f"the number of replicas of the device, {replicas}"
+                fits, requirement = call.group == replicas, f"the number of replicas of the device, {replicas}"
             else:
                 fits = call.group is None or replicas % call.group == 0
-                expected = f"a divisor of the number of the device's replicas, {replicas}"
+                requirement = f"a divisor of the number of the device's replicas, {replicas}"
             if fits:
                 continue
             argument = "replica_group_size" if call.operation == "all_reduce" else "replication_factor"
-            raise ProgramError(f"{argument}: expected {expected}, got {call.group} in stage {profile.name!r}")
+            raise ProgramError(f"{argument}: expected {requirement}, got {call.group} in stage {profile.name!r}")
 
 
 def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:

@@ -79,10 +79,10 @@ class TracedStep:
 
     def _part(self) -> set[str]:
         """Return names of nodes allowed to run in an update."""
-        return {*self.update_nodes, *repeated(self.graph, self.trace.owners)}
+        return {*self.update_nodes, *repeated_nodes(self.graph, self.trace.owners)}
 
 
-def repeated(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
+def repeated_nodes(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
     """Return names of forward-pass nodes whose values do not depend on the micro-batch.
 
     Args:
@@ -117,6 +117,6 @@ def handed_to_update(
         update_nodes: node names of the update.
     """
     effects = [name for name in update_nodes if runs_for_effect(graph.nodes[name])]
-    part = {*update_nodes, *repeated(graph, owners)}
-    needed = NeededNodes(graph, accumulators.values(), (), effects, part)
-    return tuple(tensor for tensor in needed.external if tensor.node in owners)
+    part = {*update_nodes, *repeated_nodes(graph, owners)}
+    needed_nodes = NeededNodes(graph, accumulators.values(), (), effects, part)
+    return tuple(tensor for tensor in needed_nodes.external if tensor.node in owners)

@@ -61,13 +61,15 @@ class StepTracer:
         self._owners.update(dict.fromkeys(new_names, Role(Kind.FORWARD, number)))
         self._stages = max(self._stages, number + 1)
 
-    def stage(self, function: Callable[..., Any], values: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
+    def stage(
+        self, function: Callable[..., Any], values: Sequence[Any], keywords: Mapping[str, Any] | None = None
+    ) -> Any:
         """Trace the function of the next stage.
 
         Args:
             function: takes and returns tensors.
             values: tensors of the previous stage or the feed, possibly dictionaries of tensors.
-            named: tensors by argument name.
+            keywords: tensors by argument name.
 
         Returns:
             Results of the function.
@@ -78,7 +80,7 @@ class StepTracer:
             def enter(value: Any) -> Any:
                 return tf.identity(tf.convert_to_tensor(value), f"stage{number}_input")
 
-            return function(*tf.nest.map_structure(enter, list(values)), **tf.nest.map_structure(enter, named or {}))
+            return function(*tf.nest.map_structure(enter, list(values)), **tf.nest.map_structure(enter, keywords or {}))
 
     def concurrent(self, parts: Sequence[int]) -> None:
         """Record the number of concurrent stages per position of the pipeline."""

@@ -33,22 +33,22 @@ class GraphUpdate:
         self,
         graph: Graph,
         update: Executable,
-        trained: Mapping[str, Array],
+        trained_variables: Mapping[str, Array],
         slots: Mapping[str, Array],
         constants: Constants,
         rule: Any = None,
         averaging: Averaging | None = None,
     ) -> None:
-        """Take the update, whose feeds are gradients ordered like ``trained``, and all variables in use.
+        """Take the update, whose feeds are gradients ordered like ``trained_variables``, and all variables in use.
 
         ``constants`` holds values of tensors from outside the step at the time of the update. The work per variable
         comes from ``rule``, else from the type of the operations that update variables if there is a single type, else
         from all operations. ``averaging`` splits the update in two parts if replicas average gradients in between.
         """
-        self._update, self._trained, self._constants = update, dict(trained), constants
+        self._update, self._trained_variables, self._constants = update, dict(trained_variables), constants
         self._averaging = averaging
         self.slots = dict(slots)
-        self.owners = _owners(graph, update, trained, slots)
+        self.owners = _owners(graph, update, trained_variables, slots)
         rules = {step.node.type: step_rule for step in update.steps if (step_rule := rule_of(step.node)) is not None}
         self._rule = rule or (next(iter(rules.values())) if len(rules) == 1 else None)
         self._works = self._works_of_nodes(graph) if self._rule is None else {}
@@ -59,7 +59,7 @@ class GraphUpdate:
 
     def apply(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: dict[str, Array]) -> None:
         """Update the variables of a one-stage model."""
-        self._apply([learning.Updated(parameters, gradients, state)])
+        self._apply([learning.StageUpdate(parameters, gradients, state)])
 
     def of_replica(self, handed: Constants) -> GraphUpdate:
         """Return the update for one replica, with values from the replica's last stage."""
@@ -67,7 +67,7 @@ class GraphUpdate:
         result._constants = ChainMap(dict[Output, Any](), handed, self._constants)  # type: ignore[arg-type]
         return result
 
-    def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
+    def begin(self, stages: Sequence[learning.StageUpdate], replicated: bool) -> Callable[[], object]:
         """Return a function that updates the variables of all stages after gradient averaging.
 
         Replicas run the part of the update before averaging here. Without replicas or an averaging node, nothing runs
@@ -77,12 +77,12 @@ class GraphUpdate:
         if not replicated or averaging is None:
             return lambda: self._apply(stages)
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
-        gradients_of_stage = [gradients[name].copy() for name in self._trained]
-        results = self._run(averaging.before, stages, gradients_of_stage)
+        gradients_of_stage = [gradients[name].copy() for name in self._trained_variables]
+        results = self._run(averaging.gradient_part, stages, gradients_of_stage)
         for name, value in zip(averaging.names, results, strict=True):
             gradients[name][...] = value
         return lambda: self._run(
-            averaging.after, stages, [*(gradients[name] for name in averaging.names), *gradients_of_stage]
+            averaging.update_part, stages, [*(gradients[name] for name in averaging.names), *gradients_of_stage]
         )
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
@@ -97,16 +97,16 @@ class GraphUpdate:
         counts = [
             value.nbytes
             for name, value in self.slots.items()
-            if value.size == self._trained[self.owners[name]].size == parameter_count
+            if value.size == self._trained_variables[self.owners[name]].size == parameter_count
         ]
-        users = sum(value.size == parameter_count for value in self._trained.values())
+        users = sum(value.size == parameter_count for value in self._trained_variables.values())
         return sum(counts) // max(users, 1)
 
-    def _apply(self, stages: Sequence[learning.Updated]) -> None:
+    def _apply(self, stages: Sequence[learning.StageUpdate]) -> None:
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
-        self._run(self._update, stages, [gradients[name] for name in self._trained])
+        self._run(self._update, stages, [gradients[name] for name in self._trained_variables])
 
-    def _run(self, part: Executable, stages: Sequence[learning.Updated], fed: Sequence[Array]) -> list[Any]:
+    def _run(self, part: Executable, stages: Sequence[learning.StageUpdate], fed: Sequence[Array]) -> list[Any]:
         """Run a part of the update on all stages' variables, in place."""
         arrays: dict[str, Array] = {}
         for stage in stages:
@@ -131,14 +131,16 @@ class GraphUpdate:
         """Return the work of a multi-operation update, by a variable's element count."""
         observation = Observation(graph)
         observed = self._update.observed_by(observation)
-        variables = {name: Variable(name, np.array(value)) for name, value in {**self._trained, **self.slots}.items()}
+        variables = {
+            name: Variable(name, np.array(value)) for name, value in {**self._trained_variables, **self.slots}.items()
+        }
         with np.errstate(all="ignore"):
-            zeros = [np.zeros_like(value) for value in self._trained.values()]
+            zeros = [np.zeros_like(value) for value in self._trained_variables.values()]
             observed.run(Invocation(variables), [*zeros, *self._outer(self._update)])
         works: dict[int, Work] = {}
-        for size in {value.size for value in self._trained.values()}:
-            entries = [entry for entry in observation.seen if _size(entry) == size]
-            users = sum(value.size == size for value in self._trained.values())
+        for size in {value.size for value in self._trained_variables.values()}:
+            entries = [entry for entry in observation.nodes if _size(entry) == size]
+            users = sum(value.size == size for value in self._trained_variables.values())
             works[size] = _join_works([work for entry in entries if (work := work_of_node(entry))], users)
         return works
 
@@ -159,7 +161,7 @@ def _join_works(works: Sequence[Work], users: int) -> Work:
 
 
 def _owners(
-    graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
+    graph: Graph, update: Executable, trained_variables: Mapping[str, Array], slots: Mapping[str, Array]
 ) -> dict[str, str]:
     """Return the trained variable per slot: updated by the same operation, else part of the slot's name, else the
     first."""
@@ -167,10 +169,12 @@ def _owners(
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]
         names = [shared_name(node) for node in handles if node.type == "VarHandleOp"]
-        trained_names = [name for name in names if name in trained]
+        trained_names = [name for name in names if name in trained_variables]
         if len(trained_names) == 1:
             owners |= {name: trained_names[0] for name in names if name in slots}
     for name in slots:
-        candidates = [variable for variable in trained if name.startswith(variable) or f"/{variable}/" in f"/{name}/"]
-        owners.setdefault(name, max(candidates, key=len) if candidates else next(iter(trained)))
+        candidates = [
+            variable for variable in trained_variables if name.startswith(variable) or f"/{variable}/" in f"/{name}/"
+        ]
+        owners.setdefault(name, max(candidates, key=len) if candidates else next(iter(trained_variables)))
     return owners

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ipusim.base.errors import MissingImportError, MissingNameError
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.imports.rows import Row
-from ipusim.ipu.runtime.offered import resolved
+from ipusim.ipu.runtime.offered import resolve
 
 #: Package that TensorFlow 2 offers to imports, but not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
@@ -85,7 +85,7 @@ class Faces:
     def _make(self, name: str) -> Any:
         row = self.rows.get(name)
         if isinstance(row, str):
-            return resolved(name, row) if ":" in row else Face(name, (row,), self)
+            return resolve(name, row) if ":" in row else Face(name, (row,), self)
         if row is not None:
             return Face(name, row, self)
         parent, _, last = name.rpartition(".")

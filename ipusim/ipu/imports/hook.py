@@ -61,8 +61,8 @@ class install:  # noqa: N801 - callers use it like a function
         if tensorflow is not None and tensorflow not in VERSIONS:
             raise OptionError("tensorflow", f"expected 1 or 2, got {tensorflow!r}")
         check_first()
-        self._version, self._stack, self._begun = tensorflow, ExitStack(), False
-        self._before = builtins.__import__, importlib.import_module
+        self._version, self._stack, self._has_begun = tensorflow, ExitStack(), False
+        self._original_imports = builtins.__import__, importlib.import_module
         builtins.__import__, importlib.import_module = self._import, self._import_module
         _IN_EFFECT.append(self)
 
@@ -74,18 +74,18 @@ class install:  # noqa: N801 - callers use it like a function
         """Restore the process's imports."""
         _IN_EFFECT.remove(self)
         self._stack.close()
-        builtins.__import__, importlib.import_module = self._before
+        builtins.__import__, importlib.import_module = self._original_imports
 
     def _begin(self, name: str, importing: Mapping[str, Any] | None) -> bool:
         """Activate the hook at the program's first import of these packages; return whether the hook is active."""
-        if not self._begun and name.partition(".")[0] in ROOTS and is_own(importing):
-            builtins.__import__, importlib.import_module = self._before
+        if not self._has_begun and name.partition(".")[0] in ROOTS and is_own(importing):
+            builtins.__import__, importlib.import_module = self._original_imports
             from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
 
             self._stack.enter_context(hosted(self._version or _version_of_main()))
             atexit.register(self._stack.close)  # before TensorFlow is unloaded
-            self._begun = True
-        return self._begun
+            self._has_begun = True
+        return self._has_begun
 
     def _import(
         self,
@@ -96,10 +96,12 @@ class install:  # noqa: N801 - callers use it like a function
         level: int = 0,
     ) -> ModuleType:
         is_begun = self._begin(name, importer() if globals is None else globals)
-        return (builtins.__import__ if is_begun else self._before[0])(name, globals, locals, fromlist or (), level)
+        return (builtins.__import__ if is_begun else self._original_imports[0])(
+            name, globals, locals, fromlist or (), level
+        )
 
     def _import_module(self, name: str, package: str | None = None) -> ModuleType:
-        return (importlib.import_module if self._begin(name, importer()) else self._before[1])(name, package)
+        return (importlib.import_module if self._begin(name, importer()) else self._original_imports[1])(name, package)
 
 
 def _version_of_main() -> int:
@@ -130,23 +132,23 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
     if not isinstance(error, IpusimError):
         sys.__excepthook__(kind, error, trace)
         return
-    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - keeps symbolic links
+    print(message_with_line(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - keeps symbolic links
     raise SystemExit(2)
 
 
-def located(error: IpusimError, file: str, shown: str, who: str = "") -> str:
+def message_with_line(error: IpusimError, file: str, shown_path: str, host_name: str = "") -> str:
     """Return an error's message, preceded by its line in the program.
 
     Args:
         error: the error.
         file: path of the program's file.
-        shown: the path as the user wrote it.
-        who: host that raised the error, printed after the line.
+        shown_path: the path as the user wrote it.
+        host_name: host that raised the error, printed after the line.
     """
     line = next(filter(None, map(_line_of, (error.__cause__, error))), file)
     if line.startswith(file):
-        line = f"{shown}{line.removeprefix(file)}"
-    return f"{line}: {who}{error}"
+        line = f"{shown_path}{line.removeprefix(file)}"
+    return f"{line}: {host_name}{error}"
 
 
 def _line_of(error: BaseException | None) -> str:

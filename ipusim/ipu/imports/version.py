@@ -31,28 +31,28 @@ def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
         exists only in version 1; else 2 and "".
     """
     ours = load()
-    only = {name for name in dir(ours.compat.v1) if not hasattr(ours, name)} - _IN_BOTH
+    v1_names = {name for name in dir(ours.compat.v1) if not hasattr(ours, name)} - _IN_BOTH
     for module in _with_imported(tree, folder, set()):
         for name in _names_of_tensorflow(module):
-            if name in only or name in _ONLY_THERE:
+            if name in v1_names or name in _ONLY_THERE:
                 return 1, f"tf.{name}"
     return 2, ""
 
 
-def _with_imported(tree: ast.Module, folder: Path, seen: set[Path]) -> Iterator[ast.Module]:
+def _with_imported(tree: ast.Module, folder: Path, visited_files: set[Path]) -> Iterator[ast.Module]:
     """Yield a module and its imports from the folder or its parent, without repetition."""
     yield tree
     for name in _imported(tree):
         parts = name.split(".")
-        stems = [above.joinpath(*parts) for above in (folder, folder.parent)]
+        stems = [base.joinpath(*parts) for base in (folder, folder.parent)]
         for file in (file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")):
-            if file not in seen and file.is_file():
-                seen.add(file)
+            if file not in visited_files and file.is_file():
+                visited_files.add(file)
                 try:
                     imported = ast.parse(file.read_bytes())
                 except (SyntaxError, ValueError):
                     continue  # the program's import raises the error
-                yield from _with_imported(imported, folder, seen)
+                yield from _with_imported(imported, folder, visited_files)
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -34,12 +34,12 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
 def _count(handler: Any, replicas: int) -> None:
     """Set the steps of an epoch; raises ProgramError in Graphcore's words for too few or indivisible batches."""
     size = handler._adapter.get_size()
-    if size is None and (known := int(handler._dataset.cardinality())) >= 0:
-        size = known
+    if size is None and (cardinality := int(handler._dataset.cardinality())) >= 0:
+        size = cardinality
     batches = handler._inferred_steps if size is None else size
-    rest = size is not None and batches > 1 and bool(handler._adapter.has_partial_batch())
-    asked, full = handler._steps_per_epoch, batches - rest
-    steps = full // replicas if asked in (None, -1) else asked
+    has_partial = size is not None and batches > 1 and bool(handler._adapter.has_partial_batch())
+    requested_steps, full = handler._steps_per_epoch, batches - has_partial
+    steps = full // replicas if requested_steps in (None, -1) else requested_steps
     if not steps:
         raise ProgramError(
             f"The provided dataset contains {full} items, but all {replicas} replicas are requested to run 1 steps "
@@ -56,4 +56,4 @@ def _count(handler: Any, replicas: int) -> None:
         raise ProgramError(
             f"`steps_per_execution` must be a divisor of the number of batches in the dataset provided{to_this}."
         )
-    handler._inferred_steps = steps + (rest and replicas == 1 and asked in (None, -1))
+    handler._inferred_steps = steps + (has_partial and replicas == 1 and requested_steps in (None, -1))

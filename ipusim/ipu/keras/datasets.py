@@ -23,7 +23,7 @@ T = TypeVar("T")
 #: Upper limit of bytes read from a pickled or JSON file, several times the largest of these datasets.
 _MOST_BYTES: Final = 1 << 29
 #: Datasets already announced as drawn in this process.
-_SAID: Final[set[str]] = set()
+_ANNOUNCED_NAMES: Final[set[str]] = set()
 
 
 def path_of(file: str) -> Path:
@@ -39,8 +39,8 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
     """
     path = path_of(file)
     if not path.exists():
-        if dataset not in _SAID:
-            _SAID.add(dataset)
+        if dataset not in _ANNOUNCED_NAMES:
+            _ANNOUNCED_NAMES.add(dataset)
             print(
                 f"tf.keras.datasets.{dataset} is random data of the dataset's form: there is no {path}", file=sys.stderr
             )
@@ -75,7 +75,7 @@ def _content(path: Path) -> bytes:
 
 
 #: Training and test images with labels.
-Split = tuple[tuple[Array, Array], tuple[Array, Array]]
+TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 _DIGIT: Final[Shape] = (28, 28)
 _PICTURE: Final[Shape] = (32, 32, 3)
@@ -84,26 +84,26 @@ _BATCH: Final = 10_000
 _PARTS: Final = ("train", "t10k")
 
 
-def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> Split:
+def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> TrainTestArrays:
     images = DrawnImages(shape, classes, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
 
-def _check_arrays(split: Split, shape: Shape) -> Split:
+def _check_arrays(arrays: TrainTestArrays, shape: Shape) -> TrainTestArrays:
     """Return the contents of a file; raises FileError unless they are labelled images of the given shape."""
-    for x, y in split:
+    for x, y in arrays:
         if x.shape[1:] != shape or x.dtype != np.uint8 or len(x) != len(y) or y.dtype.kind not in "iu":
             raise FileError(f"images are {x.dtype} of {x.shape}, labels {y.dtype} of {y.shape}")
-    return split
+    return arrays
 
 
-def _digits(path: Path) -> Split:
+def _digits(path: Path) -> TrainTestArrays:
     x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
     return _check_arrays(((x, y), (x_test, y_test)), _DIGIT)
 
 
-def _idx_files(path: Path) -> Split:
+def _idx_files(path: Path) -> TrainTestArrays:
     def read(name: str) -> Array:
         return datasets.read_idx(path / f"{name}-ubyte.gz")
 
@@ -117,16 +117,16 @@ def _batch(path: Path, labels: str) -> tuple[Array, Array]:
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
 
 
-def _cifar10(path: Path) -> Split:
+def _cifar10(path: Path) -> TrainTestArrays:
     batches = [_batch(path / f"data_batch_{number}", "labels") for number in range(1, 6)]
     x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
     x_test, y_test = _batch(path / "test_batch", "labels")
     return _check_arrays(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
 
 
-def _in_columns(split: Split, dtype: Any) -> Split:
+def _in_columns(arrays: TrainTestArrays, dtype: Any) -> TrainTestArrays:
     """Return images and labels; labels have Keras' form of CIFAR, shape [N, 1], and ``dtype``."""
-    (x, y), (x_test, y_test) = split
+    (x, y), (x_test, y_test) = arrays
     return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
 
 
@@ -134,18 +134,18 @@ class mnist:  # noqa: N801 - Keras' name of a module
     """Handwritten digits in ten classes: 60,000 training and 10,000 test images of 28 x 28 pixels."""
 
     @staticmethod
-    def load_data(path: str = "mnist.npz") -> Split:
+    def load_data(path: str = "mnist.npz") -> TrainTestArrays:
         """Return training and test (images, labels) in uint8; raises FileError for a file of another form."""
-        return from_file_or_drawn("mnist", path, _digits, lambda: _drawn(_DIGIT, 60_000, 1, dark=True))
+        return from_file_or_drawn("mnist", path, _digits, lambda: _draw_images(_DIGIT, 60_000, 1, dark=True))
 
 
 class fashion_mnist:  # noqa: N801 - Keras' name of a module
     """Articles of clothing in ten classes: 60,000 training and 10,000 test images of 28 x 28 pixels."""
 
     @staticmethod
-    def load_data() -> Split:
+    def load_data() -> TrainTestArrays:
         """Return training and test (images, labels) in uint8; raises FileError for files of another form."""
-        draw = lambda: _drawn(_DIGIT, 60_000, 2, dark=True)  # noqa: E731 - one line
+        draw = lambda: _draw_images(_DIGIT, 60_000, 2, dark=True)  # noqa: E731 - one line
         return from_file_or_drawn("fashion_mnist", "fashion-mnist", _idx_files, draw)
 
 
@@ -153,12 +153,12 @@ class cifar10:  # noqa: N801 - Keras' name of a module
     """Coloured pictures in ten classes: 50,000 training and 10,000 test images of 32 x 32 pixels."""
 
     @staticmethod
-    def load_data() -> Split:
+    def load_data() -> TrainTestArrays:
         """Return training and test (images, labels) in uint8, labels as [N, 1].
 
         Raises FileError for files of another form.
         """
-        draw = lambda: _drawn(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
+        draw = lambda: _draw_images(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
         return _in_columns(from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw), np.uint8)
 
 
@@ -166,7 +166,7 @@ class cifar100:  # noqa: N801 - Keras' name of a module
     """Coloured pictures in 100 classes or 20: 50,000 training and 10,000 test images of 32 x 32 pixels."""
 
     @staticmethod
-    def load_data(label_mode: str = "fine") -> Split:
+    def load_data(label_mode: str = "fine") -> TrainTestArrays:
         """Return training and test (images, labels) in uint8 and int64, labels as [N, 1].
 
         Raises ProgramError for a ``label_mode`` other than "fine" and "coarse", FileError for files of another form.
@@ -174,12 +174,12 @@ class cifar100:  # noqa: N801 - Keras' name of a module
         if label_mode not in ("fine", "coarse"):
             raise ProgramError('`label_mode` must be one of `"fine"`, `"coarse"`.')
 
-        def read(path: Path) -> Split:
+        def read(path: Path) -> TrainTestArrays:
             train, test = (_batch(path / part, f"{label_mode}_labels") for part in ("train", "test"))
             return _check_arrays((train, test), _PICTURE)
 
-        def draw() -> Split:
-            (x, y), (x_test, y_test) = _drawn(_PICTURE, 50_000, 4, dark=False, classes=100)
+        def draw() -> TrainTestArrays:
+            (x, y), (x_test, y_test) = _draw_images(_PICTURE, 50_000, 4, dark=False, classes=100)
             return ((x, y), (x_test, y_test)) if label_mode == "fine" else ((x, y // 5), (x_test, y_test // 5))
 
         return _in_columns(from_file_or_drawn("cifar100", "cifar-100-python", read, draw), np.int64)
@@ -224,7 +224,7 @@ class synthetic:  # noqa: N801 - a module to programs
     """Drawn images in classes as a stand-in for MNIST, as a scenario's `type: synthetic` draws them."""
 
     @staticmethod
-    def load_data(samples: int = 5120, test_samples: int = 512, seed: int = 1) -> Split:
+    def load_data(samples: int = 5120, test_samples: int = 512, seed: int = 1) -> TrainTestArrays:
         """Return training and test (images, labels): 28 x 28 pixels in float32, 10 classes in int32."""
         train, test = (datasets.synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
         return (train.x, train.y), (test.x, test.y)

@@ -85,9 +85,9 @@ class _Extension:
         method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
         check_accumulating(gradient_accumulation_optimizer_kwargs)
-        self.options.changed(reduction_method=method, accumulating=gradient_accumulation_optimizer_kwargs)
+        self.options.change(reduction_method=method, accumulating=gradient_accumulation_optimizer_kwargs)
         if gradient_accumulation_steps_per_replica is not None:
-            self.options.changed(accumulation_steps=gradient_accumulation_steps_per_replica)
+            self.options.change(accumulation_steps=gradient_accumulation_steps_per_replica)
 
     def set_pipelining_options(
         self,
@@ -114,13 +114,13 @@ class _Extension:
         check_device_mapping(device_mapping)
         check_pipelining(pipelining_kwargs)
         sums_outfeed = None if accumulate_outfeed is None else checks.truth("accumulate_outfeed", accumulate_outfeed)
-        self.options.changed(reduction_method=method, pipelining=pipelining_kwargs)
+        self.options.change(reduction_method=method, pipelining=pipelining_kwargs)
         arguments = {
             "pipelining_steps": gradient_accumulation_steps_per_replica,
             "device_mapping": device_mapping,
             "accumulate_outfeed": sums_outfeed,
         }
-        self.options.changed(**{name: value for name, value in arguments.items() if value is not None})
+        self.options.change(**{name: value for name, value in arguments.items() if value is not None})
 
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
         """Set arguments of the infeed queues in fit, evaluate and predict, such as ``prefetch_depth``.
@@ -129,7 +129,7 @@ class _Extension:
         """
         queue, names_refused = "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", ("dataset", "infeed_spec", "element_spec")
         check_options("set_infeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(names_refused, AUTOMATIC))
-        self.options.changed(infeed=kwargs)
+        self.options.change(infeed=kwargs)
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
         """Set arguments of the outfeed queues in fit, evaluate and predict, such as ``buffer_depth``.
@@ -138,16 +138,16 @@ class _Extension:
         """
         queue, names_refused = "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", ("outfeed_mode", "device_ordinal")
         check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(names_refused, INVALID))
-        self.options.changed(outfeed=kwargs)
+        self.options.change(outfeed=kwargs)
 
     def reset_pipeline_stage_assignment(self) -> None:
         """Remove the assignment: the model is no longer pipelined."""
         self.__dict__["_assigned"] = []
-        self.options.changed(stage_of=None)
+        self.options.change(stage_of=None)
 
     def _assign(self, assignment: list[Any], stage_of: Callable[[Any], Sequence[int]]) -> None:
         self.__dict__["_assigned"] = assignment
-        self.options.changed(stage_of=stage_of)
+        self.options.change(stage_of=stage_of)
 
     def print_pipeline_stage_assignment_summary(
         self, line_length: int | None = None, print_fn: Callable[[str], object] | None = None

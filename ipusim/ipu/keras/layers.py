@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from ipusim.api import layers
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.keras.recurrent import SAVED, PopnnGRU, PopnnLSTM
+from ipusim.ipu.keras.recurrent import SERIALIZABLE, PopnnGRU, PopnnLSTM
 from ipusim.ipu.pipelining_ops import recomputation_checkpoint
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.operations import LayerOperation, operate
@@ -31,7 +31,7 @@ _Embedding: Any = tf.keras.layers.Embedding
 LSTM, GRU = PopnnLSTM, PopnnGRU
 
 
-@SAVED
+@SERIALIZABLE
 class Embedding(_Embedding):  # type: ignore[misc]
     """Graphcore's Keras ``Embedding``."""
 
@@ -45,7 +45,7 @@ class Embedding(_Embedding):  # type: ignore[misc]
         return super().call(inputs)
 
 
-@SAVED
+@SERIALIZABLE
 class Dropout(_Dropout):  # type: ignore[misc]
     """Graphcore's Keras ``Dropout``, with a pair of numbers as seed."""
 
@@ -155,7 +155,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
 _OF_WEIGHTS: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 
 
-@SAVED
+@SERIALIZABLE
 class GroupNormalization(_Normalization):
     """Graphcore's Keras ``GroupNormalization``."""
 
@@ -204,7 +204,7 @@ class GroupNormalization(_Normalization):
         self._options |= {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
 
 
-@SAVED
+@SERIALIZABLE
 class InstanceNormalization(_Normalization):
     """Graphcore's Keras ``InstanceNormalization``."""
 
@@ -236,7 +236,7 @@ class InstanceNormalization(_Normalization):
         )
 
 
-@SAVED
+@SERIALIZABLE
 class LayerNormalization(_Normalization):
     """Graphcore's Keras ``LayerNormalization`` over one axis."""
 
@@ -272,7 +272,7 @@ class LayerNormalization(_Normalization):
         )
 
 
-@SAVED
+@SERIALIZABLE
 class RecomputationCheckpoint(_Layer):  # type: ignore[misc]
     """Graphcore's layer that marks a recomputation checkpoint."""
 

@@ -24,14 +24,14 @@ class OfModel:
         model: extended model.
         name: name of the model.
         layers: layers of the model.
-        found: calls of a subclass of Model; None before the model is built.
+        model_calls: calls of a subclass of Model; None before the model is built.
     """
 
     def __init__(self, model: Any) -> None:
         """Set the model."""
         super().__init__()
         self.model = model
-        self.found: ModelCalls | None = None
+        self.model_calls: ModelCalls | None = None
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class OfModel:
     @property
     def graph(self) -> Any:
         """Calls of the model's layers; None before a subclass of Model is built."""
-        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
+        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.model_calls
 
     @property
     def stages(self) -> int:
@@ -72,8 +72,8 @@ class OfSubclass(OfModel, ModelExtension):
 
     def build(self, element: Any) -> None:
         """Record the model's layer calls symbolically, and assign their scopes' stages."""
-        if self.found is None:
-            self.found = symbolic_calls(self.model, element)
+        if self.model_calls is None:
+            self.model_calls = symbolic_calls(self.model, element)
             self._take_scopes()
 
     def see(self, batch: Any) -> None:

@@ -71,7 +71,7 @@ class Options:
         """Number of batches per weight update."""
         return (self.pipelining_steps if self.is_pipelined else self.accumulation_steps) or 1
 
-    def changed(self, **values: Any) -> None:
+    def change(self, **values: Any) -> None:
         """Set options by name, and count the change, after which programs are rebuilt."""
         for name, value in values.items():
             setattr(self, name, value)
@@ -137,8 +137,10 @@ def _set_by(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def check_options(method: str, argument: str, options: Mapping[str, Any], of: str, reasons: Mapping[str, str]) -> None:
-    """Refuse options that Keras sets, or that the callable ``of`` does not take.
+def check_options(
+    method: str, argument: str, options: Mapping[str, Any], callable_path: str, reasons: Mapping[str, str]
+) -> None:
+    """Refuse options that Keras sets, or that the callable at ``callable_path`` does not take.
 
     Raises ProgramError with the reason in ``reasons``, and ProgramTypeError for an unknown option.
     """
@@ -148,7 +150,7 @@ def check_options(method: str, argument: str, options: Mapping[str, Any], of: st
     import inspect  # noqa: PLC0415 - rarely needed
     from importlib import import_module  # noqa: PLC0415 - as above
 
-    module, _, name = of.partition(":")
+    module, _, name = callable_path.partition(":")
     parameters = inspect.signature(getattr(import_module(module), name)).parameters
     for item in options:
         if item not in parameters:

@@ -16,7 +16,7 @@ from ipusim.ipu.traced.operations import operate
 
 tf = load()
 #: Decorator that registers a class for model files, beside the classes of tf_keras.
-SAVED: Final = tf.keras.utils.register_keras_serializable("ipu")
+SERIALIZABLE: Final = tf.keras.utils.register_keras_serializable("ipu")
 _LSTM: Any = tf.keras.layers.LSTM
 _GRU: Any = tf.keras.layers.GRU
 LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
@@ -141,7 +141,7 @@ class _Popnn:
         }
 
 
-@SAVED
+@SERIALIZABLE
 class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
     """Graphcore's LSTM with Keras' separate states: takes (h, c), and returns outputs, h and c."""
 
@@ -190,7 +190,7 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
         return [batch_size, self.units], [batch_size, self.units]
 
 
-@SAVED
+@SERIALIZABLE
 class PopnnLSTM(StatesApart):
     """Graphcore's Keras ``LSTM``, with states as an LSTMStateTuple."""
 
@@ -211,7 +211,7 @@ class PopnnLSTM(StatesApart):
         return outputs, LSTMStateTuple(c, h)
 
 
-@SAVED
+@SERIALIZABLE
 class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
     """Graphcore's Keras ``GRU``."""
 

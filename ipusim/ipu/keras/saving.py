@@ -19,7 +19,7 @@ tf = load()
 _KEY: Final = "ipu"
 _METHOD: Final = "gradient_accumulation_reduction_method"
 #: Saved options, by name in a configuration.
-_SAVED: Final = {
+_ATTRIBUTES: Final = {
     "gradient_accumulation_steps_per_replica": "accumulation_steps",
     "pipelining_gradient_accumulation_steps_per_replica": "pipelining_steps",
     "pipelining_device_mapping": "device_mapping",
@@ -130,7 +130,7 @@ def _options_of(extension: Any) -> dict[str, Any]:
     assigned = None
     if options.is_pipelined:
         assigned = list(options.stage_of(extension.graph or SimpleNamespace(nodes=extension.layers)))
-    values = {name: getattr(options, attribute) for name, attribute in _SAVED.items()}
+    values = {name: getattr(options, attribute) for name, attribute in _ATTRIBUTES.items()}
     return {"pipeline_stage_assignment": assigned, **values, _METHOD: options.reduction_method.name.lower()}
 
 
@@ -139,9 +139,9 @@ def _set_options(extension: Any, config: Any) -> None:
     if extension is None or not isinstance(config, Mapping) or _KEY not in config:
         return
     values = config[_KEY]
-    extension.options.changed(
+    extension.options.change(
         reduction_method=GradientAccumulationReductionMethod.parse(values[_METHOD]),
-        **{attribute: values[name] for name, attribute in _SAVED.items()},
+        **{attribute: values[name] for name, attribute in _ATTRIBUTES.items()},
     )
     if values["pipeline_stage_assignment"] is not None:
         extension.assign_stages(values["pipeline_stage_assignment"])

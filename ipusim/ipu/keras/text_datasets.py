@@ -20,7 +20,7 @@ from ipusim.ipu.keras.stand_ins import Texts, drawn_texts, drawn_words
 from ipusim.ipu.runtime import checks
 
 #: Training and test texts with class labels.
-Split = tuple[tuple[Array, Array], tuple[Array, Array]]
+TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 #: Vocabulary sizes of the datasets.
 _IMDB_WORDS: Final = 88_584
@@ -126,7 +126,7 @@ class imdb:  # noqa: N801 - Keras' name of a module
         start_char: int | None = 1,
         oov_char: int | None = 2,
         index_from: int | None = 3,
-    ) -> Split:
+    ) -> TrainTestArrays:
         """Return training and test (reviews, labels): arrays of lists, and labels in int64.
 
         Args:
@@ -175,7 +175,7 @@ class reuters:  # noqa: N801 - Keras' name of a module
         start_char: int | None = 1,
         oov_char: int | None = 2,
         index_from: int | None = 3,
-    ) -> Split:
+    ) -> TrainTestArrays:
         """Return training and test (news, topics): arrays of lists, and labels in int64.
 
         ``test_split`` is the share of test texts; other arguments and errors are those of ``imdb.load_data``.

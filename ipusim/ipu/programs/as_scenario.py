@@ -20,7 +20,7 @@ _LINE: Final = 110
 
 
 @dataclass(frozen=True)
-class Said:
+class ProgramScenario:
     """Scenario of a program.
 
     Attributes:
@@ -32,7 +32,7 @@ class Said:
     comments: tuple[str, ...]
 
 
-def as_scenario(job: Job, description: str = "") -> Said:
+def as_scenario(job: Job, description: str = "") -> ProgramScenario:
     """Convert a program to a scenario of layers, or else of stage costs.
 
     Raises UnsupportedProgramError if neither takes the program's time, and for stages with collectives, look-ups on the
@@ -50,7 +50,7 @@ def as_scenario(job: Job, description: str = "") -> Said:
     try:
         result = _request(job, as_layers.in_layers(job, functions), description)
         _check_time(result, want)
-        return Said(result, as_layers.NOT_SAID)
+        return ProgramScenario(result, as_layers.NOT_SAID)
     except IpusimError as error:
         reason = str(error)
     try:
@@ -61,7 +61,9 @@ def as_scenario(job: Job, description: str = "") -> Said:
             f"no scenario takes the same time as the program {job.name!r}. With its layers: {reason}. With the costs "
             f"of its stages: {error}"
         ) from None
-    return Said(result, (*NOT_SAID, *textwrap.wrap(f"The scenario has costs in place of layers: {reason}.", _LINE)))
+    return ProgramScenario(
+        result, (*NOT_SAID, *textwrap.wrap(f"The scenario has costs in place of layers: {reason}.", _LINE))
+    )
 
 
 def _refuse_what_scenarios_do_not_say(job: Job) -> None:
@@ -84,11 +86,11 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
         )
 
 
-def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
-    """Return the request of a scenario with the sections ``said``; raises RequestError for a refused scenario."""
+def _request(job: Job, sections: Mapping[str, Any], description: str) -> Request:
+    """Return the request of a scenario with the ``sections``; raises RequestError for a refused scenario."""
     options = job.request.without_defaults()
     pipeline = dict(options.get("pipeline", {}))
-    if "model" not in said:
+    if "model" not in sections:
         for key in [key for key in pipeline if key.endswith("_poplar_options")]:
             del pipeline[key]
     outfeed = job.program.outfeed
@@ -101,10 +103,10 @@ def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
         infeed = {**infeed, "element_bytes": job.program.infeed.element_bytes}
     data = {
         **options,
-        **said,
+        **sections,
         "outfeed": outfeed_options if outfeed.sent_indices else {},
         "infeed": infeed,
-        "pipeline": {**said["pipeline"], **pipeline},
+        "pipeline": {**sections["pipeline"], **pipeline},
         "steps": job.steps,
     }
     result = Request.from_dict(runs.plain(data), name=job.request.name, description=description)
@@ -116,9 +118,9 @@ def _check_time(request: Request, want: Timeline) -> None:
 
     Raises UnsupportedProgramError, and the errors of ``assemble``.
     """
-    got = _time_alone(assemble(request))
-    if not all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields):
-        cycles = f"a step takes {got.end.max():,} cycles, expected {want.end.max():,}"
+    actual = _time_alone(assemble(request))
+    if not all(np.array_equal(getattr(actual, name), getattr(want, name)) for name in Span._fields):
+        cycles = f"a step takes {actual.end.max():,} cycles, expected {want.end.max():,}"
         raise UnsupportedProgramError(f"the spans of the run differ: {cycles}")
 
 

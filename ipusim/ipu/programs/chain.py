@@ -61,7 +61,7 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
     layer_of = {name: layer for layer in stage.work.layers for name in layer.nodes}
     layer_variables = {name: layer for layer in stage.work.layers for name in _variables(graph, view, layer)}
     result: dict[str, None] = {}
-    for name, entry in view.seen.items():
+    for name, entry in view.entries.items():
         if name in layer_of:
             result[_scoped(graph, view, layer_of[name])] = None
         elif entry.node.type == "ReadVariableOp" and (handle := graph.nodes.get(entry.node.inputs[0].node)) is not None:
@@ -80,7 +80,7 @@ def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
     for name, observed in zip(functions.shown_names, functions.observed, strict=True):
         stage = _StageChain(graph, observed, name, end)
         result.append(tuple(stage.layers))
-        end = stage.given
+        end = stage.output_index
     _check_variables(result)
     return tuple(result)
 
@@ -91,47 +91,50 @@ class _StageChain:
 
     Attributes:
         name: name of the stage.
-        before: index of the input tensor that comes from the last layer of the stage before; None in the first stage.
+        input_index: index of the input tensor that comes from the last layer of the stage before; None in the first
+            stage.
         layers: layers in order.
-        given: index of the output tensor that comes from the last layer.
+        output_index: index of the output tensor that comes from the last layer.
     """
 
     graph: Graph
     observed: ObservedStage
     name: str
-    before: int | None
+    input_index: int | None
     layers: list[Chained] = field(default_factory=list)
-    given: int = 0
+    output_index: int = 0
 
     def __post_init__(self) -> None:
         """Follow the layers in order."""
         observed, self._view = self.observed, _view(self.graph, self.observed)
-        if observed.work.alone:
-            raise NotLayersError(f"stage {self.name!r} calls {observed.work.alone[0]}, which is no layer")
+        if observed.work.outside_types:
+            raise NotLayersError(f"stage {self.name!r} calls {observed.work.outside_types[0]}, which is no layer")
         self._ends: dict[str, Chained] = {}
-        self._takes = {tensor: form_of(value) for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)}
-        if self.before is None and not observed.work.layers:
+        self._takes = {
+            tensor: form_of(value) for tensor, value in zip(observed.stage_cut.takes, observed.takes, strict=True)
+        }
+        if self.input_index is None and not observed.work.layers:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
         self._check_gradients()
         end: frozenset[str] | None = None
-        shape = None if self.before is None else form_of(observed.takes[self.before]).shape
+        shape = None if self.input_index is None else form_of(observed.takes[self.input_index]).shape
         for layer in observed.work.layers:
             shape = self._add(layer, end, shape)
             end = layer.nodes
             self._ends |= dict.fromkeys(end, self.layers[-1])
-        ends = [number for number, tensor in enumerate(observed.cut.gives) if self._is_from(tensor, end)]
+        ends = [number for number, tensor in enumerate(observed.stage_cut.gives) if self._is_from(tensor, end)]
         if not ends:
             raise NotLayersError(f"stage {self.name!r} does not return the output of its last layer")
-        self.given = ends[0]
-        result_shape = form_of(observed.gives[self.given]).shape
+        self.output_index = ends[0]
+        result_shape = form_of(observed.gives[self.output_index]).shape
         if shape is not None and _is_flattened(shape, result_shape[1:]):
-            self._flatten(observed.cut.gives[self.given], shape)
+            self._flatten(observed.stage_cut.gives[self.output_index], shape)
         if not self.layers:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
 
     def _check_gradients(self) -> None:
         """Refuse gradients that are changed after a layer computes them."""
-        for tensor in self.observed.cut.gradients.values():
+        for tensor in self.observed.stage_cut.gradients.values():
             maker = self.graph.nodes[tensor.node]
             while maker.type in _OF_GRADIENTS and not maker.origin and maker.inputs:
                 maker = self.graph.nodes[maker.inputs[0].node]
@@ -144,7 +147,7 @@ class _StageChain:
         on_chain = [tensor for tensor in inputs if self._is_from(tensor, end)]
         side_tensors = [tensor for tensor in inputs if tensor not in on_chain]
         is_loss = isinstance(layer.layer, _LOSSES)
-        if end is None and self.before is None and is_loss is False:
+        if end is None and self.input_index is None and is_loss is False:
             on_chain, side_tensors = inputs, []
         earlier = None
         if isinstance(layer.layer, layers.Add) and len(side_tensors) == 1:
@@ -182,7 +185,9 @@ class _StageChain:
 
     def _inputs(self, layer: FoundLayer) -> list[Output]:
         """Return the data tensors that a layer's nodes take from other nodes."""
-        read = (tensor for name in self._view.seen if name in layer.nodes for tensor in self.graph.nodes[name].inputs)
+        read = (
+            tensor for name in self._view.entries if name in layer.nodes for tensor in self.graph.nodes[name].inputs
+        )
         outside = dict.fromkeys(tensor for tensor in read if tensor.node not in layer.nodes)
         return [tensor for tensor in outside if self._is_data(tensor, set())]
 
@@ -208,7 +213,9 @@ class _StageChain:
     def _is_from(self, tensor: Output, end: frozenset[str] | None) -> bool:
         """Tell whether a tensor is a view of the chain's end: a layer's output, or the stage's input."""
         if end is None:
-            return self.before is not None and self._source(tensor) == self.observed.cut.takes[self.before]
+            return (
+                self.input_index is not None and self._source(tensor) == self.observed.stage_cut.takes[self.input_index]
+            )
         node = self._view.node(tensor)
         while node is not None and node.name not in end and node.type in VIEWS:
             node = self._view.node(node.inputs[0])
@@ -228,13 +235,13 @@ def _is_flattened(form: tuple[int, ...], shape: Sequence[int]) -> bool:
 
 def _view(graph: Graph, stage: ObservedStage) -> PassView:
     """Return the forward pass of a stage."""
-    forward = set(stage.cut.forward)
-    return PassView(graph, [entry for entry in stage.seen if entry.node.name in forward])
+    forward = set(stage.stage_cut.forward)
+    return PassView(graph, [entry for entry in stage.nodes if entry.node.name in forward])
 
 
 def _variables(graph: Graph, view: PassView, layer: FoundLayer) -> Iterator[str]:
     """Yield the shared names of a layer's variables."""
-    names = (name for name in view.seen if name in layer.nodes)
+    names = (name for name in view.entries if name in layer.nodes)
     yield from dict.fromkeys(shared_name(graph.nodes[handle]) for handle in view.variables_of(names))
 
 

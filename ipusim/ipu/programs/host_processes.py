@@ -86,10 +86,10 @@ class Starts:
     """
 
     def __init__(
-        self, again: Callable[..., None], known: Sequence[list[Any]] = (), host: machine.Host | None = None
+        self, run_again: Callable[..., None], known_results: Sequence[list[Any]] = (), host: machine.Host | None = None
     ) -> None:
         """Set the function that runs the program again; a host's process also gets the results of earlier calls."""
-        self._run_again, self._host, self._results = again, host, list(known)
+        self._run_again, self._host, self._results = run_again, host, list(known_results)
         self._calls = 0
 
     def __call__(self, function: Callable[[], Any], count: int) -> list[Any]:
@@ -108,11 +108,11 @@ class _CallEnd(BaseException):
     """End of a host's process after the function of a call has run."""
 
 
-def _run_to_call(again: Callable[..., None], known: Sequence[list[Any]], host: machine.Host) -> Any:
+def _run_to_call(run_again: Callable[..., None], known_results: Sequence[list[Any]], host: machine.Host) -> Any:
     """Run the program on a host up to the call, then the call's function; return its result."""
     _HostOutput.silent = True
     try:
-        again(starts=Starts(again, known, host))
+        run_again(starts=Starts(run_again, known_results, host))
     except _CallEnd as end:
         return end.args[0]
     raise ProgramStateError(f"horovod.run: host {host.rank} has ended before the call that started it")

@@ -18,7 +18,7 @@ from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.ipu.programs.layer_names import scopes_of
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
-from ipusim.ipu.runtime.recording import Recorded, Recorder, recorder, recording
+from ipusim.ipu.runtime.recording import ProgramRecord, Recorder, recorder, recording
 
 #: Function from a run, its folder, and comments on its scenario to file contents by name.
 Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]
@@ -105,9 +105,9 @@ class profile:  # noqa: N801 - callers use it like a function
         programs = self.recorder.programs
         runs: dict[Path, Run] = {}
         files: dict[Path, dict[str, bytes]] = {}
-        for path, recorded in _places(self._folder, programs).items():
+        for path, record in _places(self._folder, programs).items():
             comments: Sequence[str] = ()
-            job = recorded.as_job(self._name if len(programs) == 1 else "")
+            job = record.as_job(self._name if len(programs) == 1 else "")
             try:
                 scenario = as_scenario(job, self._description)
                 request, comments = scenario.request, scenario.comments
@@ -115,27 +115,27 @@ class profile:  # noqa: N801 - callers use it like a function
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
             assert isinstance(functions, StepFunctions)
-            runs[path] = recorded.run(request, functions.shown_names, scopes_of(functions))
+            runs[path] = record.run(request, functions.shown_names, scopes_of(functions))
             files[path] = self._files(runs[path], path, comments)
-        with ExitStack() as others:
-            every = {
+        with ExitStack() as stack:
+            folders = {
                 path: self._results
                 if path == self._folder
-                else others.enter_context(ResultsFolder(path, RESULT_FILES, outdated=OUTDATED_FILES, may_be_link=False))
+                else stack.enter_context(ResultsFolder(path, RESULT_FILES, outdated=OUTDATED_FILES, may_be_link=False))
                 for path in files
             }
             for path, content in files.items():
-                every[path].write(content)
-            if self._folder not in every:
+                folders[path].write(content)
+            if self._folder not in folders:
                 self._results.write({})  # removes an earlier run's files
         self.folders, self.runs = tuple(runs), tuple(runs.values())
 
 
-def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded]:
+def _places(folder: Path, programs: tuple[ProgramRecord, ...]) -> dict[Path, ProgramRecord]:
     """Return the folder of every program: the user's folder, or subfolders for several programs."""
     if len(programs) == 1:
         return {folder: programs[0]}
-    result: dict[Path, Recorded] = {}
+    result: dict[Path, ProgramRecord] = {}
     for program in programs:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.job.name).strip(".") or "program"
         numbered, number = name, 1

@@ -20,7 +20,7 @@ from ipusim.api import machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
 from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
-from ipusim.ipu.imports.hook import located
+from ipusim.ipu.imports.hook import message_with_line
 
 #: Suffix of programs.
 _SUFFIX: Final = ".py"
@@ -85,7 +85,7 @@ class ProgramFile:
                 the program and the rank of the host.
             ProgramEnded: another exception, printed as Python prints it, or an exit code that is not 0.
         """
-        before, self._starts = set(threading.enumerate()), starts
+        earlier_threads, self._starts = set(threading.enumerate()), starts
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow):
             try:
                 if hosts is None:
@@ -96,19 +96,19 @@ class ProgramFile:
                 if isinstance(end, ProgramEnded):
                     for note in getattr(end, "__notes__", ()):  # hosts that wait for the ended host
                         print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
-                for thread in self._threads_behind(before):
+                for thread in self._threads_behind(earlier_threads):
                     if self._is_in_program(thread):  # the thread may wait forever for results
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
                         )
                 raise
-            for thread in self._threads_behind(before):
+            for thread in self._threads_behind(earlier_threads):
                 thread.join()
 
     @staticmethod
-    def _threads_behind(before: Collection[threading.Thread]) -> list[threading.Thread]:
-        """Return the threads started since ``before`` that Python waits for."""
-        return [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    def _threads_behind(earlier_threads: Collection[threading.Thread]) -> list[threading.Thread]:
+        """Return the threads beside ``earlier_threads`` that Python waits for."""
+        return [thread for thread in threading.enumerate() if thread not in earlier_threads and not thread.daemon]
 
     def _is_in_program(self, thread: threading.Thread) -> bool:
         """Tell whether a thread runs a function of the program's folder."""
@@ -131,9 +131,9 @@ class ProgramFile:
         """Run the program on several hosts; this process is the first, with ``first`` as its ``__main__``."""
         from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - loads TensorFlow
 
-        other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
+        host_start = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
-            run_on_hosts(lambda: self._execute(first), other, hosts)
+            run_on_hosts(lambda: self._execute(first), host_start, hosts)
         except ProgramStateError as error:  # from waiting hosts; a host's own error already has a place
             raise ProgramError(f"{self.path}: {error}") from error
 
@@ -148,8 +148,8 @@ class ProgramFile:
             raise
         except IpusimError as error:
             host = machine.this_host()
-            who = "" if host is None else f"host {host.rank}: "
-            raise PlacedError(located(error, self._file, str(self.path), who)) from error
+            host_name = "" if host is None else f"host {host.rank}: "
+            raise PlacedError(message_with_line(error, self._file, str(self.path), host_name)) from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
@@ -187,7 +187,7 @@ def _parse(path: Path) -> ast.Module:
         with open_file(path) as file:
             return ast.parse(file.read(), str(path))
     except FileNotFoundError:
-        near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{_SUFFIX}")))
+        near = did_you_mean(path.stem, sorted(sibling.stem for sibling in path.parent.glob(f"*{_SUFFIX}")))
         near = near.removesuffix("?") + f"{_SUFFIX}?" if near else ""
         raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
     except SyntaxError as error:
@@ -206,12 +206,12 @@ def _main(file: str) -> ModuleType:
 def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
     """Install a new ``__main__`` module with the program's arguments in the block; yields the module."""
     module = _main(file)
-    before = sys.modules.get("__main__"), sys.argv, sys.path
+    original_state = sys.modules.get("__main__"), sys.argv, sys.path
     sys.modules["__main__"] = module
     sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]
     try:
         yield module
     finally:
-        main, sys.argv, sys.path = before
+        main, sys.argv, sys.path = original_state
         if main is not None:
             sys.modules["__main__"] = main

@@ -38,9 +38,9 @@ class SequenceSlice:
         result[sources_of_rows >= 0] = src[sources_of_rows[sources_of_rows >= 0]]
         return (result,), (sources_of_rows, src.shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return gradients of dst's remaining rows, and of src's rows, summed over uses."""
-        sources_of_rows, shape = saved
+        sources_of_rows, shape = saved_values
         (grad,) = grads
         of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
         if not self.zero_unused:
@@ -83,9 +83,9 @@ class SerializedProduct:
         products = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
         return (np.stack(products).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return grad @ b.T and a.T @ grad, also serialized."""
-        a, b = saved
+        a, b = saved_values
         gradients = self.parts.left_gradient, self.parts.right_gradient
         triples = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
         return [
@@ -101,7 +101,7 @@ class SerializedProduct:
         a, b = arrays
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
         size, y = a.dtype.itemsize, groups * m * n
-        traffic = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
+        traffic = a.size + b.size + y + self.parts.repeated_elements(a.size, b.size, y)
         whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
         products = tuple(self.parts.parts(whole[1][number], ("mnk", "kmn")[number]) for number in argnums)
         return LayerCost(
@@ -133,9 +133,9 @@ class NormaliseImage:
         result[..., :3] = difference * scales.astype(kind)
         return (result,), (difference, offsets, scales)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients of images, offsets and scales."""
-        difference, offsets, scales = saved
+        difference, offsets, scales = saved_values
         grad, axes = grads[0][..., :3], tuple(range(difference.ndim - 1))
         scaled_grad = grad * scales.astype(grad.dtype)
         return [
@@ -231,9 +231,9 @@ class SerializedLookup:
         rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
         return (rows,), (table, ids)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the table's gradient, summed over uses of a row."""
-        table, ids = saved
+        table, ids = saved_values
         result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
         return [result["W"] for _ in argnums]
 

@@ -22,7 +22,7 @@ class Field:
         type_name: type name in messages.
         fits: whether a value has the type.
         legal: whether a value of the type is allowed.
-        expected: description of allowed values.
+        requirement: description of allowed values.
         without_effect: reason why changing the value has no effect; empty if the attribute has an effect.
     """
 
@@ -30,7 +30,7 @@ class Field:
     type_name: str
     fits: Callable[[Any], bool]
     legal: Callable[[Any], bool] = lambda _: True
-    expected: str = ""
+    requirement: str = ""
     without_effect: str = ""
 
 
@@ -56,8 +56,8 @@ def flag(default: bool = False) -> Field:
 def text(default: str = "", *legal: str) -> Field:
     """Return a text attribute, restricted to ``legal`` values if given."""
     result = Field(default, "str", lambda value: isinstance(value, str))
-    expected = "one of " + ", ".join(map(repr, legal))
-    return replace(result, legal=lambda value: value in legal, expected=expected) if legal else result
+    requirement = "one of " + ", ".join(map(repr, legal))
+    return replace(result, legal=lambda value: value in legal, requirement=requirement) if legal else result
 
 
 def share(default: float) -> Field:
@@ -183,7 +183,7 @@ class Category:
         elif not isinstance(field, Field):
             raise ProgramError(f"{path} is a category and cannot be assigned to.")
         elif AttributeMetadata(path, field).check_type(value) and not field.legal(value):
-            raise ProgramError(f"Trying to set {path} to {value!r}, but it must be {field.expected}")
+            raise ProgramError(f"Trying to set {path} to {value!r}, but it must be {field.requirement}")
         else:
             self.__dict__[name] = value
 
@@ -208,9 +208,9 @@ class Category:
         name = f"{category._path}{last}"
         return AttributeMetadata(name, field if isinstance(field, Field) else None)
 
-    def same_as(self, other: Category) -> bool:
+    def same_as(self, category: Category) -> bool:
         """Tell whether all values equal another category's values."""
-        pairs = ((getattr(self, name), getattr(other, name)) for name in self._fields)
+        pairs = ((getattr(self, name), getattr(category, name)) for name in self._fields)
         return all(
             item.same_as(counterpart) if isinstance(item, Category) else item == counterpart
             for item, counterpart in pairs

@@ -21,26 +21,26 @@ _SHORT: Final = Repr()
 _SHORT.maxstring = _SHORT.maxother = 60  # characters of a value quoted in a message
 
 
-def wrong_type(name: str, expected: str, value: object) -> NoReturn:
+def wrong_type(name: str, requirement: str, value: object) -> NoReturn:
     """Raise ProgramTypeError for an argument of a wrong type."""
-    raise ProgramTypeError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
+    raise ProgramTypeError(f"{name}: expected {requirement}, got {_SHORT.repr(value)}")
 
 
-def wrong_value(name: str, expected: str, value: object) -> NoReturn:
+def wrong_value(name: str, requirement: str, value: object) -> NoReturn:
     """Raise ProgramError for an argument out of range."""
-    raise ProgramError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
+    raise ProgramError(f"{name}: expected {requirement}, got {_SHORT.repr(value)}")
 
 
-def instance(name: str, value: object, kinds: type | UnionType, expected: str) -> None:
+def instance(name: str, value: object, kinds: type | UnionType, requirement: str) -> None:
     """Check that an argument is an instance of ``kinds``."""
     if not isinstance(value, kinds):
-        wrong_type(name, expected, value)
+        wrong_type(name, requirement, value)
 
 
-def function(name: str, value: object, expected: str = "a function", *, optional: bool = False) -> None:
+def function(name: str, value: object, requirement: str = "a function", *, optional: bool = False) -> None:
     """Check that an argument is callable; an ``optional`` argument may be None."""
     if not callable(value) and not (optional and value is None):
-        wrong_type(name, expected, value)
+        wrong_type(name, requirement, value)
 
 
 def integer(name: str, value: object) -> int:

@@ -85,23 +85,28 @@ def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool
 
 def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
     """Yield devices in order of attachment, which is the order of ordinals."""
-    taken: set[int] = set()
+    taken_positions: set[int] = set()
     for ordinal, size_or_id in enumerate(ids or sizes):
-        device = _free(machine, size_or_id, ordinal, taken) if sizes else hardware.select_device(machine, size_or_id)
-        if device is None or not taken.isdisjoint(device.positions):
+        device = (
+            _free(machine, size_or_id, ordinal, taken_positions)
+            if sizes
+            else hardware.select_device(machine, size_or_id)
+        )
+        if device is None or not taken_positions.isdisjoint(device.positions):
             size = size_or_id if device is None else device.count
             raise DeviceError(
                 f"Could not find an available device for TensorFlow virtual device /device:IPU:{ordinal}. This device "
                 f"was expected to have {size} IPU(s). Common causes of this error include: incorrect configuration of "
                 "your V-IPU partition, requesting more IPUs than are available on your system, or IPUs being used by "
                 "another program. Use `gc-info -l` and `gc-monitor` to check your configuration. The devices before "
-                f"it have {len(taken)} of the {machine.count} IPUs of {machine.name}; each IPU belongs to one device"
+                f"it have {len(taken_positions)} of the {machine.count} IPUs of {machine.name}; each IPU belongs to "
+                "one device"
             )
-        taken.update(device.positions)
+        taken_positions.update(device.positions)
         yield device
 
 
-def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardware.Device | None:
+def _free(machine: Machine, size: int, ordinal: int, taken_positions: set[int]) -> hardware.Device | None:
     """Return the first free device of a size, or None; raises DeviceError for unknown sizes."""
     if size not in machine.sizes:
         raise DeviceError(
@@ -109,7 +114,7 @@ def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardwar
             f"virtual device /device:IPU:{ordinal}. Use `gc-info -l` to view the available device configurations."
         )
     fitting = (device for device in hardware.devices_of(machine) if device.count == size)
-    return next((item for item in fitting if taken.isdisjoint(item.positions)), None)
+    return next((item for item in fitting if taken_positions.isdisjoint(item.positions)), None)
 
 
 def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -161,11 +166,11 @@ def building(build: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function that builds a program and calls the program's functions."""
 
     @wraps(build)
-    def built(*args: P.args, **kwargs: P.kwargs) -> T:
+    def build_in_block(*args: P.args, **kwargs: P.kwargs) -> T:
         with builds_program.set_to(True):
             return build(*args, **kwargs)
 
-    return built
+    return build_in_block
 
 
 def ordinal_of(device: str) -> int | None:

@@ -11,15 +11,15 @@ from ipusim.ipu.runtime.context import Scoped
 host_block: Final[Scoped[str | None]] = Scoped("host_block", None)
 
 
-def check_on_ipu(what: str, instead: str) -> None:
+def check_on_ipu(operation: str, instead: str) -> None:
     """Refuse an operation inside a host block.
 
     Args:
-        what: operation, with a verb.
+        operation: the operation, with a verb.
         instead: advice for the program.
 
     Raises:
         ModelError: inside a host block.
     """
     if (name := host_block()) is not None:
-        raise ModelError(f"{what} in scope {name!r}, whose operations run on the host: {instead}")
+        raise ModelError(f"{operation} in scope {name!r}, whose operations run on the host: {instead}")

@@ -360,5 +360,5 @@ def _unset_options(opts: IPUConfig, function: str, options: Mapping[str, Any]) -
         elif isinstance(row.default, str):
             checks.text(argument, value)
         if value and value != row.default:
-            opts.remark(f"{argument} of {function}", row.why)
+            opts.remark(f"{argument} of {function}", row.reason)
     return opts

@@ -31,7 +31,7 @@ def offering(module: str, names: Mapping[str, Row]) -> _Lookup:
             return []
         if name not in names:
             lack(module, name, list(names))
-        return resolved(f"{module}.{name}", names[name])
+        return resolve(f"{module}.{name}", names[name])
 
     return cache(find), lambda: sorted(names)  # programs may look names up for every sample
 
@@ -43,17 +43,17 @@ def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
     def find(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        return resolved(f"{module}.{name}", names[name])
+        return resolve(f"{module}.{name}", names[name])
 
-    def listed() -> list[str]:
+    def list_names() -> list[str]:
         members = vars(sys.modules[module])
         defined = (name for name in members if getattr(members[name], "__module__", "") == module and name[0] != "_")
         return sorted({*names, *members.get("__all__", ()), *defined})
 
-    return find, listed
+    return find, list_names
 
 
-def resolved(name: str, row: Row) -> Any:
+def resolve(name: str, row: Row) -> Any:
     """Return the object behind a name's row."""
     if not isinstance(row, str):
         return _Namespace(name, row)
@@ -70,14 +70,15 @@ class _Namespace(ModuleType):
         self.__getattr__, self.__dir__ = offering(name, names)  # type: ignore[method-assign]
 
 
-def lack(module: str, name: str, known: list[str]) -> NoReturn:
+def lack(module: str, name: str, known_names: list[str]) -> NoReturn:
     """Raise MissingNameError for an unknown name of Graphcore's API."""
     if name.startswith("__"):  # requested by Python
         raise AttributeError(name)
     from ipusim.base.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
     from ipusim.base.near_names import did_you_mean  # noqa: PLC0415 - as above
 
-    few = f": {module} has {', '.join(sorted(known))}" if len(known) <= _MOST_NAMES else ""
+    few = f": {module} has {', '.join(sorted(known_names))}" if len(known_names) <= _MOST_NAMES else ""
     raise MissingNameError(
-        f"{module}.{name} is not simulated{did_you_mean(name, known)}{few}; reports/graphcore_api.md lists all names"
+        f"{module}.{name} is not simulated{did_you_mean(name, known_names)}{few}; "
+        "reports/graphcore_api.md lists all names"
     )

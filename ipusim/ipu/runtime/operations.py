@@ -42,12 +42,12 @@ class PerExampleCTC:
         labels_in_use = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
         targets = np.concatenate([labels_in_use, steps[:, None]], axis=1).astype(np.int64)
         self.loss.check_labels(x.shape[1:], targets)
-        losses, saved = self.loss.per_example(x, targets)
-        return (losses,), saved
+        losses, saved_values = self.loss.per_example(x, targets)
+        return (losses,), saved_values
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the loss's gradient by the outputs, the only argument with a gradient, as a list."""
-        return [self.loss.per_example_gradient(saved, grads[0]) for _ in argnums]
+        return [self.loss.per_example_gradient(saved_values, grads[0]) for _ in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of the loss."""
@@ -182,7 +182,7 @@ class RecurrentOperation:
 
     @property
     def _side_inputs(self) -> int:
-        return self.layer.beside if isinstance(self.layer, layers.GRU) else 0
+        return self.layer.extra_elements if isinstance(self.layer, layers.GRU) else 0
 
     @property
     def _attended(self) -> bool:
@@ -192,14 +192,14 @@ class RecurrentOperation:
         """Return outputs (time steps, batch, units) and states (batch, units)."""
         x = self._join(arrays)
         parameters = self._unpack(arrays[0].shape[-1], *arrays[1:3])
-        outputs, states, saved = self.layer.run(
+        outputs, states, saved_values = self.layer.run(
             parameters, x, arrays[3 + self._side_inputs :] if self.takes_states else None
         )
-        return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
+        return (outputs.transpose(1, 0, 2), *states), (parameters, saved_values, arrays[0].shape[-1], arrays[2].shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``; lengths have no gradient."""
-        parameters, inner, elements, biases = saved
+        parameters, inner, elements, biases = saved_values
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
         needs_x = bool({0, 3} & set(argnums)) if self._attended else 0 in argnums
         dx, dbefore, remainder = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
@@ -270,13 +270,13 @@ class ContinuedRecurrence:
         """Return outputs (batch, time steps, units) or (batch, units), and states (batch, units)."""
         first = 1 + len(self.names)
         parameters = dict(zip(self.names, arrays[1:first], strict=True))
-        outputs, states, saved = self.layer.run(parameters, arrays[0], arrays[first:])
+        outputs, states, saved_values = self.layer.run(parameters, arrays[0], arrays[first:])
         value = outputs if self.layer.return_sequences else outputs[:, -1]
-        return (value, *states), (parameters, saved, outputs.shape)
+        return (value, *states), (parameters, saved_values, outputs.shape)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``."""
-        parameters, inner, shape = saved
+        parameters, inner, shape = saved_values
         grad = grads[0]
         if not self.layer.return_sequences:
             grad = np.zeros_like(grads[0], shape=shape)

@@ -10,11 +10,11 @@ from ipusim.ipu.runtime.verification import VerificationOptions
 
 
 @dataclass(frozen=True)
-class Unused:
+class UnusedArgument:
     """An argument without an attribute: default, and reason for having no effect."""
 
     default: Any
-    why: str
+    reason: str
 
 
 #: Default maximum report size: 256 MiB.
@@ -73,19 +73,19 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
     "output_folder": "serialization_output_folder",
 }
 #: Arguments without an attribute.
-WITHOUT_EFFECT: Final[Mapping[str, Unused]] = {
-    "profiling": Unused(False, _NO_PROFILE),
-    "enable_ipu_events": Unused(False, _NO_PROFILE),
-    "use_poplar_text_report": Unused(False, _NO_REPORT),
-    "use_poplar_cbor_report": Unused(False, _NO_REPORT),
-    "profile_execution": Unused(None, _NO_PROFILE),
-    "enable_poplar_serialized_graph": Unused(False, _NO_REPORT),
-    "report_every_nth_execution": Unused(0, _NO_REPORT),
-    "max_report_size": Unused(MAX_REPORT_SIZE, _NO_REPORT),
-    "report_directory": Unused("", _NO_REPORT),
-    "retain_control_dependencies": Unused(False, "there is no graph"),
-    "graph_options": Unused(None, _NO_REPORT),
-    "execution_options": Unused(None, _NO_REPORT),
-    "use_verified_transfers": Unused(False, _NO_TRANSFER),
-    "verification_options": Unused(VerificationOptions(), _NO_TRANSFER),
+WITHOUT_EFFECT: Final[Mapping[str, UnusedArgument]] = {
+    "profiling": UnusedArgument(False, _NO_PROFILE),
+    "enable_ipu_events": UnusedArgument(False, _NO_PROFILE),
+    "use_poplar_text_report": UnusedArgument(False, _NO_REPORT),
+    "use_poplar_cbor_report": UnusedArgument(False, _NO_REPORT),
+    "profile_execution": UnusedArgument(None, _NO_PROFILE),
+    "enable_poplar_serialized_graph": UnusedArgument(False, _NO_REPORT),
+    "report_every_nth_execution": UnusedArgument(0, _NO_REPORT),
+    "max_report_size": UnusedArgument(MAX_REPORT_SIZE, _NO_REPORT),
+    "report_directory": UnusedArgument("", _NO_REPORT),
+    "retain_control_dependencies": UnusedArgument(False, "there is no graph"),
+    "graph_options": UnusedArgument(None, _NO_REPORT),
+    "execution_options": UnusedArgument(None, _NO_REPORT),
+    "use_verified_transfers": UnusedArgument(False, _NO_TRANSFER),
+    "verification_options": UnusedArgument(VerificationOptions(), _NO_TRANSFER),
 }

@@ -91,7 +91,7 @@ class PipelineStageOptions:
         self.matmul_options = matmul_options or {}
         self.slice_options = slice_options or {}
 
-    def simulated(self, argument: str) -> models.StageOptions:
+    def stage_options(self, argument: str) -> models.StageOptions:
         """Return the simulated options; raises UnsupportedProgramError, naming ``argument``, for other options."""
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
@@ -109,16 +109,18 @@ def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOption
     """
     unknown_options = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
     if unknown_options:
-        expected = f"{_PROPORTION} and {_PARTIALS}"
+        requirement = f"{_PROPORTION} and {_PARTIALS}"
         raise UnsupportedProgramError(
-            f"{argument}: expected no option but {expected}, got {', '.join(unknown_options)}"
+            f"{argument}: expected no option but {requirement}, got {', '.join(unknown_options)}"
         )
     partials = None
     if _PARTIALS in options:
         partials = models.PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
         if partials is None:
-            expected = " or ".join(models.PARTIALS_BYTES)
-            raise ProgramError(f"{argument}: expected {expected} as {_PARTIALS}, got {runs.show(options[_PARTIALS])}")
+            requirement = " or ".join(models.PARTIALS_BYTES)
+            raise ProgramError(
+                f"{argument}: expected {requirement} as {_PARTIALS}, got {runs.show(options[_PARTIALS])}"
+            )
     return models.PlanOptions(_proportion(options, argument), partials)
 
 

@@ -66,10 +66,10 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
     return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlaps_missing))
 
 
-def validated(asked: Mapping[str, Any]) -> runs.Options:
+def validate_options(options: Mapping[str, Any]) -> runs.Options:
     """Return validated request options by key; raises ProgramError for invalid options."""
     with _in_graphcores_names():
-        return runs.validate({key: value for key, value in asked.items() if key != STATISTICS_GROUP})
+        return runs.validate({key: value for key, value in options.items() if key != STATISTICS_GROUP})
 
 
 @contextmanager
@@ -86,18 +86,18 @@ def _in_graphcores_names() -> Iterator[None]:
 
 
 def options_of_loop(
-    ordinal: int, prefetch_depth: int | None = None, own: IPUConfig | None = None
+    ordinal: int, prefetch_depth: int | None = None, loop_config: IPUConfig | None = None
 ) -> Callable[[], dict[str, Any]]:
     """Return a function giving a loop's system options, for the configuration active at the call.
 
     Args:
         ordinal: number of the device.
         prefetch_depth: infeed elements kept ready by the host; None for a loop without an infeed.
-        own: configuration of the loop; None for the active configuration.
+        loop_config: configuration of the loop; None for the active configuration.
     """
 
     def options() -> dict[str, Any]:
-        config = own or configured()
+        config = loop_config or configured()
         configuration = IPUConfig() if config is None else config
         device = configuration.device((0,), False, configured=config is not None, ordinal=ordinal)
         result = _options_of_device(configuration, device, _SINGLE)
@@ -161,7 +161,7 @@ def _pipeline(arguments: Arguments) -> dict[str, Any]:
 
 
 def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
-    option = options.simulated(argument)
+    option = options.stage_options(argument)
     return {
         "matmul_options": poplar_options(option.matmul),
         "convolution_options": poplar_options(option.convolution),

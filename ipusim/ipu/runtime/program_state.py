@@ -11,7 +11,7 @@ T = TypeVar("T")
 _EMPTY: Final = object()
 
 
-class Remembered(Generic[T]):
+class ContextValue(Generic[T]):
     """A named value, owned by the context that sets the value.
 
     Two programs in separate contexts have separate values. A new thread starts with an empty context and sees the
@@ -37,6 +37,6 @@ class Remembered(Generic[T]):
 
 
 #: Active IPUConfig; None selects the smallest sufficient machine.
-configured: Final[Remembered[Any]] = Remembered("configured", None)
+configured: Final[ContextValue[Any]] = ContextValue("configured", None)
 #: Sets the configuration for programs that run from now on; None removes the configuration.
 configure: Final = configured.set

@@ -15,18 +15,18 @@ from ipusim.ipu.runtime.context import Scoped
 
 
 @dataclass(eq=False)
-class Recorded:
+class ProgramRecord:
     """A program and the kept session runs.
 
     Attributes:
         job: job of the program.
         steps: number of kept session runs, from the first run.
-        ran: number of all session runs.
+        run_count: number of all session runs.
     """
 
     job: Job
     steps: int = 0
-    ran: int = 0
+    run_count: int = 0
     _timeline: Timeline | None = None
     _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
     _weights: dict[str, Array] = field(default_factory=dict)
@@ -54,8 +54,8 @@ class Recorded:
     def as_job(self, name: str = "") -> Job:
         """Return the Job of the recorded session runs, renamed to ``name`` if given."""
         notes = list(self.job.notes)
-        if self.steps < self.ran:
-            notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
+        if self.steps < self.run_count:
+            notes.append(f"The profile has the first {self.steps} of {self.run_count} session runs.")
         late = tuple(self._late) if any(self._late) else ()
         job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._exchanges), late=late)
         if not name:
@@ -99,29 +99,29 @@ class Recorder:
     def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:
         """Keep ``steps`` session runs per program; by default the capacity of one trace."""
         self._steps, self.folder = steps, folder
-        self._records: dict[int, Recorded] = {}
+        self._records: dict[int, ProgramRecord] = {}
         self._lock = Lock()
         self.laid_out = 0
 
     @property
-    def programs(self) -> tuple[Recorded, ...]:
+    def programs(self) -> tuple[ProgramRecord, ...]:
         """Executed programs, ordered by first session run."""
         return tuple(self._records.values())
 
-    def check(self, what: str) -> None:
-        """Raise ProgramStateError if no program ran; ``what`` names the place in the message."""
+    def check(self, place: str) -> None:
+        """Raise ProgramStateError if no program ran; ``place`` names the place in the message."""
         if self._records:
             return
         runs_text = f"{self.laid_out} that no session has run" if self.laid_out else "none"
-        raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {runs_text}")
+        raise ProgramStateError(f"{place}: expected a pipeline or a loop that runs on IPUs, got {runs_text}")
 
     def note(self, session: Session, timeline: Timeline) -> None:
         """Record the end of a session run."""
         job = session.job
         with self._lock:
-            result = self._records.setdefault(id(job), Recorded(job))
-            result.ran += 1
-            if result.steps == result.ran - 1 and result.steps < self._most(session):
+            result = self._records.setdefault(id(job), ProgramRecord(job))
+            result.run_count += 1
+            if result.steps == result.run_count - 1 and result.steps < self._most(session):
                 result.keep(session, timeline)
 
     def _most(self, session: Session) -> int:

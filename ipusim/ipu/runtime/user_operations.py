@@ -57,13 +57,13 @@ class UserOperation:
             )
         return result, (arrays, result)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return gradients from the gradient function, and zeros for inputs without gradients.
 
         None stands for an integer input's gradient, which is never needed. Raises ModelError without a gradient
         function, for missing or misshapen gradients, and for errors of the function.
         """
-        arrays, results = saved
+        arrays, results = saved_values
         if self.pull_back is None:
             raise ModelError(
                 f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
@@ -129,7 +129,7 @@ class Expression:
                 raise ModelError(f"expected an array of the inputs' shape, got {result.dtype}{list(result.shape)}")
         return (result,), None
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Raise ModelError: expressions have no gradient."""
         raise ModelError(
             "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "

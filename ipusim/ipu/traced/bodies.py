@@ -14,7 +14,7 @@ from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
-from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, split
+from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, split_body
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.pipelines import outside_of
@@ -71,7 +71,7 @@ def program_of_body(
         partial(_options, options, shards, accumulation, iterations),
         infeed=infeed,
         outfeed=queue,
-        sent=_outfeed_of(queue, len(results)),
+        outfeed_settings=_outfeed_of(queue, len(results)),
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
@@ -112,7 +112,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 
     Training has a separate weight update.
     """
-    parts = split(graph, nodes - feeds)
+    parts = split_body(graph, nodes - feeds)
     shards = shards_of(graph, {*parts.forward, *feeds})
     effects = {name for name in nodes if runs_for_effect(graph.nodes[name])}
     training = as_training(graph, parts, feeds, results, effects, shards)
@@ -152,7 +152,7 @@ def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
         return None
     places = {name: place for place, name in enumerate(graph.nodes)}
     enqueues = sorted(sending, key=lambda node: places[node.name])
-    forward = set(split(graph, body).forward)
+    forward = set(split_body(graph, body).forward)
     plain = [node for node in enqueues if node.name in forward]
     later_enqueues = [node for node in enqueues if node.name not in forward]
     of_update = [

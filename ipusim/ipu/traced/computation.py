@@ -25,7 +25,7 @@ from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.queues import Infeed
-from ipusim.ipu.traced.sessions import FAILED, LOCK, RunningSession, session_token
+from ipusim.ipu.traced.sessions import FAILURES, LOCK, RunningSession, session_token
 
 tf = load()
 
@@ -57,7 +57,7 @@ def compile_computation(
     tensors = [tf.convert_to_tensor(value) for value in values_returned if not isinstance(value, tf.Operation)]
     if options is not None and (values := _values_of_iteration(graph, start)):
         queue = add_iteration(
-            start, tensors, options, next((each for each in values if isinstance(each, Infeed)), None)
+            start, tensors, options, next((value for value in values if isinstance(value, Infeed)), None)
         )
         operation = Computation(graph, start, []).results()
         if queue is None:
@@ -150,7 +150,7 @@ class Computation:
             except EndOfDataError:
                 raise StopIteration from None  # becomes TensorFlow's OutOfRangeError
             except IpusimError as error:
-                FAILED[host.session] = error
+                FAILURES[host.session] = error
                 raise
             self._assign(host, variables)
         results: list[Array] = [np.asarray(value) for value in outputs]

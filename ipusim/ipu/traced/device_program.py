@@ -27,7 +27,7 @@ from ipusim.api import (
 )
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.graph.cut import cut
+from ipusim.ipu.graph.cut import cut_stages
 from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.kernels.normalisation import BATCH_NORMS, GROUP
@@ -35,7 +35,7 @@ from ipusim.ipu.graph.node import Output, Variable, with_attribute
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.host_strategy import Distribution, distribution, variables_on_host
-from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job, validated
+from ipusim.ipu.runtime.program_request import STATISTICS_GROUP, placed_job, validate_options
 from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
@@ -69,14 +69,14 @@ class PlacedProgram:
         session: the machine's session.
         constants: values of external tensors, replaced on every run.
         elements: elements pulled from the infeed and not yet used, by number.
-        taken: number of pulled elements.
+        pull_count: number of pulled elements.
     """
 
     key: Any
     session: Session
     constants: dict[Output, Any]
     elements: dict[int, Sequence[Array]] = field(default_factory=dict)
-    taken: int = 0
+    pull_count: int = 0
 
 
 class DeviceProgram:
@@ -100,13 +100,13 @@ class DeviceProgram:
         *,
         infeed: Infeed | None = None,
         outfeed: Outfeed | None = None,
-        sent: pipelines.Outfeed,
+        outfeed_settings: pipelines.Outfeed,
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
         accumulators: Mapping[str, np.dtype[Any]] = _VARIABLES_DTYPE,
-        shown: Sequence[str] = (),
-        summed: Collection[str] = (),
+        picture_names: Sequence[str] = (),
+        summed_names: Collection[str] = (),
         config: IPUConfig | None = None,
     ) -> None:
         """Take the step, queues and options.
@@ -117,22 +117,22 @@ class DeviceProgram:
             options: returns the request options, keyed like a scenario, at placement.
             infeed: queue for the first stage.
             outfeed: queue for the last stage.
-            sent: results to send.
+            outfeed_settings: results to send.
             reduction: accumulation rule for gradients.
             outside: tensors from outside the step.
             carried: shared names of loop-value variables, which exist only in the program.
             accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
-            shown: stage names in pictures; empty or repeated names fall back to the stage's name.
-            summed: shared names of variables that receive the sum of all replicas' changes; other variables receive
-                replica 0's values.
+            picture_names: stage names in pictures; empty or repeated names fall back to the stage's name.
+            summed_names: shared names of variables that receive the sum of all replicas' changes; other variables
+                receive replica 0's values.
             config: configuration of the program; None for the active configuration.
         """
         self._accumulators, self._config = accumulators, config
-        self.pipelined = bool(shown)
-        self._stage_names = [name if list(shown).count(name) == 1 else "" for name in shown]
+        self.pipelined = bool(picture_names)
+        self._stage_names = [name if list(picture_names).count(name) == 1 else "" for name in picture_names]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction, self._sum_names = sent, reduction, frozenset(summed)
+        self._outfeed_settings, self._reduction, self._sum_names = outfeed_settings, reduction, frozenset(summed_names)
         self._host, self._distribution = machine.this_host(), distribution()
         self._on_host = variables_on_host()
         nodes = step.graph.nodes
@@ -143,8 +143,8 @@ class DeviceProgram:
         self._queues = [] if outfeed is None else [outfeed]
         self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
         #: Numbers of element tensors that the first stage takes or forwards.
-        self._element_places = [tensor.number for tensor in cut(step.trace)[0].takes]
-        self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
+        self._element_places = [tensor.number for tensor in cut_stages(step.trace)[0].takes]
+        self._placements: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
         self.timeline: Timeline | None = None
         self._recorder = recorder()
@@ -161,19 +161,19 @@ class DeviceProgram:
     def run(
         self,
         invocation: Invocation,
-        running: RunningSession | EagerHost,
+        runner: RunningSession | EagerHost,
         values: Sequence[Any],
         executions: int | None = None,
-        begun: int | None = None,
+        earlier_executions: int | None = None,
     ) -> list[Any]:
         """Run the program once, and assign changed variables.
 
         Args:
             invocation: values of TensorFlow's variables.
-            running: session that runs the program.
+            runner: session that runs the program.
             values: values of :attr:`outside`, then values of the carried variables.
             executions: executions of the program; by default the number from the program's options.
-            begun: executions before this run, which continue random draws; by default the program's count.
+            earlier_executions: executions before this run, which continue random draws; by default the program's count.
 
         Returns:
             Values of the carried variables after the run.
@@ -182,36 +182,36 @@ class DeviceProgram:
         carries = zip(self.carried, values[len(self.outside) :], strict=True)
         variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in carries}}
         if self._infeed is not None:
-            self._infeed.connect(running)
+            self._infeed.connect(runner)
         options = self._options_on_hosts(executions)
-        placement, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
+        placement, key = self._placements.get(runner.session), (options, tuple(map(np.shape, values)))
         if placement is None or placement.key != key:
             predecessor, placement = placement, self._place(key, options, variables, outer)
             if predecessor is not None:  # continue draws and elements
                 placement.session.set_state(
                     placement.session.state()._replace(executions=predecessor.session.executions)
                 )
-                placement.taken = placement.session.elements
+                placement.pull_count = placement.session.elements
             if self._infeed is not None:
                 self._infeed.replicate(self, placement.session.job.system.replicas)
-            self._placed[running.session] = placement
+            self._placements[runner.session] = placement
         placement.constants.update(zip(self.outside, outer, strict=True))
         session = placement.session
-        bytes_updated = self._take(variables, session, begun)
-        if begun is not None:
-            placement.taken = session.elements
+        bytes_updated = self._take(variables, session, earlier_executions)
+        if earlier_executions is not None:
+            placement.pull_count = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         if self._on_host and bytes_updated:
             owed = (*owed, *pricing.handed_out(bytes_updated))
-        sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
-        with self._receiving(running.session, session.job.system.replicas):
+        sink = None if self._outfeed is None else lambda element: self._hand_over(runner, element)
+        with self._receiving(runner.session, session.job.system.replicas):
             timeline = session.run(sink=sink, before=owed)
-        self.timeline = self.timelines[running.session] = timeline
+        self.timeline = self.timelines[runner.session] = timeline
         active = recorder() or self._recorder
         if active is not None:
             active.note(session, timeline)
-        _RUNS.setdefault(running.session, deque(maxlen=_LATEST_RUNS)).append((self.name, timeline))
+        _RUNS.setdefault(runner.session, deque(maxlen=_LATEST_RUNS)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -230,9 +230,9 @@ class DeviceProgram:
             for queue in self._queues:
                 queue.receive(None, 1)
 
-    def _hand_over(self, running: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
+    def _hand_over(self, runner: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
-        self._outfeed.add(running.session, element)
+        self._outfeed.add(runner.session, element)
 
     def _begin_alike(self, session: Session) -> None:
         """Take the first host's variables before the first training run on several hosts."""
@@ -288,7 +288,7 @@ class DeviceProgram:
     ) -> PlacedProgram:
         """Return the program placed on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
-        options = validated(request_options)
+        options = validate_options(request_options)
         group = request_options.get(STATISTICS_GROUP, 1)
         functions = StepFunctions(
             self.name,
@@ -296,7 +296,7 @@ class DeviceProgram:
             {name: np.asarray(variable.value) for name, variable in variables.items()},
             lambda index: self._element(program, index),
             self._reduction,
-            self._sent,
+            self._outfeed_settings,
             self._accumulators,
             constants,
             () if self._infeed is None else self._of_element(self._infeed.zeros()),
@@ -331,9 +331,9 @@ class DeviceProgram:
         """Return an infeed element by the session's element number; elements are pulled in order."""
         if self._infeed is None:
             return ()
-        while placement.taken <= index:
-            placement.elements[placement.taken] = self._of_element(self._infeed.pull())
-            placement.taken += 1
+        while placement.pull_count <= index:
+            placement.elements[placement.pull_count] = self._of_element(self._infeed.pull())
+            placement.pull_count += 1
         return placement.elements.pop(index)
 
 

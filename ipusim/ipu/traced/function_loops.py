@@ -110,7 +110,7 @@ def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, 
     for feed in feeds:
         entry = entry_of(feed)
         infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
-    body, carried, outside = _as_body(graph, loop, infeed, counter.alone, owner)
+    body, carried, outside = _as_body(graph, loop, infeed, counter.internal_places, owner)
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
     runner = _Runner(loop, program, infeed, carried, outside, counter)
     entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
@@ -167,7 +167,7 @@ def _as_body(
 
 def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
     """Return an iterator's element node as a queue's dequeue node."""
-    entry = Entry(lambda each: infeed.pull, effect=True, value=infeed)
+    entry = Entry(lambda _iterator: infeed.pull, effect=True, value=infeed)
     return replace(node, type="PyFunc", attributes=_token(entry, owner), inputs=())
 
 
@@ -177,15 +177,15 @@ class _Counter:
 
     Attributes:
         places: places of the values that decide the end of the loop.
-        alone: places among these whose values the body only uses to compute the next deciding values.
+        internal_places: places among these whose values the body only uses to compute the next deciding values.
         condition: computes from the deciding values whether the loop continues.
-        following: computes the next deciding values.
+        next_values: computes the next deciding values.
     """
 
     places: tuple[int, ...]
-    alone: frozenset[int]
+    internal_places: frozenset[int]
     condition: Executable
-    following: Executable
+    next_values: Executable
 
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
         """Return the number of iterations, and the deciding values after the last iteration."""
@@ -193,7 +193,7 @@ class _Counter:
         for number in range(_MOST):
             if not bool(self.condition.run(invocation, state)[0]):
                 return number, dict(zip(self.places, state, strict=True))
-            state = self.following.run(invocation, state)
+            state = self.next_values.run(invocation, state)
         raise OverflowError(f"a loop of more than {_MOST} iterations")
 
 

@@ -12,7 +12,9 @@ from ipusim.ipu.traced.operations import add_function
 tf = load()
 
 
-def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
+def call_collective(
+    function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]
+) -> list[Any]:
     """Call a collective function on tensors, at once if eager, else in every run.
 
     Args:
@@ -31,7 +33,9 @@ def reduced(name: str, value: Any, operation: str) -> Any:
     """Return a tensor reduced over all hosts, like ``host_collectives.all_reduce``."""
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
-    return together(lambda array: [machine.all_reduce(host, name, array, operation)], [tensor], [tensor.shape])[0]
+    return call_collective(lambda array: [machine.all_reduce(host, name, array, operation)], [tensor], [tensor.shape])[
+        0
+    ]
 
 
 def gathered(name: str, value: Any) -> Any:
@@ -39,11 +43,11 @@ def gathered(name: str, value: Any) -> Any:
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
     rows = [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
-    return together(lambda array: [machine.all_gather(host, name, array)], [tensor], [rows])[0]
+    return call_collective(lambda array: [machine.all_gather(host, name, array)], [tensor], [rows])[0]
 
 
 def broadcasted(name: str, value: Any, root: int) -> Any:
     """Return the tensor of the host with rank ``root``, like ``host_collectives.broadcast``."""
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
-    return together(lambda array: [machine.broadcast(host, name, array, root)], [tensor], [tensor.shape])[0]
+    return call_collective(lambda array: [machine.broadcast(host, name, array, root)], [tensor], [tensor.shape])[0]

@@ -44,7 +44,7 @@ class _State:
         values: current rows.
         variable: TensorFlow variable of the current run.
         sums: gradients not applied yet.
-        touched: row numbers with gradients in ``sums``.
+        gradient_rows: row numbers with gradients in ``sums``.
         complete: number of complete mini-batches in ``sums``.
         looked_up: rows whose gradients have not yet arrived, by micro-batch and look-up.
     """
@@ -52,7 +52,7 @@ class _State:
     values: Array
     variable: Variable
     sums: Array
-    touched: list[Array] = field(default_factory=list)
+    gradient_rows: list[Array] = field(default_factory=list)
     complete: int = 0
     looked_up: dict[tuple[int, ...], dict[int, Array]] = field(default_factory=dict)
 
@@ -164,7 +164,7 @@ class HostTable:
         if not len(state.sums):
             state.sums = np.zeros_like(state.values)
         np.add.at(state.sums, ids.reshape(-1), gradients.reshape(-1, state.values.shape[1]))
-        state.touched.append(ids.reshape(-1))
+        state.gradient_rows.append(ids.reshape(-1))
         open_look_ups = state.looked_up.get(tuple(micro_batch), {})
         open_look_ups.pop(look_up, None)
         if open_look_ups:
@@ -172,11 +172,11 @@ class HostTable:
         state.looked_up.pop(tuple(micro_batch), None)
         state.complete += 1
         if state.complete == self._rule.mini_batches:
-            rows = np.unique(np.concatenate(state.touched))
+            rows = np.unique(np.concatenate(state.gradient_rows))
             state.values[rows] -= state.values.dtype.type(self._rule.get_learning_rate()) * state.sums[rows]
             state.sums[rows] = 0
             state.complete = 0
-            state.touched.clear()
+            state.gradient_rows.clear()
             state.variable.assign(state.values)
 
     def _connected(self) -> _State:

@@ -18,7 +18,7 @@ from ipusim.ipu.graph.tracing import is_fed_by_session
 from ipusim.ipu.runtime.call_checks import check_takes
 from ipusim.ipu.runtime.devices import exclusive_program
 from ipusim.ipu.traced.bodies import program_of_body
-from ipusim.ipu.traced.pipelines import CLAIMED, add_program, listed
+from ipusim.ipu.traced.pipelines import CLAIMED, add_program, as_list
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 tf = load()
@@ -69,10 +69,10 @@ def add_loop(
     if infeed is not None:
         element = infeed.dequeue()
         keywords = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if keywords else listed(element)
+        values += [] if keywords else as_list(element)
     check_takes("body", body, values, keywords)
     with exclusive_program("loop"):
-        results = [result for result in listed(body(*values, **keywords)) if result is not None]
+        results = [result for result in as_list(body(*values, **keywords)) if result is not None]
     tensors = [tf.convert_to_tensor(result) for result in results if not isinstance(result, tf.Operation)]
     if carried and len(tensors) != len(carried):
         raise ProgramError(
@@ -162,7 +162,7 @@ class _IterationCounter:
         next_values = [tf.cast(new, value.tensor.dtype) for value, new in zip(carried, tensors, strict=True)]
         condition_names = {node.name for node in graph.get_operations()[start:]}
         CLAIMED.setdefault(graph, set()).update(condition_names)
-        nodes, feeds = read_graph(graph), [output_of(each.read) for each in carried]
+        nodes, feeds = read_graph(graph), [output_of(value.read) for value in carried]
         part = {name for name in body | condition_names if not runs_for_effect(nodes.nodes[name])}
         self._holds = Executable(nodes, feeds, [output_of(holds)], (), part)
         self._next = Executable(nodes, feeds, [output_of(value) for value in next_values], (), part)

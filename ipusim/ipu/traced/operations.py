@@ -150,12 +150,12 @@ class LayerOperation:
         """Return the output and the saved values."""
         x, *values = arrays
         parameters = dict(zip(self.names, values, strict=True))
-        y, saved = self.layer.forward(parameters, x)
-        return (y,), (parameters, saved)
+        y, saved_values = self.layer.forward(parameters, x)
+        return (y,), (parameters, saved_values)
 
-    def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
+    def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``."""
-        parameters, inner = saved
+        parameters, inner = saved_values
         dx, gradients = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
         input_gradients: list[Any] = [dx, *(gradients[name] for name in self.names)]
         return [input_gradients[number] for number in argnums]

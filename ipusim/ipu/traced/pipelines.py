@@ -14,9 +14,9 @@ import numpy as np
 from ipusim.api import analysis, models, pipelines, rules
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.graph.cut import Kind, cut
+from ipusim.ipu.graph.cut import Kind, cut_stages
 from ipusim.ipu.graph.executable import Invocation
-from ipusim.ipu.graph.needed import SHARED
+from ipusim.ipu.graph.needed import SHARED_TYPES
 from ipusim.ipu.graph.node import Output
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
@@ -161,11 +161,11 @@ def add_pipeline(
         options,
         infeed=infeed,
         outfeed=outfeed,
-        sent=traces.sent,
+        outfeed_settings=traces.outfeed_settings,
         reduction=reduction,
         outside=outside_of(traces.step),
         accumulators=traces.accumulators,
-        shown=[stage_name(function) for functions in stages for function in functions],
+        picture_names=[stage_name(function) for functions in stages for function in functions],
         config=config,
     )
     return add_program(program)[0]
@@ -187,7 +187,7 @@ class _StageTraces:
 
     Attributes:
         step: the step.
-        sent: outfeed settings of the last stage.
+        outfeed_settings: outfeed settings of the last stage.
         accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
     """
 
@@ -209,7 +209,7 @@ class _StageTraces:
             with tracer.feed():
                 element = infeed.dequeue()
             keywords = dict(element) if isinstance(element, Mapping) else {}
-            values += [] if keywords else listed(element)
+            values += [] if keywords else as_list(element)
         result: Any = None
         for functions in stages:
             outputs: list[Any] = []
@@ -260,10 +260,10 @@ class _StageTraces:
             analysis.LOSS if result is loss or (single and loss is not None) else f"output {place}"
             for place, result in enumerate(flat)
         )
-        self.sent = pipelines.Outfeed(names=names, mask=(True,) * len(names))
+        self.outfeed_settings = pipelines.Outfeed(names=names, mask=(True,) * len(names))
         if outfeed is not None:
             dtype = np.dtype(sending.dtype).name if sending.accumulate and sending.dtype is not None else ""
-            self.sent = pipelines.Outfeed(
+            self.outfeed_settings = pipelines.Outfeed(
                 element_bytes=outfeed.element_bytes,
                 mode="ALL" if outfeed.keeps_all else "LAST",
                 buffer_depth=outfeed.buffer_depth,
@@ -294,7 +294,7 @@ def _check_captures(step: TracedStep, inputs: Sequence[Any], names: set[str]) ->
     input_names = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
     for name, role in step.trace.owners.items():
         for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
-            if source.node in input_names or source.node in names or step.graph.nodes[source.node].type in SHARED:
+            if source.node in input_names or source.node in names or step.graph.nodes[source.node].type in SHARED_TYPES:
                 continue
             tensor = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{source.node}:{source.number}")
             if tensor.dtype != tf.resource:
@@ -308,7 +308,7 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
     """Raise UnsupportedProgramError, in Graphcore's words, if stages on several IPUs use a variable."""
     users: dict[str, int] = {}
     positions = step.trace.position_of
-    for number, stage_cut in enumerate(cut(step.trace) if mapping else ()):
+    for number, stage_cut in enumerate(cut_stages(step.trace) if mapping else ()):
         for name in StagePasses(step.graph, stage_cut).variables:
             first = users.setdefault(name, number)
             if mapping[first] != mapping[number]:
@@ -345,19 +345,19 @@ def _tensors(result: Any) -> list[Any]:
     """Return a stage's results without operations, as tensors or dictionaries of tensors."""
     return [
         tf.nest.map_structure(tf.convert_to_tensor, value)
-        for value in listed(result)
+        for value in as_list(result)
         if value is not None and not isinstance(value, tf.Operation)
     ]
 
 
-def listed(values: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
     """Return a function's result as a list; an empty list for None."""
     return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
     """Return external tensors of a step's passes and weight update."""
-    constants_of_stages = [StagePasses(step.graph, stage_cut).constants for stage_cut in cut(step.trace)]
+    constants_of_stages = [StagePasses(step.graph, stage_cut).constants for stage_cut in cut_stages(step.trace)]
     if step.update_nodes:
         constants_of_stages.append(step.weight_update().external)
     constants = dict.fromkeys(tensor for tensors in constants_of_stages for tensor in tensors)

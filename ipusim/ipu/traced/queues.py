@@ -19,7 +19,7 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSession, failing, session_token
+from ipusim.ipu.traced.sessions import EAGER, FAILURES, LOCK, EagerHost, RunningSession, failing, session_token
 
 tf = load()
 
@@ -251,7 +251,7 @@ class Outfeed:
         try:
             return self._take_elements(session, completed)
         except IpusimError as error:
-            FAILED[session] = error
+            FAILURES[session] = error
             raise
 
     def _take_elements(self, session: Any, completed: bool) -> list[Array]:

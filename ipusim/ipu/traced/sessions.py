@@ -27,7 +27,7 @@ _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 #: Options for nested runs: use the caller's thread, since sessions with a single thread would deadlock.
 _INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
 #: Error of the program that ended a session's last run.
-FAILED: Final[WeakKeyDictionary[Any, IpusimError]] = WeakKeyDictionary()
+FAILURES: Final[WeakKeyDictionary[Any, IpusimError]] = WeakKeyDictionary()
 #: Lock held while a program reads variables, runs and assigns, so that concurrent runs lose no change.
 LOCK: Final = threading.RLock()
 
@@ -65,7 +65,7 @@ def failing(host: RunningSession) -> Iterator[None]:
     try:
         yield
     except IpusimError as error:
-        FAILED[host.session] = error
+        FAILURES[host.session] = error
         raise
 
 
@@ -98,12 +98,12 @@ def _run_with_token(
         return _RUN(session, fetches, feed_dict, options, run_metadata)
     number = next(_NUMBERS)
     _RUNS[number] = session, copy_context()
-    FAILED.pop(session, None)
+    FAILURES.pop(session, None)
     try:
         return _RUN(session, fetches, {**(feed_dict or {}), token: number}, options, run_metadata)
     except tf.errors.OpError:
-        if session in FAILED:
-            raise FAILED.pop(session).with_traceback(None) from None
+        if session in FAILURES:
+            raise FAILURES.pop(session).with_traceback(None) from None
         raise
     finally:
         del _RUNS[number]

@@ -49,7 +49,7 @@ _MOVES: Final = _names(
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
 #: Calls with work that grows faster than the number of elements, at an algorithm-dependent rate.
-REFUSED: Final = _names(
+REFUSED_NAMES: Final = _names(
     "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
     "rfftn irfft irfft2 irfftn"
 )
@@ -154,14 +154,14 @@ def _einsum_of(args: Sequence[Any]) -> Product:
         for index, size in zip(indices, np.shape(operand), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
     first, *other_indices = (set(indices) for indices in inputs.split(","))
-    rest, free = set().union(*other_indices), set(output)
+    other_axes, free = set().union(*other_indices), set(output)
 
     def size_of(indices: set[str]) -> int:
         return math.prod(sizes[index] for index in indices)
 
     return Product(
-        size_of((first - rest) & free),
+        size_of((first - other_axes) & free),
         size_of(sizes.keys() - free),
-        size_of((rest - first) & free),
-        size_of(first & rest & free),
+        size_of((other_axes - first) & free),
+        size_of(first & other_axes & free),
     )

@@ -17,7 +17,7 @@ from autograd.core import VJPNode
 from autograd.tracer import Node, getval, new_box, notrace_primitives, trace_stack
 
 from ipusim.base.errors import ModelError
-from ipusim.model.functions.counted_calls import REFUSED, VIEWS, Step, counted_call
+from ipusim.model.functions.counted_calls import REFUSED_NAMES, VIEWS, Step, counted_call
 from ipusim.model.functions.gradient import pullback
 from ipusim.model.functions.traced_array import refusing_plain_numpy
 from ipusim.model.layers.layer import Array
@@ -36,7 +36,7 @@ class Tally:
 
     def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
         """Add a call of the NumPy function ``name``; raises ModelError for a function without a counting rule."""
-        if name in REFUSED:
+        if name in REFUSED_NAMES:
             raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
         if name not in VIEWS and not isinstance(value, tuple):
             self.step.add(counted_call(name, value, args))

@@ -83,17 +83,19 @@ class _PythonFunction:
         """Run both passes on a few samples and return the result."""
         # Zeros may divide by zero although real data would not.
         with np.errstate(all="ignore"), self._explained(x, *labels):
-            y, saved = self._evaluate(self._zeros(), x, *labels)
-            self._differentiate(saved, np.ones_like(y), True)
+            y, saved_values = self._evaluate(self._zeros(), x, *labels)
+            self._differentiate(saved_values, np.ones_like(y), True)
         return y
 
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
         with self._explained():
             return self._evaluate(parameters, x, *labels)
 
-    def _pull(self, saved: Saved, grad: Array, need_input_gradient: bool) -> tuple[Array | None, dict[str, Array]]:
+    def _pull(
+        self, saved_values: Saved, grad: Array, need_input_gradient: bool
+    ) -> tuple[Array | None, dict[str, Array]]:
         with self._explained():
-            return self._differentiate(saved, grad, need_input_gradient)
+            return self._differentiate(saved_values, grad, need_input_gradient)
 
     def _evaluate(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
         """Evaluate under a trace; result and gradients have the dtype of ``x``."""
@@ -106,9 +108,9 @@ class _PythonFunction:
         return np.asarray(y, x.dtype), (pull, x.dtype)
 
     def _differentiate(
-        self, saved: Saved, grad: Array, need_input_gradient: bool
+        self, saved_values: Saved, grad: Array, need_input_gradient: bool
     ) -> tuple[Array | None, dict[str, Array]]:
-        pull, dtype = saved
+        pull, dtype = saved_values
         # For tanh, autograd divides by cosh(x)^2; on overflow the resulting 0 is correct.
         with np.errstate(over="ignore"):
             grad_x, *grads = pull(grad)
@@ -159,10 +161,10 @@ class PythonLayer(_PythonFunction, Undivided):
         return self._run(parameters, x)
 
     def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Pull ``grad`` back through the evaluation traced in the forward pass."""
-        return self._pull(saved, grad, need_input_gradient)
+        return self._pull(saved_values, grad, need_input_gradient)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the given cost, or the count of a trace of both passes over ``batch`` samples of zeros."""
@@ -210,10 +212,10 @@ class PythonLoss(_PythonFunction, Undivided):
         return self._run(parameters, x, labels)
 
     def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Pull ``scale`` back through the evaluation traced in the forward pass."""
-        return self._pull(saved, saved[1].type(scale), need_input_gradient)
+        return self._pull(saved_values, saved_values[1].type(scale), need_input_gradient)
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return None: only the function knows the meaning of the outputs."""

@@ -68,7 +68,7 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 
 class Failing:
-    """Block that runs user code and turns exceptions into a ModelError prefixed by ``what``.
+    """Block that runs user code and turns exceptions into a ModelError prefixed by ``beginning``.
 
     A keyboard interrupt passes through. A class instead of a contextlib generator, since a layer enters the same block
     every pass.
@@ -76,9 +76,9 @@ class Failing:
 
     __slots__ = ("_beginning",)
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, beginning: str) -> None:
         """Store the beginning of the message, such as a layer's name."""
-        self._beginning = what
+        self._beginning = beginning
 
     def __enter__(self) -> None:
         """Do nothing."""

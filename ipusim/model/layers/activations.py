@@ -49,25 +49,25 @@ def activation(name: str) -> Activation:
     return ACTIVATIONS[name]
 
 
-def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None]:
-    """Return the function of ``z``, and the saved array for :func:`pull_back`; ``own`` permits overwriting z."""
+def activate(name: str, z: Array, may_overwrite: bool = True) -> tuple[Array, Array | None]:
+    """Return the function of ``z``, which ``may_overwrite`` z, and the saved array for :func:`pull_back`."""
     rule = ACTIVATIONS[name]
-    y = rule.function(z, z if own and rule.keeps != "input" else None)
+    y = rule.function(z, z if may_overwrite and rule.keeps != "input" else None)
     if rule.keeps == "output":
         return y, y
     return y, z if rule.keeps == "input" else None
 
 
-def pull_back(name: str, saved: Array | None, grad: Array) -> Array:
+def pull_back(name: str, saved_array: Array | None, grad: Array) -> Array:
     """Return the gradient of z, which for the identity is ``grad``."""
-    return grad if saved is None else ACTIVATIONS[name].pull_back(saved, grad)
+    return grad if saved_array is None else ACTIVATIONS[name].pull_back(saved_array, grad)
 
 
 def _identity(z: Array, _out: Array | None) -> Array:
     return z
 
 
-def _identity_back(_saved: Array, grad: Array) -> Array:
+def _identity_back(_array: Array, grad: Array) -> Array:
     return grad
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from annotated_doc import Doc
 
 from ipusim.model.layers.join import Join
-from ipusim.model.layers.keys import Called, EarlierLayer
+from ipusim.model.layers.keys import EarlierLayer, ScenarioName
 from ipusim.model.layers.layer import Array, LayerCost, Shape
 from ipusim.model.work import VectorWork, work_of
 
@@ -20,18 +20,18 @@ class Add(Join):
 
     kind: ClassVar = "add"
 
-    source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
-    beside: Shape | None = field(default=None, init=False, compare=False)
+    source: Annotated[EarlierLayer, ScenarioName("from"), Doc("the earlier layer")]
+    source_shape: Shape | None = field(default=None, init=False, compare=False)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the input; raises ModelError if the earlier output has another shape."""
-        if self.taken.shape != input_shape:
-            raise self._refused(f"the shape {list(input_shape)}")
+        if self.skip_value.shape != input_shape:
+            raise self._refusal(f"the shape {list(input_shape)}")
         return input_shape
 
-    def joined(self, x: Array, taken: Array) -> Array:
+    def combine(self, x: Array, value: Array) -> Array:
         """Return the sum."""
-        return x + taken
+        return x + value
 
     def gradients(self, grad: Array) -> tuple[Array, Array]:
         """Return the gradient twice."""
@@ -40,5 +40,5 @@ class Add(Join):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a sum per element, forward of values and backward of gradients."""
         count = batch * math.prod(input_shape)
-        work = work_of(itemsize, vector=VectorWork(count), touched=3 * count, exchanged=count)
+        work = work_of(itemsize, vector=VectorWork(count), accesses=3 * count, exchanged=count)
         return LayerCost(work, work)

@@ -114,14 +114,14 @@ class MultiHeadAttention(InHalves):
         scores -= scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)
-        context = joined(drop(key, weights, self.dropout) @ v)
+        context = join_heads(drop(key, weights, self.dropout) @ v)
         return self._affine(parameters, "o", context), (x, q, k, v, weights, context, key)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, through projections, weighted sum and softmax, and the gradients at the projections."""
-        x, q, k, v, weights, context, key = saved
+        x, q, k, v, weights, context, key = saved_values
         dcontext = self._heads(grad @ parameters["Wo"].T)
         dscores = drop(key, dcontext @ v.swapaxes(-1, -2), self.dropout)
         dscores -= (dscores * weights).sum(axis=-1, keepdims=True)
@@ -129,16 +129,16 @@ class MultiHeadAttention(InHalves):
         dscores *= 1 / math.sqrt(q.shape[-1])
         dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dcontext
         dq, dk, extras = self._pull_similar(parameters, dscores, q, k)
-        deltas = {"q": joined(dq), "k": joined(dk), "v": joined(dv)}
+        deltas = {"q": join_heads(dq), "k": join_heads(dk), "v": join_heads(dv)}
         dx = None
         for name, d in deltas.items() if need_input_gradient else ():
             part = d @ parameters[f"W{name}"].T
             dx = part if dx is None else dx + part
         return dx, (x, context, {**deltas, "o": grad}, extras)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections."""
-        x, context, deltas, _ = rest
+        x, context, deltas, _ = rest_values
         gradients: dict[str, Array] = {}
         for name, d in deltas.items():
             gradients |= self._affine_gradients(name, context if name == "o" else x, d)
@@ -201,7 +201,7 @@ class MultiHeadAttention(InHalves):
             itemsize,
             products=(*self._projections(Product(rows, elements, inner), "n"), similar, weighted, projection),
             vector=scores * _SCORE + drops + VectorWork(scores * masks + biased),
-            touched=2 * x + kernels + biases + 8 * heads + 2 * scores,
+            accesses=2 * x + kernels + biases + 8 * heads + 2 * scores,
             exchanged=scores,
             compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
         )
@@ -213,7 +213,7 @@ class MultiHeadAttention(InHalves):
             itemsize,
             products=(*head_products, *into),
             vector=scores * _SCORE_BACK + 2 * drops + VectorWork(added),
-            touched=2 * x + 11 * heads + 3 * scores + kernels,
+            accesses=2 * x + 11 * heads + 3 * scores + kernels,
             exchanged=scores,
             compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + add_sets,
         )
@@ -221,7 +221,7 @@ class MultiHeadAttention(InHalves):
             itemsize,
             products=weight_products,
             vector=VectorWork(reductions=biased),
-            touched=2 * x + 4 * heads + kernels + biases,
+            accesses=2 * x + 4 * heads + kernels + biases,
             compute_sets=4 * self.use_bias,
         )
         sram_bytes = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
@@ -236,6 +236,6 @@ class MultiHeadAttention(InHalves):
         return (product,) * 3 if self.split_qkv else (replace(product, **{dimension: 3 * getattr(product, dimension)}),)
 
 
-def joined(heads: Array) -> Array:
+def join_heads(heads: Array) -> Array:
     """Return (batch, heads, positions, key_dim) as (batch, positions, heads * key_dim)."""
     return heads.swapaxes(1, 2).reshape(len(heads), heads.shape[2], -1)

@@ -42,7 +42,7 @@ def check_names(layers: Iterable[NamedLayer[Layer]], place: str) -> None:
         names.add(named_layer.name)
 
 
-def own(parameters: Parameters, name: str) -> dict[str, Array]:
+def parameters_of(parameters: Parameters, name: str) -> dict[str, Array]:
     """Return the parameters of the inner layer ``name`` by short name."""
     return {short: parameters[key] for short, key in _keys(tuple(parameters), name)}
 
@@ -65,35 +65,37 @@ def with_shapes(chain: Chain, input_shape: Shape) -> Iterator[tuple[NamedLayer[L
 
 def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
     """Run the layers in order; a layer's key is ``key`` and the layer's position, counted from ``first``."""
-    saved = []
+    saved_values = []
     for position, named_layer in enumerate(chain, first):
         x, of_layer = named_layer.layer.forward(
-            own(parameters, named_layer.name), x, None if key is None else (*key, position)
+            parameters_of(parameters, named_layer.name), x, None if key is None else (*key, position)
         )
-        saved.append(of_layer)
-    return x, saved
+        saved_values.append(of_layer)
+    return x, saved_values
 
 
 def run_backward_input(
-    chain: Chain, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
+    chain: Chain, parameters: Parameters, saved_values: Saved, grad: Array | None, need_input_gradient: bool
 ) -> tuple[Array | None, list[Rest]]:
     """Run the first halves in reverse; return the gradient, and the rest per layer."""
-    rests: list[Rest] = [None] * len(chain)
+    layer_rests: list[Rest] = [None] * len(chain)
     for index in range(len(chain) - 1, -1, -1):
         named_layer = chain[index]
         assert grad is not None  # only the first layer may skip the gradient
-        grad, rests[index] = named_layer.layer.backward_input(
-            own(parameters, named_layer.name), saved[index], grad, need_input_gradient or index > 0
+        grad, layer_rests[index] = named_layer.layer.backward_input(
+            parameters_of(parameters, named_layer.name), saved_values[index], grad, need_input_gradient or index > 0
         )
-    return (grad if need_input_gradient else None), rests
+    return (grad if need_input_gradient else None), layer_rests
 
 
-def run_backward_weights(chain: Chain, parameters: Parameters, rests: list[Rest]) -> dict[str, Array]:
+def run_backward_weights(chain: Chain, parameters: Parameters, layer_rests: list[Rest]) -> dict[str, Array]:
     """Run the second halves; gradients follow the order of the layers."""
     return {
         f"{named_layer.name}/{name}": array
-        for named_layer, rest in zip(chain, rests, strict=True)
-        for name, array in named_layer.layer.backward_weights(own(parameters, named_layer.name), rest).items()
+        for named_layer, rest_values in zip(chain, layer_rests, strict=True)
+        for name, array in named_layer.layer.backward_weights(
+            parameters_of(parameters, named_layer.name), rest_values
+        ).items()
     }
 
 
@@ -112,20 +114,21 @@ def cost_in_turn(
     costs: Sequence[LayerCost],
     itemsize: int,
     need_input_gradient: bool,
-    behind: tuple[Work, ...] = (),
-    before: tuple[Work, ...] = (),
-    after: tuple[Work, ...] = (),
+    forward_end: tuple[Work, ...] = (),
+    backward_begin: tuple[Work, ...] = (),
+    backward_end: tuple[Work, ...] = (),
 ) -> LayerCost:
     """Return the cost of consecutive layers as a single cost.
 
-    ``behind`` is work at the end of the forward pass. ``before`` is work at the start of the backward pass, ``after``
-    work at its end, needed only for the input's gradient. In halves, ``before`` and ``after`` belong to the first half.
+    ``forward_end`` is work at the end of the forward pass. ``backward_begin`` is work at the start of the backward
+    pass, ``backward_end`` work at its end, needed only for the input's gradient. In halves, both belong to the first
+    half.
     """
-    last = after if need_input_gradient else ()
-    forward = in_turn((*(cost.forward for cost in costs), *behind), itemsize)
-    backward = in_turn((*before, *(cost.backward for cost in reversed(costs)), *last), itemsize)
+    last = backward_end if need_input_gradient else ()
+    forward = in_turn((*(cost.forward for cost in costs), *forward_end), itemsize)
+    backward = in_turn((*backward_begin, *(cost.backward for cost in reversed(costs)), *last), itemsize)
     halves = [cost.halves for cost in reversed(costs)]
-    first = in_turn((*before, *(half.input for half in halves), *last), itemsize)
+    first = in_turn((*backward_begin, *(half.input for half in halves), *last), itemsize)
     second = in_turn(tuple(half.weights for half in halves), itemsize)
     return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
@@ -160,10 +163,12 @@ class InChains(InHalves, ABC):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the stash of the layers including outputs, and the largest temporary tensor of a pass."""
-        saved, passing = 0, 0
+        saved_elements, passing = 0, 0
         for chain in self.chains:
             shapes = chain_shapes(chain, input_shape)
             inside = [inner_sizes(named_layer.layer, shape) for named_layer, shape in zip(chain, shapes, strict=False)]
-            saved += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.saved for sizes in inside)
+            saved_elements += sum(math.prod(shape) for shape in shapes[1:]) + sum(
+                sizes.saved_elements for sizes in inside
+            )
             passing = max([passing, *(sizes.passing for sizes in inside)])
-        return InnerSizes(saved, passing)
+        return InnerSizes(saved_elements, passing)

@@ -10,8 +10,8 @@ import numpy as np
 from annotated_doc import Doc
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.join import Join, Taken
-from ipusim.model.layers.keys import Axis, Called, EarlierLayer
+from ipusim.model.layers.join import Join, SkipValue
+from ipusim.model.layers.keys import Axis, EarlierLayer, ScenarioName
 from ipusim.model.layers.layer import Array, LayerCost, Shape
 from ipusim.model.work import Work, work_of
 
@@ -25,12 +25,12 @@ class Concatenate(Join):
 
     kind: ClassVar = "concatenate"
 
-    source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
+    source: Annotated[EarlierLayer, ScenarioName("from"), Doc("the earlier layer")]
     crop: Annotated[
         tuple[Axis, Axis] | None,
         Doc("height and width of the center crop of the earlier layer's images; default: the whole images"),
     ] = None
-    beside: Shape | None = field(default=None, init=False, compare=False)
+    source_shape: Shape | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise ModelError for an empty middle."""
@@ -38,29 +38,29 @@ class Concatenate(Join):
             raise ModelError(f"expected a height and a width from 1 to crop to, got {self.crop}")
 
     @property
-    def taken(self) -> Taken:
+    def skip_value(self) -> SkipValue:
         """Used part of the earlier output; raises ModelError if the crop is too large, or the output no image."""
-        whole = super().taken
+        whole = super().skip_value
         if self.crop is None:
             return whole
         if len(whole.shape) != 3 or any(part > size for part, size in zip(self.crop, whole.shape, strict=False)):
-            raise self._refused(f"at least {list(self.crop)} in height and width")
+            raise self._refusal(f"at least {list(self.crop)} in height and width")
         return replace(whole, crop=self.crop)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the joined shape; raises ModelError for different leading axes."""
-        taken_shape = self.taken.shape
+        taken_shape = self.skip_value.shape
         if not input_shape or taken_shape[:-1] != input_shape[:-1] or not taken_shape:
-            raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")
+            raise self._refusal(f"the axes {list(input_shape[:-1])} before its last one")
         return (*input_shape[:-1], input_shape[-1] + taken_shape[-1])
 
-    def joined(self, x: Array, taken: Array) -> Array:
+    def combine(self, x: Array, value: Array) -> Array:
         """Return the concatenation, input first."""
-        return np.concatenate([x, taken], axis=-1)
+        return np.concatenate([x, value], axis=-1)
 
     def gradients(self, grad: Array) -> tuple[Array, Array]:
         """Return copies of both parts."""
-        width = grad.shape[-1] - self.taken.shape[-1]
+        width = grad.shape[-1] - self.skip_value.shape[-1]
         return grad[..., :width].copy(), grad[..., width:].copy()
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
@@ -71,4 +71,4 @@ class Concatenate(Join):
 
 def joining(elements: int, itemsize: int) -> Work:
     """Return the work of concatenating values with ``elements`` elements in total, or of splitting them."""
-    return work_of(itemsize, touched=2 * elements)
+    return work_of(itemsize, accesses=2 * elements)

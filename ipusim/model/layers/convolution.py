@@ -107,10 +107,10 @@ class _Convolution(InHalves, ABC):
         return y, (x, activated)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, the sum of overlapping window gradients, and the rest: x and the rows of g."""
-        x, activated = saved
+        x, activated = saved_values
         rows = pull_back(self.activation, activated, grad).reshape(-1, grad.shape[-1])
         if not need_input_gradient:
             return None, (x, rows)
@@ -128,9 +128,9 @@ class _Convolution(InHalves, ABC):
         """Return g (rows, filters) as (groups, rows, filters of a group)."""
         return rows.reshape(len(rows), groups, -1).transpose(1, 0, 2)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = windows.T @ g and db = sum of g."""
-        x, rows = rest
+        x, rows = rest_values
         columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
         kernels = columns.swapaxes(1, 2) @ self._rows(rows, len(columns))
         gradients = {"W": self._join_groups(kernels).reshape(parameters["W"].shape)}
@@ -154,7 +154,7 @@ class _Convolution(InHalves, ABC):
         taps, channels, positions = math.prod(self._kernel()), input_shape[-1] // groups, y // (groups * filters)
         products = KernelProducts(
             Convolution(positions, channels, filters, taps, math.prod(self._windows.strides), groups),
-            own=Product(taps * channels, positions, filters, groups, shared=taps),  # the taps share image rows
+            weights=Product(taps * channels, positions, filters, groups, shared_rows=taps),  # the taps share image rows
             into=Convolution(positions, filters, channels, taps, groups=groups),
         )
         weights, bias = taps * channels * groups * filters, groups * filters * self.use_bias

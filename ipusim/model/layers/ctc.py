@@ -105,9 +105,9 @@ class CTC(ParameterlessLoss):
         alphas = states.forward_variables(scores)
         return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
-    def per_example_gradient(self, saved: Saved, grad: Array) -> Array:
+    def per_example_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the gradient of the outputs from the gradients of the losses (batch,)."""
-        scores, alphas, states, dtype = saved
+        scores, alphas, states, dtype = saved_values
         occupied = states.occupied(scores, alphas)
         logits = -occupied
         if not self.log_probabilities:
@@ -118,13 +118,13 @@ class CTC(ParameterlessLoss):
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss."""
-        losses, saved = self.per_example(x, labels)
-        return np.asarray(losses.mean(dtype=x.dtype)), saved
+        losses, saved_values = self.per_example(x, labels)
+        return np.asarray(losses.mean(dtype=x.dtype)), saved_values
 
-    def input_gradient(self, saved: Saved, scale: float) -> Array:
+    def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return the gradient: softmax minus the share of alignments per time step and class."""
-        samples = len(saved[0])
-        return self.per_example_gradient(saved, np.full(samples, scale / samples))
+        samples = len(saved_values[0])
+        return self.per_example_gradient(saved_values, np.full(samples, scale / samples))
 
     def constant_loss(self, labels: Array) -> float | None:
         """Return None: the value would depend on the time steps."""
@@ -144,14 +144,14 @@ class CTC(ParameterlessLoss):
         forward = work_of(
             itemsize,
             vector=elements * softmax + through + VectorWork(reductions=batch),
-            touched=2 * elements + 2 * paths,
+            accesses=2 * elements + 2 * paths,
             exchanged=elements + paths,
             compute_sets=5 * (not self.log_probabilities) + steps + 2,
         )
         backward = work_of(
             itemsize,
             vector=through + paths * VectorWork(1, reductions=1, transcendentals=1) + VectorWork(2 * elements),
-            touched=2 * elements + 3 * paths,
+            accesses=2 * elements + 3 * paths,
             exchanged=elements + paths,
             compute_sets=steps + 3,
         )

@@ -74,12 +74,12 @@ class Dropout(Parameterless):
         """Return ``x`` (batch, ...) with elements dropped; without a key, ``x``."""
         return drop(key, x, self.rate), key
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return ``grad`` dropped and scaled like the input."""
-        return drop(saved, grad, self.rate)
+        return drop(saved_values, grad, self.rate)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of either pass: :data:`DROP`, a read and a write per element."""
         elements = batch * math.prod(input_shape)
-        work = work_of(itemsize, vector=elements * DROP, touched=2 * elements, compute_sets=DROP_SETS)
+        work = work_of(itemsize, vector=elements * DROP, accesses=2 * elements, compute_sets=DROP_SETS)
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

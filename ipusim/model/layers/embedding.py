@@ -78,14 +78,14 @@ class Embedding(_Table):
         return parameters["W"].take(x, axis=0), x
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return zeros for the ids, and the rest: ids and row gradients."""
-        return (np.zeros_like(grad, shape=saved.shape) if need_input_gradient else None), (saved, grad)
+        return (np.zeros_like(grad, shape=saved_values.shape) if need_input_gradient else None), (saved_values, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the table's gradient: the sum of row gradients over uses (a scatter-add)."""
-        ids, grad = rest
+        ids, grad = rest_values
         table = np.zeros_like(parameters["W"])
         np.add.at(table, ids.reshape(-1), grad.reshape(-1, self.output_dim))
         return {"W": table}
@@ -99,11 +99,11 @@ class Embedding(_Table):
         """
         ids = batch * math.prod(input_shape)
         elements, table = ids * self.output_dim, self.input_dim * self.output_dim
-        forward = work_of(itemsize, touched=ids + 2 * elements, exchanged=ids + elements, compute_sets=2)
+        forward = work_of(itemsize, accesses=ids + 2 * elements, exchanged=ids + elements, compute_sets=2)
         backward = work_of(
             itemsize,
             vector=VectorWork(elements),
-            touched=ids + 3 * elements + table,
+            accesses=ids + 3 * elements + table,
             exchanged=ids + elements,
             compute_sets=3,
         )
@@ -129,7 +129,7 @@ class HostEmbedding(Embedding):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of placing received rows, or outgoing gradients."""
         elements = batch * math.prod(input_shape) * self.output_dim
-        move = work_of(itemsize, touched=2 * elements, compute_sets=1)
+        move = work_of(itemsize, accesses=2 * elements, compute_sets=1)
         return LayerCost(move, move, all_later(move))
 
 
@@ -158,25 +158,25 @@ class PositionEmbedding(_Table):
         return x + parameters["W"], None
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return ``grad``, unchanged."""
         return (grad if need_input_gradient else None), grad
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the sum over the batch for the table."""
-        grad: Array = rest
+        grad: Array = rest_values
         return {"W": grad.sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: a sum per element, in either pass; backward in the second half."""
         table = math.prod(input_shape)
         elements = batch * table
-        forward = work_of(itemsize, vector=VectorWork(elements), touched=2 * elements + table, exchanged=elements)
+        forward = work_of(itemsize, vector=VectorWork(elements), accesses=2 * elements + table, exchanged=elements)
         backward = work_of(
             itemsize,
             vector=VectorWork(reductions=elements),
-            touched=elements + table,
+            accesses=elements + table,
             exchanged=elements,
             compute_sets=2,
         )

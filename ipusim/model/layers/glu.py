@@ -33,15 +33,15 @@ class GLU(Parameterless):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return a * sigmoid(b) for the halves a and b of ``x``: (batch, ..., 2 n) to (batch, ..., n)."""
         a, b = np.split(x, 2, axis=-1)
-        y, _ = activate("sigmoid", b, own=False)
+        y, _ = activate("sigmoid", b, may_overwrite=False)
         y *= a
         return y, x
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return g * s for a and g * s * a * (1 - s) for b, with a recomputed s = sigmoid(b)."""
-        a, b = np.split(saved, 2, axis=-1)
-        s, _ = activate("sigmoid", b, own=False)
-        dx: Array = np.empty_like(saved)
+        a, b = np.split(saved_values, 2, axis=-1)
+        s, _ = activate("sigmoid", b, may_overwrite=False)
+        dx: Array = np.empty_like(saved_values)
         da, db = np.split(dx, 2, axis=-1)
         np.multiply(grad, s, out=da)
         np.subtract(1, s, out=db)
@@ -58,9 +58,9 @@ class GLU(Parameterless):
         """
         n = batch * math.prod(self.output_shape(input_shape))
         forward = work_of(
-            itemsize, vector=n * VectorWork(1, transcendentals=1), touched=3 * n, exchanged=n, compute_sets=2
+            itemsize, vector=n * VectorWork(1, transcendentals=1), accesses=3 * n, exchanged=n, compute_sets=2
         )
         backward = work_of(
-            itemsize, vector=n * VectorWork(4, transcendentals=1), touched=5 * n, exchanged=2 * n, compute_sets=3
+            itemsize, vector=n * VectorWork(4, transcendentals=1), accesses=5 * n, exchanged=2 * n, compute_sets=3
         )
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

@@ -11,7 +11,14 @@ from annotated_doc import Doc
 from ipusim.base.errors import ModelError
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Parameters, Rest, Saved, Shape
-from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
+from ipusim.model.layers.recurrent import (
+    Recurrent,
+    RecurrentGradients,
+    RecurrentPass,
+    States,
+    kernel_gradient,
+    zero_state,
+)
 from ipusim.model.work import VectorWork
 
 
@@ -42,33 +49,33 @@ class GRU(Recurrent):
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
 
     @property
-    def beside(self) -> int:
+    def extra_elements(self) -> int:
         """Elements of a time step behind the input's: an attention score, and a mask element."""
         return self.attended + self.masked
 
     def elements(self, input_shape: Shape) -> int:
         """Return the elements of a time step multiplied with the kernel."""
-        return input_shape[-1] - self.beside
+        return input_shape[-1] - self.extra_elements
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return (time steps, units), or (units,) for the last step alone."""
         shape = super().output_shape(input_shape)
         if self.elements(input_shape) < 1:
             raise ModelError(
-                f"expected time steps of more than {self.beside} elements, as the last of them are no input to the "
-                f"layer, got {input_shape[-1]}"
+                f"expected time steps of more than {self.extra_elements} elements, as the last of them are no input to "
+                f"the layer, got {input_shape[-1]}"
             )
         return shape
 
     def _parts(self, x: Array) -> tuple[Array, Array | None, Array | None]:
         """Return the input, the attention scores and the mask, with shapes (batch, time steps, ...)."""
-        if not self.beside:
+        if not self.extra_elements:
             return x, None, None
         elements = self.elements(x.shape)
         score = x[..., elements : elements + 1] if self.attended else None
         return x[..., :elements], score, x[..., -1:] if self.masked else None
 
-    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> RecurrentPass:
         """Run over the time steps of ``x`` (batch, time steps, elements) from h, or from zeros."""
         batch, steps, _ = x.shape
         elements, score, mask = self._parts(x)
@@ -78,14 +85,14 @@ class GRU(Recurrent):
         (h,) = states or (zero_state(x, self.units),)
         outputs, inner = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(2))
         for t in range(steps):
-            z, r, n = self._split(gates[:, t])
+            z, r, n = self._split_gates(gates[:, t])
             inner[:, t] = self._step(parameters, h, z, r, n)
             share = z if score is None else (1 - score[:, t]) * z
             h = share * h + (1 - share) * n
             if mask is not None:
                 h = h * mask[:, t]
             outputs[:, t] = h
-        return Ran(outputs, (h,), (x, gates, outputs, inner, states))
+        return RecurrentPass(outputs, (h,), (x, gates, outputs, inner, states))
 
     def _step(self, parameters: Parameters, h: Array, z: Array, r: Array, n: Array) -> Array:
         """Turn x @ W of a step into the gates, in place; return the factor of the reset gate."""
@@ -108,19 +115,24 @@ class GRU(Recurrent):
         return inner
 
     def go_back(
-        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
-    ) -> WentBack:
+        self,
+        parameters: Parameters,
+        saved_values: Saved,
+        grad: Array,
+        dstates: States,
+        need_input_gradient: bool = True,
+    ) -> RecurrentGradients:
         """Run backward through the time steps; return the gradients of x @ W and h @ U."""
-        x, gates, outputs, inner, states = saved
+        x, gates, outputs, inner, states = saved_values
         steps, wide = x.shape[1], 2 * self.units
         elements, score, mask = self._parts(x)
         U = parameters["U"]
         dgates = np.empty_like(gates)  # gradient of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
-        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.beside))
+        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.extra_elements))
         (dh,) = dstates
         for t in reversed(range(steps)):
-            z, r, n = self._split(gates[:, t])
+            z, r, n = self._split_gates(gates[:, t])
             previous = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
             share = z if score is None else (1 - score[:, t]) * z
@@ -137,23 +149,23 @@ class GRU(Recurrent):
             # Factor of r: the product with h, or h before the product.
             dreset = dn if self.reset_after else dn @ U[:, wide:].T
             dr = pull_back(self.recurrent_activation, r, dreset * inner[:, t])
-            for target, part in zip(self._split(dgates[:, t]), (dz, dr, dn), strict=True):
+            for target, part in zip(self._split_gates(dgates[:, t]), (dz, dr, dn), strict=True):
                 target[...] = part
             if self.reset_after:
-                for target, part in zip(self._split(drecurrent[:, t]), (dz, dr, dn * r), strict=True):
+                for target, part in zip(self._split_gates(drecurrent[:, t]), (dz, dr, dn * r), strict=True):
                     target[...] = part
                 dh = dh + drecurrent[:, t] @ U.T
             else:
                 dh = dh + dgates[:, t, :wide] @ U[:, :wide].T + dreset * r
         resets = None if self.reset_after else gates[..., self.units : wide]
         dx = dgates @ parameters["W"].T if need_input_gradient else None
-        if dx is not None and self.beside:
+        if dx is not None and self.extra_elements:
             dx = np.concatenate([dx, dbeside], axis=-1)
-        return WentBack(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
+        return RecurrentGradients(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the sums over the time steps, starting from the last."""
-        x, outputs, dgates, drecurrent, resets, states = rest
+        x, outputs, dgates, drecurrent, resets, states = rest_values
         wide = 2 * self.units
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(x.shape[1])):
@@ -178,5 +190,5 @@ class GRU(Recurrent):
         adds a product in both passes, and backward the masked value again, with a product and a sum.
         """
         forward = VectorWork(5 + self.attended + self.masked)
-        backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
+        backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.extra_elements)
         return self._unit_work(recurrent_gates=2, activations=1, forward=forward, backward=backward)

@@ -15,7 +15,7 @@ from ipusim.model.layers.layer import Array, Key, Parameterless, Parameters, Sav
 
 
 @dataclass(frozen=True)
-class Taken:
+class SkipValue:
     """Value of a skip connection: an earlier layer's output, or the middle of an output image.
 
     The middle is cut out at the source, which reduces traffic.
@@ -40,7 +40,7 @@ class Taken:
         """Shape of a sample of the value."""
         return self.output_shape if self.crop is None else (*self.crop, *self.output_shape[2:])
 
-    def of(self, output: Array) -> Array:
+    def take(self, output: Array) -> Array:
         """Return the value, given the layer's output (batch, ...)."""
         return output if self.crop is None else output[self._middle(self.crop)].copy()
 
@@ -65,44 +65,44 @@ class Join(Parameterless, ABC):
 
     Attributes:
         source: the earlier layer.
-        beside: shape of a sample of the earlier output; None until a network provides the shape.
+        source_shape: shape of a sample of the earlier output; None until a network provides the shape.
     """
 
     within: ClassVar = False
 
     source: str
-    beside: Shape | None
+    source_shape: Shape | None
 
-    def with_beside(self, shape: Shape) -> Self:
+    def with_source_shape(self, shape: Shape) -> Self:
         """Return the layer with the shape of the earlier output."""
         layer = copy(self)
-        object.__setattr__(layer, "beside", shape)
+        object.__setattr__(layer, "source_shape", shape)
         return layer
 
     @property
-    def taken(self) -> Taken:
+    def skip_value(self) -> SkipValue:
         """Used part of the earlier output; raises ModelError before a network has provided the shape."""
-        if self.beside is None:
+        if self.source_shape is None:
             raise ModelError(f"the output of {self.source!r} beside the input is its network's to know")
-        return Taken(self.source, self.beside)
+        return SkipValue(self.source, self.source_shape)
 
     @abstractmethod
-    def joined(self, x: Array, taken: Array) -> Array:
+    def combine(self, x: Array, value: Array) -> Array:
         """Return the result for the input ``x`` and the taken value."""
 
     @abstractmethod
     def gradients(self, grad: Array) -> tuple[Array, Array]:
         """Return the gradients of the input and of the taken value."""
 
-    def _refused(self, requirement: str) -> ModelError:
+    def _refusal(self, requirement: str) -> ModelError:
         """Return the error for an earlier output of another shape."""
-        actual = f"got the output of {self.source} with {list(self.beside or ())}"
+        actual = f"got the output of {self.source} with {list(self.source_shape or ())}"
         return ModelError(f"expected an earlier layer with an output of {requirement}, {actual}")
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Raise ModelError: the layer needs two values."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Raise ModelError, like ``forward``."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")

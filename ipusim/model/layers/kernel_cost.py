@@ -14,12 +14,12 @@ class KernelProducts(NamedTuple):
 
     Attributes:
         forward: product for the outputs.
-        own, into: products for dW and dx.
+        weights, into: products for dW and dx.
         convolution: whether convolution options apply to the products.
     """
 
     forward: Product | Convolution
-    own: Product
+    weights: Product
     into: Product | Convolution
     convolution: bool = True
 
@@ -30,14 +30,14 @@ class KernelElements(NamedTuple):
     Attributes:
         x, y: numbers of inputs and outputs.
         weights, bias: sizes of kernel and bias; 0 without a bias.
-        again: additional elements read or written by products in parts.
+        repeated_elements: additional elements read or written by products in parts.
     """
 
     x: int
     y: int
     weights: int
     bias: int
-    again: int = 0
+    repeated_elements: int = 0
 
 
 def kernel_cost(
@@ -56,7 +56,7 @@ def kernel_cost(
         itemsize,
         products=(products.forward,),
         vector=y * (rule.forward + VectorWork(int(biased))),
-        touched=x + weights + bias + y + reread,
+        accesses=x + weights + bias + y + reread,
         compute_sets=biased + changes,
         convolution=products.convolution,
     )
@@ -64,19 +64,19 @@ def kernel_cost(
         itemsize,
         products=(products.into,) if need_input_gradient else (),
         vector=y * rule.backward,
-        touched=y + 2 * y * changes + weights + x + reread,
+        accesses=y + 2 * y * changes + weights + x + reread,
         compute_sets=int(changes),
         convolution=products.convolution,
     )
     weight_half = work_of(
         itemsize,
-        products=(products.own,),
+        products=(products.weights,),
         vector=VectorWork(reductions=y * biased),
-        touched=x + y + weights + bias + reread,
+        accesses=x + y + weights + bias + reread,
         compute_sets=2 * biased,
         convolution=products.convolution,
     )
     for_input = weights + x + reread if need_input_gradient else 0
     sram_bytes = (y + x + y * changes + weights + bias + reread + for_input) * itemsize
-    backward = in_one(into, weight_half, (products.own, *into.products), sram_bytes)
+    backward = in_one(into, weight_half, (products.weights, *into.products), sram_bytes)
     return LayerCost(forward, backward, Halves(into, weight_half) if need_input_gradient else all_later(backward))

@@ -21,7 +21,7 @@ class OneOf:
 
 
 @dataclass(frozen=True)
-class Called:
+class ScenarioName:
     """Annotation of a field, or of a field's items, with another name in scenarios."""
 
     name: str

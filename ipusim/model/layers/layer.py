@@ -92,15 +92,15 @@ class InnerSizes(NamedTuple):
     """Elements per sample created by a layer, in addition to input and output.
 
     Attributes:
-        saved: elements kept from forward to backward pass.
+        saved_elements: elements kept from forward to backward pass.
         passing: temporary elements within a pass.
     """
 
-    saved: int = 0
+    saved_elements: int = 0
     passing: int = 0
 
 
-class Described(Protocol):
+class NetworkPart(Protocol):
     """Common parts of layers and losses: parameters with shapes known before initialisation."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
@@ -115,7 +115,7 @@ class Described(Protocol):
         """Return the work of both passes over ``batch`` samples of ``itemsize`` bytes an element."""
 
 
-class Layer(Described, Protocol):
+class Layer(NetworkPart, Protocol):
     """A function of an array and parameters, with gradient.
 
     A layer never modifies inputs or saved data: both may still be in a stash when the next micro-batch arrives.
@@ -131,7 +131,7 @@ class Layer(Described, Protocol):
         """
 
     def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradients of the input (None if not needed) and of the parameters.
 
@@ -140,15 +140,15 @@ class Layer(Described, Protocol):
         """
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, /, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input (None if not needed), and the rest for ``backward_weights``.
 
-        Earlier layers wait for the gradient. ``backward_weights`` needs only the rest: other arrays of ``saved`` and
-        ``grad`` may be released.
+        Earlier layers wait for the gradient. ``backward_weights`` needs only the rest: other arrays of ``saved_values``
+        and ``grad`` may be released.
         """
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the parameters, now or later: identical bits to ``backward``.
 
         ``parameters`` are unchanged since ``backward_input``.
@@ -159,7 +159,7 @@ class Layer(Described, Protocol):
 class AddsGradients(Protocol, metaclass=ByMembers):
     """A layer with a fast addition of parameter gradients to accumulators."""
 
-    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+    def add_weight_gradients(self, parameters: Parameters, rest_values: Rest, totals: Parameters) -> None:
         """Add the result of ``backward_weights`` to ``totals``: arrays named and shaped like the parameters."""
 
 
@@ -184,7 +184,7 @@ class SharesParameters(Protocol, metaclass=ByMembers):
     """A layer that shares parameters with an earlier layer: the same arrays, with a single gradient."""
 
     @property
-    def shared(self) -> Mapping[str, tuple[str, str]]:
+    def shared_parameters(self) -> Mapping[str, tuple[str, str]]:
         """Pairs (earlier layer, name there) of the shared parameters, by local name."""
 
 
@@ -196,7 +196,7 @@ class OnHost(Protocol, metaclass=ByMembers):
         """Return the bytes moved per micro-batch of ``batch`` samples, in training."""
 
 
-class Loss(Described, Protocol):
+class Loss(NetworkPart, Protocol):
     """The last layer of a training network: a scalar of input and labels, with gradient."""
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
@@ -209,16 +209,16 @@ class Loss(Described, Protocol):
         """Return the mean loss, an array of shape (), and the saved data for backward."""
 
     def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradients of ``scale`` times the loss: input first, then parameters."""
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, scale: float, /, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, scale: float, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input, and the rest for ``backward_weights``, like a layer."""
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the parameters, like a layer."""
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
@@ -232,23 +232,23 @@ class InHalves:
     """Mixin of a layer with parameters and a divided backward pass; ``backward`` combines the halves."""
 
     def initial_parameters(
-        self: Described, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
+        self: NetworkPart, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw the kernels Glorot uniform; biases are zero."""
         shapes = self.parameter_shapes(input_shape)
         return {name: initial_parameter(shape, rng, dtype) for name, shape in shapes.items()}
 
     def backward(
-        self: Layer, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self: Layer, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradients of the input (None if not needed) and of the parameters."""
-        dx, rest = self.backward_input(parameters, saved, grad, need_input_gradient)
-        return dx, self.backward_weights(parameters, rest)
+        dx, rest_values = self.backward_input(parameters, saved_values, grad, need_input_gradient)
+        return dx, self.backward_weights(parameters, rest_values)
 
 
 class _Whole(Protocol):
     def backward(
-        self, parameters: Parameters, saved: Saved, grad: Any, /, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Any, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]: ...
 
 
@@ -259,14 +259,14 @@ class Undivided:
     """
 
     def backward_input(
-        self: _Whole, parameters: Parameters, saved: Saved, grad: Any, /, need_input_gradient: bool = True
+        self: _Whole, parameters: Parameters, saved_values: Saved, grad: Any, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input, and the parameter gradients as the rest."""
-        return self.backward(parameters, saved, grad, need_input_gradient)
+        return self.backward(parameters, saved_values, grad, need_input_gradient)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the parameters, unchanged."""
-        gradients: dict[str, Array] = rest
+        gradients: dict[str, Array] = rest_values
         return gradients
 
 
@@ -283,7 +283,7 @@ class _WithoutParameters(Undivided):
         """Return no parameters."""
         return {}
 
-    def input_gradient(self, saved: Saved, grad: Any) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Any) -> Array:
         """Return the gradient of the input, given a layer's output gradient or a loss's scale."""
         raise NotImplementedError
 
@@ -292,20 +292,20 @@ class Parameterless(_WithoutParameters):
     """Mixin of a layer without parameters, which only defines the input's gradient."""
 
     def backward(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradient of the input (None if not needed), without parameter gradients."""
-        return (self.input_gradient(saved, grad) if need_input_gradient else None), {}
+        return (self.input_gradient(saved_values, grad) if need_input_gradient else None), {}
 
 
 class ParameterlessLoss(_WithoutParameters):
     """Mixin of a loss without parameters, which only defines the input's gradient; by default without classes."""
 
     def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
         """Return the gradient of the input (None if not needed), without parameter gradients."""
-        return (self.input_gradient(saved, scale) if need_input_gradient else None), {}
+        return (self.input_gradient(saved_values, scale) if need_input_gradient else None), {}
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
         """Return None: the loss defines no accuracy."""
@@ -315,24 +315,24 @@ class ParameterlessLoss(_WithoutParameters):
 class View(Parameterless):
     """A layer that only changes the view of its input, whole numbers included, free of cost."""
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return ``grad`` in the input's shape."""
-        return grad.reshape(saved)
+        return grad.reshape(saved_values)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return no work."""
         return LayerCost(Work(itemsize=itemsize), Work(itemsize=itemsize))
 
 
-DescribedT = TypeVar("DescribedT", bound=Described)
+NetworkPartT = TypeVar("NetworkPartT", bound=NetworkPart)
 
 
-def parameter_count(layer: Described, input_shape: Shape) -> int:
+def parameter_count(layer: NetworkPart, input_shape: Shape) -> int:
     """Return the number of trainable elements of ``layer`` on this input."""
     return sum(math.prod(shape) for shape in layer.parameter_shapes(input_shape).values())
 
 
-def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
+def inner_sizes(layer: NetworkPart, input_shape: Shape) -> InnerSizes:
     """Return the sizes of additional arrays created by ``layer`` inside a pass."""
     return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
 

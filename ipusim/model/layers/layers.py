@@ -142,10 +142,10 @@ class Dense(InHalves):
         return y, (x, activated)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx = g @ W.T, and the rest: x and g, the gradient before the activation."""
-        x, activated = saved
+        x, activated = saved_values
         grad = pull_back(self.activation, activated, grad)
         W = parameters["W"]
         if not need_input_gradient:
@@ -155,9 +155,9 @@ class Dense(InHalves):
         dx = self._matmul.left_gradient(x.reshape(-1, len(W)), W, grad.reshape(-1, self.units))
         return dx.reshape(x.shape), (x, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = x.T @ g and db = sum of g."""
-        inputs, rows = self._rows(rest)
+        inputs, rows = self._rows(rest_values)
         if self.serialization_factor == 1:
             gradients = {"W": inputs.T @ rows}  # (inputs, units)
         else:
@@ -166,21 +166,21 @@ class Dense(InHalves):
             gradients["b"] = np.add.reduce(rows, axis=0)
         return gradients
 
-    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+    def add_weight_gradients(self, parameters: Parameters, rest_values: Rest, totals: Parameters) -> None:
         """Add dW and db to ``totals``."""
         if self.serialization_factor != 1:
-            for name, gradient in self.backward_weights(parameters, rest).items():
+            for name, gradient in self.backward_weights(parameters, rest_values).items():
                 np.add(totals[name], gradient, out=totals[name])
             return
-        inputs, rows = self._rows(rest)
+        inputs, rows = self._rows(rest_values)
         add_product(totals["W"], inputs, rows)
         if self.use_bias:
             b = totals["b"]
             np.add(b, np.add.reduce(rows, axis=0), out=b)
 
-    def _rows(self, rest: Rest) -> tuple[Array, Array]:
+    def _rows(self, rest_values: Rest) -> tuple[Array, Array]:
         """Return the inputs (batch * ..., inputs) and g (batch * ..., units)."""
-        x, grad = rest
+        x, grad = rest_values
         return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
@@ -197,11 +197,11 @@ class Dense(InHalves):
         x, y, weights = rows * inputs, rows * units, inputs * units
         products = KernelProducts(
             matmul.parts(Product(rows, inputs, units), "mkn"),
-            own=matmul.parts(Product(inputs, rows, units), "kmn"),
+            weights=matmul.parts(Product(inputs, rows, units), "kmn"),
             into=matmul.parts(Product(rows, units, inputs), "mnk"),
             convolution=False,
         )
-        elements = KernelElements(x, y, weights, units * self.use_bias, matmul.repeated(x, weights, y))
+        elements = KernelElements(x, y, weights, units * self.use_bias, matmul.repeated_elements(x, weights, y))
         return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)
 
 
@@ -226,11 +226,11 @@ class ActivationLayer(Parameterless):
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the function of every element of ``x`` (batch, ...)."""
-        return activate(self.activation, x, own=False)
+        return activate(self.activation, x, may_overwrite=False)
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return ``grad`` times the function's slope."""
-        return pull_back(self.activation, saved, grad)
+        return pull_back(self.activation, saved_values, grad)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: the activation's per element, read and written in place."""
@@ -238,6 +238,6 @@ class ActivationLayer(Parameterless):
         if rule.keeps == "nothing":
             return LayerCost(no_work, no_work)
         elements = batch * math.prod(input_shape)
-        forward = work_of(itemsize, vector=elements * rule.forward, touched=2 * elements)
-        backward = work_of(itemsize, vector=elements * rule.backward, touched=3 * elements)
+        forward = work_of(itemsize, vector=elements * rule.forward, accesses=2 * elements)
+        backward = work_of(itemsize, vector=elements * rule.backward, accesses=3 * elements)
         return LayerCost(forward, backward if need_input_gradient else no_work)

@@ -62,9 +62,9 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         loss = np.log(total[:, 0]) - label_logits
         return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat, x.shape)
 
-    def input_gradient(self, saved: Saved, scale: float) -> Array:
+    def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return (softmax - one-hot labels) * scale / rows."""
-        probabilities, rows, labels, shape = saved
+        probabilities, rows, labels, shape = saved_values
         factor = scale / len(rows)
         grad = probabilities * factor
         grad[rows, labels] -= factor
@@ -93,11 +93,11 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
             itemsize,
             vector=elements * VectorWork(1, reductions=2, quotients=1, transcendentals=1)
             + rows * VectorWork(1, reductions=1, transcendentals=1),
-            touched=2 * elements,
+            accesses=2 * elements,
             exchanged=elements,
             compute_sets=3 * 2 + 3,
         )
-        backward = work_of(itemsize, vector=VectorWork(elements + rows), touched=2 * elements, compute_sets=2)
+        backward = work_of(itemsize, vector=VectorWork(elements + rows), accesses=2 * elements, compute_sets=2)
         return LayerCost(forward, backward)
 
 
@@ -146,12 +146,12 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss of the first positions."""
-        loss, saved = _CROSS_ENTROPY.forward(parameters, x[:, : self.positions], labels[:, : self.positions])
-        return loss, (saved, x.shape)
+        loss, saved_values = _CROSS_ENTROPY.forward(parameters, x[:, : self.positions], labels[:, : self.positions])
+        return loss, (saved_values, x.shape)
 
-    def input_gradient(self, saved: Saved, scale: float) -> Array:
+    def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return the gradient of the first positions, zero elsewhere."""
-        inner, shape = saved
+        inner, shape = saved_values
         grad = _CROSS_ENTROPY.input_gradient(inner, scale)
         if grad.shape == shape:
             return grad
@@ -201,9 +201,9 @@ class MeanSquaredError(ParameterlessLoss):
         difference = np.subtract(x, labels, dtype=x.dtype)
         return np.asarray(np.square(difference).mean()), difference
 
-    def input_gradient(self, saved: Saved, scale: float) -> Array:
+    def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return 2 * scale * (output - target) / elements."""
-        gradient: Array = saved * (2.0 * scale / saved.size)
+        gradient: Array = saved_values * (2.0 * scale / saved_values.size)
         return gradient
 
     def constant_loss(self, labels: Array) -> float | None:
@@ -216,8 +216,8 @@ class MeanSquaredError(ParameterlessLoss):
         forward = work_of(
             itemsize,
             vector=elements * VectorWork(2, reductions=1),
-            touched=3 * elements,
+            accesses=3 * elements,
             exchanged=2 * elements,
             compute_sets=2 + 2,
         )
-        return LayerCost(forward, work_of(itemsize, vector=VectorWork(elements), touched=2 * elements))
+        return LayerCost(forward, work_of(itemsize, vector=VectorWork(elements), accesses=2 * elements))

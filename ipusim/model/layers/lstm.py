@@ -11,7 +11,14 @@ from annotated_doc import Doc
 
 from ipusim.model.layers.activations import activate, pull_back
 from ipusim.model.layers.layer import Array, Parameters, Rest, Saved, Shape
-from ipusim.model.layers.recurrent import Ran, Recurrent, States, WentBack, kernel_gradient, zero_state
+from ipusim.model.layers.recurrent import (
+    Recurrent,
+    RecurrentGradients,
+    RecurrentPass,
+    States,
+    kernel_gradient,
+    zero_state,
+)
 from ipusim.model.work import VectorWork
 
 
@@ -40,7 +47,7 @@ class LSTM(Recurrent):
             parameters["b"][self.units : 2 * self.units] = 1
         return parameters
 
-    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> RecurrentPass:
         """Run over the time steps of ``x`` (batch, time steps, elements) from h and c, or from zeros."""
         batch, steps, _ = x.shape
         U = parameters["U"]
@@ -51,32 +58,37 @@ class LSTM(Recurrent):
         outputs, cells, squashed = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
         for t in range(steps):
             gates[:, t] += h @ U
-            i, f, g, o = self._split(gates[:, t])
+            i, f, g, o = self._split_gates(gates[:, t])
             for gate in (i, f, o):
                 gate[...], _ = activate(self.recurrent_activation, gate)
             g[...], _ = activate(self.activation, g)
             c = f * c + i * g
             cells[:, t] = c
-            squashed[:, t], _ = activate(self.activation, c, own=False)
+            squashed[:, t], _ = activate(self.activation, c, may_overwrite=False)
             h = o * squashed[:, t]
             outputs[:, t] = h
-        return Ran(outputs, (h, c), (x, gates, outputs, cells, squashed, states))
+        return RecurrentPass(outputs, (h, c), (x, gates, outputs, cells, squashed, states))
 
     def go_back(
-        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
-    ) -> WentBack:
+        self,
+        parameters: Parameters,
+        saved_values: Saved,
+        grad: Array,
+        dstates: States,
+        need_input_gradient: bool = True,
+    ) -> RecurrentGradients:
         """Run backward through the time steps; return the gate gradients for the parameter gradients."""
-        x, gates, outputs, cells, squashed, states = saved
+        x, gates, outputs, cells, squashed, states = saved_values
         steps = x.shape[1]
         U = parameters["U"]
         dgates = np.empty_like(gates)
         dh, dc = dstates
         for t in reversed(range(steps)):
-            i, f, g, o = self._split(gates[:, t])
+            i, f, g, o = self._split_gates(gates[:, t])
             previous = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
             dc = dc + pull_back(self.activation, squashed[:, t], dh * o)
-            parts = self._split(dgates[:, t])
+            parts = self._split_gates(dgates[:, t])
             parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
             parts[1][...] = pull_back(self.recurrent_activation, f, dc * previous)
             parts[2][...] = pull_back(self.activation, g, dc * i)
@@ -84,11 +96,11 @@ class LSTM(Recurrent):
             dh = dgates[:, t] @ U.T
             dc = dc * f
         dx = dgates @ parameters["W"].T if need_input_gradient else None
-        return WentBack(dx, (dh, dc), (x, outputs, dgates, states))
+        return RecurrentGradients(dx, (dh, dc), (x, outputs, dgates, states))
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the sums over the time steps, starting from the last."""
-        x, outputs, dgates, states = rest
+        x, outputs, dgates, states = rest_values
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(1, x.shape[1])):
             dU += outputs[:, t - 1].T @ dgates[:, t]

@@ -10,26 +10,26 @@ from typing import Generic
 from ipusim.base.errors import ModelError
 from ipusim.base.near_names import did_you_mean
 from ipusim.model.layers.join import Join
-from ipusim.model.layers.layer import DescribedT, Layer, Loss, OnHost, Shape, SharesParameters
+from ipusim.model.layers.layer import Layer, Loss, NetworkPartT, OnHost, Shape, SharesParameters
 
 
 @dataclass(frozen=True)
-class NamedLayer(Generic[DescribedT]):
+class NamedLayer(Generic[NetworkPartT]):
     """A layer or loss with its name in splits, weights and charts."""
 
     name: str
-    layer: DescribedT
+    layer: NetworkPartT
 
     @cached_property
-    def shared(self) -> Mapping[str, tuple[str, str]]:
+    def shared_parameters(self) -> Mapping[str, tuple[str, str]]:
         """Shared parameters: local name to (earlier layer, name there)."""
-        return self.layer.shared if isinstance(self.layer, SharesParameters) else {}
+        return self.layer.shared_parameters if isinstance(self.layer, SharesParameters) else {}
 
     def flat_name(self, parameter: str) -> str:
         """Return a parameter's name in the whole network, ``layer/W``, with the owner's layer name."""
-        return "/".join(self.shared.get(parameter, (self.name, parameter)))
+        return "/".join(self.shared_parameters.get(parameter, (self.name, parameter)))
 
-    def trained(self, input_shape: Shape, frozen: Collection[str]) -> dict[str, str]:
+    def trained_names(self, input_shape: Shape, frozen: Collection[str]) -> dict[str, str]:
         """Return the flat name ``layer/W`` of each parameter that learns, by the name in the layer.
 
         Args:
@@ -42,7 +42,7 @@ class NamedLayer(Generic[DescribedT]):
     def owned_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of unshared parameters, by local name."""
         shapes = self.layer.parameter_shapes(input_shape)
-        return {name: shape for name, shape in shapes.items() if name not in self.shared}
+        return {name: shape for name, shape in shapes.items() if name not in self.shared_parameters}
 
 
 def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tuple[Shape, ...]:
@@ -70,7 +70,7 @@ def first_trained(layers: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape], 
     indices = (
         index
         for index, (named_layer, shape) in enumerate(zip(layers, shapes, strict=False))
-        if named_layer.trained(shape, frozen)
+        if named_layer.trained_names(shape, frozen)
     )
     return next(indices, len(layers))
 
@@ -118,7 +118,7 @@ def _joining(
     if (source := named_layer.layer.source) not in outputs:
         names = ", ".join(outputs)
         raise ModelError(f"layer {named_layer.name!r}: expected an earlier layer, got {source!r} (these are {names})")
-    return NamedLayer(named_layer.name, named_layer.layer.with_beside(outputs[source]))
+    return NamedLayer(named_layer.name, named_layer.layer.with_source_shape(outputs[source]))
 
 
 @dataclass(frozen=True)
@@ -162,8 +162,10 @@ class Network:
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "shapes", tuple(shapes))
         for position, named_layer in enumerate(self.layers):
-            parameter_shapes = named_layer.layer.parameter_shapes(shapes[position]) if named_layer.shared else {}
-            for name, owner in named_layer.shared.items():
+            parameter_shapes = (
+                named_layer.layer.parameter_shapes(shapes[position]) if named_layer.shared_parameters else {}
+            )
+            for name, owner in named_layer.shared_parameters.items():
                 if problem := why_not_shared(owner, parameter_shapes[name], self.layers[:position], shapes):
                     raise ModelError(f"layer {named_layer.name!r}: {problem}")
 

@@ -82,14 +82,14 @@ class _Normalisation(InHalves):
         return y, (normal, inverse)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, and the rest: n and grad.
 
         With g = grad * gamma and the normalised input n, dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance +
         epsilon).
         """
-        normal, inverse = saved
+        normal, inverse = saved_values
         if not need_input_gradient:
             return None, (normal, grad)
         _, axes = self._view(grad.shape[1:])
@@ -100,9 +100,9 @@ class _Normalisation(InHalves):
         dx *= inverse
         return dx.reshape(grad.shape), (normal, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the sums of grad * n for gamma, and of grad for beta."""
-        normal, grad = rest
+        normal, grad = rest_values
         channels = grad.shape[-1]
         gradients: dict[str, Array] = {}
         if self.scale:
@@ -128,7 +128,7 @@ class _Normalisation(InHalves):
         forward = work_of(
             itemsize,
             vector=elements * VectorWork(3 + self.scale + self.center, reductions=2) + groups * _GROUP,
-            touched=2 * elements + parameters,
+            accesses=2 * elements + parameters,
             exchanged=elements,
             compute_sets=2 + 1 + 2 + self.scale + self.center,
         )
@@ -136,7 +136,7 @@ class _Normalisation(InHalves):
         first = work_of(
             itemsize,
             vector=(elements * VectorWork(7 + self.scale, reductions=2) + VectorWork(2 * groups)) * need_input_gradient,
-            touched=3 * elements + parameters,
+            accesses=3 * elements + parameters,
             exchanged=2 * elements,
             compute_sets=(2 + self.scale + 1 + 2 + 6) * need_input_gradient,
         )
@@ -144,7 +144,7 @@ class _Normalisation(InHalves):
         second = work_of(
             itemsize,
             vector=elements * weight_work,
-            touched=read + parameters,
+            accesses=read + parameters,
             exchanged=read,
             compute_sets=self.scale + 2 if parameters else 0,
         )

@@ -309,7 +309,7 @@ def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
 
 
 def _padded(array: Any, width: Any, **_: object) -> Outline:
-    shape = tuple(before + size + after for size, (before, after) in zip(array.shape, width, strict=True))
+    shape = tuple(low + size + high for size, (low, high) in zip(array.shape, width, strict=True))
     return Outline(shape, array.dtype, _order(np.pad(_small(array), 1)))
 
 

@@ -15,7 +15,7 @@ from annotated_types import Len
 from ipusim.base.errors import ModelError
 from ipusim.model.layers import chain
 from ipusim.model.layers.concatenate import joining
-from ipusim.model.layers.keys import Called
+from ipusim.model.layers.keys import ScenarioName
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Rest, Saved, Shape
 from ipusim.model.layers.network import chain_shapes
 from ipusim.model.work import VectorWork, work_of
@@ -61,14 +61,14 @@ class Branch(chain.InChains):
         return chain.run_forward(self.layers, parameters, x, None if key is None else (*key, self.number), 0)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Run the first halves of the backward passes in reverse."""
-        return chain.run_backward_input(self.layers, parameters, saved, grad, need_input_gradient)
+        return chain.run_backward_input(self.layers, parameters, saved_values, grad, need_input_gradient)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Run the second halves."""
-        return chain.run_backward_weights(self.layers, parameters, rest)
+        return chain.run_backward_weights(self.layers, parameters, rest_values)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the consecutive work of the inner layers."""
@@ -87,7 +87,7 @@ class Parallel(chain.InChains):
     within: ClassVar = False
 
     branches: Annotated[
-        tuple[Annotated[chain.Chain, Called("branch"), Len(1, 64)], ...],
+        tuple[Annotated[chain.Chain, ScenarioName("branch"), Len(1, 64)], ...],
         Len(2, 16),
         Doc("the layers in order, of each branch"),
     ]
@@ -130,26 +130,26 @@ class Parallel(chain.InChains):
         """Return the branches' outputs for ``x`` (batch, ...), joined."""
         outputs = [part.forward(parameters, x, key) for part in self.parts]
         widths = [y.shape[-1] for y, _ in outputs]
-        return np.concatenate([y for y, _ in outputs], axis=-1), ([saved for _, saved in outputs], widths)
+        return np.concatenate([y for y, _ in outputs], axis=-1), ([saved_values for _, saved_values in outputs], widths)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the sum of the branches' input gradients, and the rest per branch."""
-        saved_of, widths = saved
-        rests: list[Rest] = []
+        saved_of, widths = saved_values
+        branch_rests: list[Rest] = []
         total: Array | None = None
         for part, part_saved, piece in zip(self.parts, saved_of, _pieces(grad, widths), strict=True):
-            dx, rest = part.backward_input(parameters, part_saved, piece, need_input_gradient)
-            rests.append(rest)
+            dx, rest_values = part.backward_input(parameters, part_saved, piece, need_input_gradient)
+            branch_rests.append(rest_values)
             if dx is not None:
                 total = dx if total is None else total + dx
-        return total, rests
+        return total, branch_rests
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the inner parameters."""
         gradients: dict[str, Array] = {}
-        for part, part_rest in zip(self.parts, rest, strict=True):
+        for part, part_rest in zip(self.parts, rest_values, strict=True):
             gradients |= part.backward_weights(parameters, part_rest)
         return gradients
 
@@ -158,8 +158,10 @@ class Parallel(chain.InChains):
         costs = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
         sums = (len(costs) - 1) * batch * math.prod(input_shape)
         join = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
-        add = work_of(itemsize, vector=VectorWork(sums), touched=3 * sums)
-        return chain.cost_in_turn(costs, itemsize, need_input_gradient, behind=(join,), before=(join,), after=(add,))
+        add = work_of(itemsize, vector=VectorWork(sums), accesses=3 * sums)
+        return chain.cost_in_turn(
+            costs, itemsize, need_input_gradient, forward_end=(join,), backward_begin=(join,), backward_end=(add,)
+        )
 
 
 def _pieces(array: Array, widths: Sequence[int]) -> Iterator[Array]:

@@ -90,9 +90,9 @@ class MaxPool2D(_Pool):
             np.maximum(y, view, out=y)
         return y, (x, y)
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the gradients at the windows' maxima; ties go to the first maximum in reading order."""
-        x, y = saved
+        x, y = saved_values
         padded = self._windows.pad(x, -np.inf)
         result = np.zeros_like(padded)
         remainder = grad.copy()
@@ -135,10 +135,10 @@ class AveragePool2D(_Pool):
         y /= self._counts(x.shape[1:]).astype(x.dtype)
         return y, x.shape[1:]
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the windows' gradients, shared equally among elements."""
-        share = grad / self._counts(saved).astype(grad.dtype)
-        result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved)))
-        for target in self._windows.offsets(result, saved):
+        share = grad / self._counts(saved_values).astype(grad.dtype)
+        result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved_values)))
+        for target in self._windows.offsets(result, saved_values):
             np.add(target, share, out=target)
-        return self._windows.crop(result, saved)
+        return self._windows.crop(result, saved_values)

@@ -43,9 +43,9 @@ class TakePositions(Parameterless):
         """Return a copy of the first positions of ``x`` (batch, positions, ...), which releases the others."""
         return x[:, : self.count].copy(), x.shape
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return ``grad`` at the first positions, zero elsewhere."""
-        dx = np.zeros_like(grad, shape=saved)
+        dx = np.zeros_like(grad, shape=saved_values)
         dx[:, : self.count] = grad
         return dx
 
@@ -55,6 +55,6 @@ class TakePositions(Parameterless):
         Backward, their gradient is read and exchanged, and the whole input gradient is written.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
-        forward = work_of(itemsize, touched=2 * y, exchanged=y)
-        backward = work_of(itemsize, touched=y + x, exchanged=y)
+        forward = work_of(itemsize, accesses=2 * y, exchanged=y)
+        backward = work_of(itemsize, accesses=y + x, exchanged=y)
         return LayerCost(forward, backward if need_input_gradient else Work(itemsize=itemsize))

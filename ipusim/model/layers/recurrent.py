@@ -54,32 +54,32 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
     return (q if rows >= columns else q.T).astype(dtype, copy=False)
 
 
-class Ran(NamedTuple):
+class RecurrentPass(NamedTuple):
     """Results of a pass over the time steps.
 
     Attributes:
         outputs: outputs of the steps, (batch, time steps, units).
         states: states after the last step.
-        saved: saved data for the backward pass.
+        saved_values: saved data for the backward pass.
     """
 
     outputs: Array
     states: States
-    saved: Saved
+    saved_values: Saved
 
 
-class WentBack(NamedTuple):
+class RecurrentGradients(NamedTuple):
     """Results of the backward pass through the time steps.
 
     Attributes:
         dx: gradient of the input; None if not needed.
         dstates: gradients of the states before the first step.
-        rest: data for the gradients of the parameters.
+        rest_values: data for the gradients of the parameters.
     """
 
     dx: Array | None
     dstates: States
-    rest: Rest
+    rest_values: Rest
 
 
 @dataclass(frozen=True)
@@ -114,29 +114,36 @@ class Recurrent(InHalves):
                     f"expected one of {', '.join(RECURRENT_ACTIVATIONS)} in a recurrent layer, got {name!r}"
                 )
 
-    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> Ran:
+    def run(self, parameters: Parameters, x: Array, states: States | None = None) -> RecurrentPass:
         """Run over the time steps of ``x`` (batch, time steps, elements), from ``states`` or from zeros."""
         raise NotImplementedError
 
     def go_back(
-        self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
-    ) -> WentBack:
+        self,
+        parameters: Parameters,
+        saved_values: Saved,
+        grad: Array,
+        dstates: States,
+        need_input_gradient: bool = True,
+    ) -> RecurrentGradients:
         """Go back through the time steps, given gradients of outputs and last states."""
         raise NotImplementedError
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Run over the time steps of ``x`` (batch, time steps, elements); return every output or the last."""
-        outputs, states, saved = self.run(parameters, x)
-        return (outputs if self.return_sequences else states[0]), saved
+        outputs, states, saved_values = self.run(parameters, x)
+        return (outputs if self.return_sequences else states[0]), saved_values
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, computed in reverse over time steps, and the gate gradients of the steps."""
-        x = saved[0]
+        x = saved_values[0]
         zeros = tuple(zero_state(x, self.units) for _ in range(self.states))
-        dx, _, rest = self.go_back(parameters, saved, self._all_steps(grad, x.shape[1]), zeros, need_input_gradient)
-        return dx, rest
+        dx, _, rest_values = self.go_back(
+            parameters, saved_values, self._all_steps(grad, x.shape[1]), zeros, need_input_gradient
+        )
+        return dx, rest_values
 
     def elements(self, input_shape: Shape) -> int:
         """Return the elements of a time step multiplied with the kernel."""
@@ -177,7 +184,7 @@ class Recurrent(InHalves):
             parameters["b"] = np.zeros(self._bias_shape, dtype)
         return parameters
 
-    def _split(self, gates: Array) -> list[Array]:
+    def _split_gates(self, gates: Array) -> list[Array]:
         """Return views of the gates of a time step, in order."""
         return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
 
@@ -197,7 +204,7 @@ class Recurrent(InHalves):
         of products and three compute sets for gates, state and output, similar to PopLibs' fused cells (assumed), and
         reads the recurrent kernel again. Kernel gradients are products over the whole sequence.
         """
-        unit_work, saved = self.unit_work(), self.saved_elements
+        unit_work, saved_elements = self.unit_work(), self.saved_elements
         steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gates * self.units
         x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
@@ -208,7 +215,7 @@ class Recurrent(InHalves):
             itemsize,
             products=(Product(batch, elements, columns, times=steps), Product(batch, self.units, columns, times=steps)),
             vector=y * unit_work[0],
-            touched=x + kernel + bias + steps * recurrent + y * saved,
+            accesses=x + kernel + bias + steps * recurrent + y * saved_elements,
             compute_sets=_STEP_SETS * steps,
         )
         states, into = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
@@ -218,14 +225,14 @@ class Recurrent(InHalves):
             itemsize,
             products=(states, into),
             vector=y * (unit_work[1] - sums),
-            touched=result + x + y * saved + 2 * gates + steps * recurrent + kernel,
+            accesses=result + x + y * saved_elements + 2 * gates + steps * recurrent + kernel,
             compute_sets=_STEP_SETS * steps,
         )
         second = work_of(
             itemsize,
             products=weight_products,
             vector=y * sums,
-            touched=x + y + gates + kernel + recurrent + bias,
+            accesses=x + y + gates + kernel + recurrent + bias,
             compute_sets=2 * self.use_bias,
         )
         for_input = x + kernel if need_input_gradient else 0

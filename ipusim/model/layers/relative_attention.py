@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.layers.attention import MultiHeadAttention, joined
+from ipusim.model.layers.attention import MultiHeadAttention, join_heads
 from ipusim.model.layers.layer import Array, Halves, InnerSizes, LayerCost, Parameters, Rest, Shape, all_later
 from ipusim.model.work import Product, VectorWork, Work, in_one, work_of
 
@@ -53,13 +53,13 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
             },
         )
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, of ``Wp`` and of both biases."""
-        _, _, _, extras = rest
-        keys = joined(extras["keys"][None])[0]
+        _, _, _, extras = rest_values
+        keys = join_heads(extras["keys"][None])[0]
         table = _table(len(keys), len(parameters["Wp"]), keys.dtype)
         biases = {name: extras[name] for name in ("content_bias", "position_bias")}
-        return super().backward_weights(parameters, rest) | {"Wp": table.T @ keys} | biases
+        return super().backward_weights(parameters, rest_values) | {"Wp": table.T @ keys} | biases
 
     def _biased(self, parameters: Parameters, q: Array) -> tuple[Array, Array]:
         """Return queries (batch, heads, positions, key_dim) with either bias."""
@@ -72,9 +72,9 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the sizes of attention, plus biased queries, keys of positions and position scores."""
-        saved, passing = super().inner_sizes(input_shape)
+        saved_elements, passing = super().inner_sizes(input_shape)
         positions, inner = input_shape[0], self.parameter_shapes(input_shape)["Wp"][1]
-        return InnerSizes(saved, passing + 3 * positions * inner + self.num_heads * positions**2)
+        return InnerSizes(saved_elements, passing + 3 * positions * inner + self.num_heads * positions**2)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention plus the work of P positions, in the attention's symbols.
@@ -93,7 +93,7 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
             itemsize,
             products=(Product(positions, elements, inner), Product(rows, head, positions, self.num_heads)),
             vector=VectorWork(2 * heads + scores),
-            touched=table + 2 * keys + 4 * heads + 3 * scores,
+            accesses=table + 2 * keys + 4 * heads + 3 * scores,
             exchanged=scores,
             compute_sets=2 + 1,
         )
@@ -104,12 +104,12 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
                 Product(positions, rows, head, self.num_heads),
             ),
             vector=VectorWork(heads, reductions=2 * heads),
-            touched=2 * keys + 5 * heads + 2 * scores,
+            accesses=2 * keys + 5 * heads + 2 * scores,
             exchanged=heads,
             compute_sets=1 + 2 * 2,
         )
         second = work_of(
-            itemsize, products=(Product(elements, positions, inner),), touched=table + keys, compute_sets=0
+            itemsize, products=(Product(elements, positions, inner),), accesses=table + keys, compute_sets=0
         )
         backward = _add_work(attention.backward, _add_work(first, second))
         halves = attention.halves

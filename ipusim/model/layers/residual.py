@@ -56,26 +56,26 @@ class Residual(chain.InChains):
 
         The key of an inner layer is ``key`` and the layer's position; shortcut layers come last.
         """
-        y, saved = chain.run_forward(self.layers, parameters, x, key, 0)
+        y, saved_values = chain.run_forward(self.layers, parameters, x, key, 0)
         side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
-        return y + side, (saved, side_saved)
+        return y + side, (saved_values, side_saved)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the sum of both sides' input gradients, and the rest of both sides."""
-        dx, rest = chain.run_backward_input(self.layers, parameters, saved[0], grad, need_input_gradient)
-        side, more = chain.run_backward_input(self.shortcut, parameters, saved[1], grad, need_input_gradient)
-        return (dx + side if dx is not None and side is not None else None), (rest, more)
+        dx, rest_values = chain.run_backward_input(self.layers, parameters, saved_values[0], grad, need_input_gradient)
+        side, more = chain.run_backward_input(self.shortcut, parameters, saved_values[1], grad, need_input_gradient)
+        return (dx + side if dx is not None and side is not None else None), (rest_values, more)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the inner parameters."""
-        gradients = chain.run_backward_weights(self.layers, parameters, rest[0])
-        return gradients | chain.run_backward_weights(self.shortcut, parameters, rest[1])
+        gradients = chain.run_backward_weights(self.layers, parameters, rest_values[0])
+        return gradients | chain.run_backward_weights(self.shortcut, parameters, rest_values[1])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: inner layers in turn, and a sum per element."""
         costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
-        add, add_back = (work_of(itemsize, vector=VectorWork(n), touched=3 * n) for n in sums)
-        return chain.cost_in_turn(costs, itemsize, need_input_gradient, behind=(add,), after=(add_back,))
+        add, add_back = (work_of(itemsize, vector=VectorWork(n), accesses=3 * n) for n in sums)
+        return chain.cost_in_turn(costs, itemsize, need_input_gradient, forward_end=(add,), backward_end=(add_back,))

@@ -13,9 +13,9 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.layers.outline import Outline
 
 
-def saved_arrays(saved: Any, parameters: Parameters) -> list[Array]:
-    """Return the distinct arrays that ``saved`` keeps alive, without the parameters."""
-    distinct = {id(root): root for root in map(root_of, _arrays(saved))}
+def saved_arrays(saved_values: Any, parameters: Parameters) -> list[Array]:
+    """Return the distinct arrays that ``saved_values`` keeps alive, without the parameters."""
+    distinct = {id(root): root for root in map(root_of, _arrays(saved_values))}
     for parameter in parameters.values():
         distinct.pop(id(root_of(parameter)), None)
     return list(distinct.values())
@@ -28,10 +28,10 @@ def root_of(array: Array) -> Array:
     return array
 
 
-def _arrays(saved: Any) -> Iterator[Any]:
-    """Yield the arrays that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
+def _arrays(saved_values: Any) -> Iterator[Any]:
+    """Yield the arrays that ``saved_values`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
     things_by_id: dict[int, Any] = {}
-    stack = [saved]
+    stack = [saved_values]
     while stack:
         thing = stack.pop()
         if id(thing) in things_by_id:

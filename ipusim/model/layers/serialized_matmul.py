@@ -90,7 +90,7 @@ class SerializedMatmul:
         m, k, n = sizes
         return replace(product, m=m, k=k, n=n, times=self.factor)
 
-    def repeated(self, a: int, b: int, y: int) -> int:
+    def repeated_elements(self, a: int, b: int, y: int) -> int:
         """Return the elements read or written in addition to an unsplit product."""
         elements = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
         return (self.factor - 1) * elements

@@ -68,7 +68,7 @@ def _places_in_windows(height: int, width: int, size: int, shift: int) -> npt.ND
 
 def moving(elements: int, itemsize: int) -> Work:
     """Return the work of moving ``elements`` between the layout of an image and that of its windows."""
-    return work_of(itemsize, touched=2 * elements, exchanged=elements)
+    return work_of(itemsize, accesses=2 * elements, exchanged=elements)
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class SpaceToDepth(Parameterless):
         shape = x.shape[1:]
         return in_windows(x, self.block_size).reshape(-1, *self.output_shape(shape)), shape
 
-    def input_gradient(self, saved: Saved, grad: Array) -> Array:
+    def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return ``grad`` with each element at its place in the image."""
-        return from_windows(grad, saved, self.block_size)
+        return from_windows(grad, saved_values, self.block_size)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of a pass, which reads each element, sends it over the exchange, and writes it."""

@@ -62,27 +62,27 @@ class SqueezeExcite(InHalves):
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) times the gates of its sample."""
-        gates, saved = self._gates(x.shape[-1]).forward(parameters, x.mean(axis=_positions(x)))
-        return x * _at_positions(gates, x), (x, gates, saved)
+        gates, saved_values = self._gates(x.shape[-1]).forward(parameters, x.mean(axis=_positions(x)))
+        return x * _at_positions(gates, x), (x, gates, saved_values)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx = g * gates + d means / positions, and what the dense layers leave; d gates = sum of g * x."""
-        x, gates, saved_of = saved
+        x, gates, saved_of = saved_values
         axes = _positions(x)
-        of_means, rest = self._gates(x.shape[-1]).backward_input(
+        of_means, rest_values = self._gates(x.shape[-1]).backward_input(
             parameters, saved_of, (grad * x).sum(axis=axes), need_input_gradient
         )
         if of_means is None:
-            return None, rest
+            return None, rest_values
         dx = grad * _at_positions(gates, x)
         dx += _at_positions(of_means / math.prod(x.shape[1:-1]), x)
-        return dx, rest
+        return dx, rest_values
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the dense layers' parameters."""
-        return self._gates(len(parameters["reduce/W"])).backward_weights(parameters, rest)
+        return self._gates(len(parameters["reduce/W"])).backward_weights(parameters, rest_values)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of the dense layers and, with N elements in C channels of all samples, of means and gates.
@@ -95,24 +95,24 @@ class SqueezeExcite(InHalves):
         means = work_of(
             itemsize,
             vector=VectorWork(channels, reductions=elements),
-            touched=elements + channels,
+            accesses=elements + channels,
             exchanged=elements,
             compute_sets=2 + 1,
         )
         gated = work_of(
-            itemsize, vector=VectorWork(elements), touched=2 * elements + channels, exchanged=channels, compute_sets=1
+            itemsize, vector=VectorWork(elements), accesses=2 * elements + channels, exchanged=channels, compute_sets=1
         )
         of_gates = work_of(
             itemsize,
             vector=VectorWork(elements, reductions=elements),
-            touched=2 * elements + channels,
+            accesses=2 * elements + channels,
             exchanged=elements,
             compute_sets=1 + 2,
         )
         into = work_of(
             itemsize,
             vector=VectorWork(2 * elements, quotients=channels),
-            touched=2 * elements + 2 * channels,
+            accesses=2 * elements + 2 * channels,
             exchanged=2 * channels,
             compute_sets=1 + 2,
         )

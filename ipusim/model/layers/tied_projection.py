@@ -41,7 +41,7 @@ class TiedProjection(InHalves):
             raise ModelError(f"a tied projection needs at least 1 unit, got {self.units}")
 
     @property
-    def shared(self) -> Mapping[str, tuple[str, str]]:
+    def shared_parameters(self) -> Mapping[str, tuple[str, str]]:
         """Mapping of ``W`` to the embedding's table."""
         return {"W": (self.embedding, "W")}
 
@@ -73,29 +73,29 @@ class TiedProjection(InHalves):
         return y, x
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx = g @ W, and the rest: x and g."""
-        return (grad @ parameters["W"] if need_input_gradient else None), (saved, grad)
+        return (grad @ parameters["W"] if need_input_gradient else None), (saved_values, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = g.T @ x, for this use of the table only, and db = sum of g."""
-        inputs, rows = self._rows(rest)
+        inputs, rows = self._rows(rest_values)
         gradients = {"W": rows.T @ inputs}
         if self.use_bias:
             gradients["b"] = np.add.reduce(rows, axis=0)
         return gradients
 
-    def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
+    def add_weight_gradients(self, parameters: Parameters, rest_values: Rest, totals: Parameters) -> None:
         """Add dW and db to ``totals``."""
-        inputs, rows = self._rows(rest)
+        inputs, rows = self._rows(rest_values)
         add_product(totals["W"], rows, inputs)
         if self.use_bias:
             np.add(totals["b"], np.add.reduce(rows, axis=0), out=totals["b"])
 
-    def _rows(self, rest: Rest) -> tuple[Array, Array]:
+    def _rows(self, rest_values: Rest) -> tuple[Array, Array]:
         """Return the inputs (batch * ..., inputs) and g (batch * ..., units)."""
-        x, grad = rest
+        x, grad = rest_values
         return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:

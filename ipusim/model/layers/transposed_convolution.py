@@ -88,19 +88,19 @@ class Conv2DTranspose(InHalves):
         return y, (x, activated)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, a convolution of g, and the rest: x and g."""
-        x, activated = saved
+        x, activated = saved_values
         grad = pull_back(self.activation, activated, grad)
         if not need_input_gradient:
             return None, (x, grad)
         dx = self._columns(grad) @ parameters["W"].reshape(-1, x.shape[-1])
         return dx.reshape(x.shape), (x, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = windows of g.T @ x and db = sum of g."""
-        x, grad = rest
+        x, grad = rest_values
         gradients = {"W": (self._columns(grad).T @ x.reshape(-1, x.shape[-1])).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = grad.reshape(-1, self.filters).sum(axis=0)
@@ -127,7 +127,7 @@ class Conv2DTranspose(InHalves):
         weights, positions = taps * channels * filters, x // channels
         products = KernelProducts(
             Convolution(positions, channels, filters, taps),
-            own=Product(taps * filters, positions, channels, shared=taps),
+            weights=Product(taps * filters, positions, channels, shared_rows=taps),
             into=Convolution(positions, filters, channels, taps, math.prod(self.strides)),
         )
         elements = KernelElements(x, y, weights, filters * self.use_bias)

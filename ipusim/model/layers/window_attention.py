@@ -76,26 +76,26 @@ class WindowAttention(MultiHeadAttention):
         places = relative_places(self.window)
         added = parameters["position_bias"].take(places, axis=0).transpose(2, 0, 1)[None]
         if self.shift:
-            added = added + apart(*shape[:2], self.window, self.shift).astype(x.dtype)[:, None]
+            added = added + edge_mask(*shape[:2], self.window, self.shift).astype(x.dtype)[:, None]
         windows = in_windows(x, self.window, self.shift)
-        y, saved = super().forward({**parameters, _ADDED: added}, windows, key)
-        return from_windows(y, shape, self.window, self.shift), (shape, saved)
+        y, saved_values = super().forward({**parameters, _ADDED: added}, windows, key)
+        return from_windows(y, shape, self.window, self.shift), (shape, saved_values)
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, back through windows and attention, and the gradients at the projections."""
-        shape, saved_of = saved
+        shape, saved_of = saved_values
         windows = in_windows(grad, self.window, self.shift)
-        dx, rest = super().backward_input(parameters, saved_of, windows, need_input_gradient)
-        return (None if dx is None else from_windows(dx, shape, self.window, self.shift)), rest
+        dx, rest_values = super().backward_input(parameters, saved_of, windows, need_input_gradient)
+        return (None if dx is None else from_windows(dx, shape, self.window, self.shift)), rest_values
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, and of ``position_bias``: sums over the uses of each row."""
-        *_, extras = rest
+        *_, extras = rest_values
         uses = extras["position_bias"].reshape(self.num_heads, -1).T
         table = self._table.backward_weights({"W": parameters["position_bias"]}, (relative_places(self.window), uses))
-        return super().backward_weights(parameters, rest) | {"position_bias": table["W"]}
+        return super().backward_weights(parameters, rest_values) | {"position_bias": table["W"]}
 
     def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
         scores, added = super()._similar(parameters, q, k), parameters[_ADDED]
@@ -116,9 +116,9 @@ class WindowAttention(MultiHeadAttention):
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the sizes of attention in all windows, with the input in windows and the array added to the scores."""
         windows, positions = self._windows(input_shape), self.window**2
-        saved, passing = super().inner_sizes((positions, input_shape[-1]))
+        saved_elements, passing = super().inner_sizes((positions, input_shape[-1]))
         added = (windows if self.shift else 1) * self.num_heads * positions**2
-        return InnerSizes(windows * saved + math.prod(input_shape), windows * passing + added)
+        return InnerSizes(windows * saved_elements + math.prod(input_shape), windows * passing + added)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
@@ -135,14 +135,14 @@ class WindowAttention(MultiHeadAttention):
         biased = work_of(
             itemsize,
             vector=VectorWork(masks * scores),
-            touched=2 * scores + pairs,
+            accesses=2 * scores + pairs,
             exchanged=scores,
             compute_sets=masks,
         )
         bias_sum = work_of(
             itemsize,
             vector=VectorWork(reductions=scores),
-            touched=scores + pairs,
+            accesses=scores + pairs,
             exchanged=scores,
             compute_sets=2,
         )
@@ -166,7 +166,7 @@ def relative_places(size: int) -> npt.NDArray[np.int64]:
 
 
 @lru_cache(maxsize=64)
-def apart(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.float64]:
+def edge_mask(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.float64]:
     """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
 
     Args:

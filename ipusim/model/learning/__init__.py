@@ -10,7 +10,7 @@ from ipusim.base.lazy import lazy
 if TYPE_CHECKING:
     from ipusim.model.learning.accumulating_optimizers import Adadelta, Adagrad, Ftrl
     from ipusim.model.learning.adaptive_optimizers import Adam, RMSProp
-    from ipusim.model.learning.optimizers import SGD, Momentum, Updated
+    from ipusim.model.learning.optimizers import SGD, Momentum, StageUpdate
     from ipusim.model.learning.table import rows
 else:
     __getattr__, __dir__ = lazy(__name__)

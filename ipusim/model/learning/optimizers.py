@@ -16,7 +16,7 @@ from annotated_doc import Doc
 from annotated_types import Ge, Le
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.keys import Called
+from ipusim.model.layers.keys import ScenarioName
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.work import VectorWork, Work
@@ -48,7 +48,7 @@ class Optimizer(Protocol):
         """
 
 
-class Updated(NamedTuple):
+class StageUpdate(NamedTuple):
     """Arrays read and changed by a stage's weight update, by parameter."""
 
     parameters: Parameters
@@ -56,11 +56,15 @@ class Updated(NamedTuple):
     state: State
 
 
+#: Earlier name, kept for one release.
+Updated = StageUpdate
+
+
 @runtime_checkable
 class JointOptimizer(Optimizer, Protocol):
     """Optimizer that receives every stage's variables at once, to clip by global norm."""
 
-    def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
+    def begin(self, stages: Sequence[StageUpdate], replicated: bool) -> Callable[[], object]:
         """Scale the gradients in place for averaging over replicas; return the function that applies the update."""
 
 
@@ -129,7 +133,7 @@ LearningRate = Annotated[float, Ge(0), Le(1e6), Doc("step size")]
 #: Gradient map of an optimizer.
 GradientMapping = Annotated[
     GradientMap | None,
-    Called("map_gradient"),
+    ScenarioName("map_gradient"),
     Doc("mapping of each micro-batch's gradients before accumulation"),
 ]
 

@@ -60,7 +60,7 @@ def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tupl
 
 def with_variables(
     profile: StageProfile,
-    used: Iterable[VariableSize],
+    used_sizes: Iterable[VariableSize],
     owned: Sequence[VariableSize],
     optimizer: Optimizer | None,
     itemsize: int,
@@ -68,7 +68,7 @@ def with_variables(
     """Return ``profile`` with accumulators, slots and update of the ``owned`` variables.
 
     A slot is as large as its variable, unless the optimizer states the bytes. The itemsize of accumulators is the
-    smallest among the ``used`` variables, or ``itemsize`` without any.
+    smallest among ``used_sizes``, or ``itemsize`` without any.
     """
     slots: list[int] = []
     if isinstance(optimizer, SlottedOptimizer):
@@ -84,6 +84,6 @@ def with_variables(
         state_bytes=sum(slots),
         state_tensors=tuple(slots),
         accumulator_bytes=sum(map(math.prod, tensors)),
-        accumulator_itemsize=min((size.accumulator_itemsize for size in used), default=itemsize),
+        accumulator_itemsize=min((size.accumulator_itemsize for size in used_sizes), default=itemsize),
         accumulator_tensors=tensors,
     )

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.users_code import Failing
-from ipusim.model.layers.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Rest, Saved
+from ipusim.model.layers.layer import AddsGradients, Array, Key, Layer, Loss, NetworkPartT, Parameters, Rest, Saved
 
 #: Function of a parameter's name, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
@@ -26,7 +26,7 @@ class Passes(Protocol):
 
     def backward(
         self,
-        saved: Saved,
+        saved_values: Saved,
         grad: Any,
         need_input_gradient: bool,
         receive: Receiver,
@@ -34,32 +34,32 @@ class Passes(Protocol):
     ) -> Any:
         """Pass the parameters' gradients to ``receive`` and return the input's gradient, if needed."""
 
-    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
+    def backward_input(self, saved_values: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
         """Run the first half of ``backward``: return the input's gradient, and the rest.
 
-        Other stages wait for the gradient. ``backward_weights`` needs only the rest; other data in ``saved`` may be
-        released.
+        Other stages wait for the gradient. ``backward_weights`` needs only the rest; other data in ``saved_values`` may
+        be released.
         """
 
-    def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
+    def backward_weights(self, rest_values: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
         """Run the second half of ``backward``: pass the same gradients of parameters, bit by bit, to ``receive``.
 
-        The second half runs once per ``rest``, at any time before the parameters are updated, in any order of
+        The second half runs once per ``rest_values``, at any time before the parameters are updated, in any order of
         micro-batches.
         """
 
 
 @dataclass(frozen=True, eq=False)
-class Bound(Generic[DescribedT]):
+class BoundLayer(Generic[NetworkPartT]):
     """A layer or loss with its parameters.
 
-    ``own`` contains the parameters by their names in the layer, ``keys`` the name in the layer and the flat name of
-    each parameter that learns. ``failing`` names the layer in errors of its passes.
+    ``parameters`` contains the parameters by their names in the layer, ``keys`` the name in the layer and the flat
+    name of each parameter that learns. ``failing`` names the layer in errors of its passes.
     """
 
     name: str
-    layer: DescribedT
-    own: Parameters
+    layer: NetworkPartT
+    parameters: Parameters
     keys: tuple[tuple[str, str], ...]
     failing: Failing = field(init=False)
 
@@ -72,7 +72,7 @@ class Bound(Generic[DescribedT]):
 class _Untouched:
     """Backward pass of a layer without an input gradient, entirely left to the second half."""
 
-    saved: Saved
+    saved_values: Saved
     grad: Array
 
 
@@ -82,8 +82,8 @@ class BoundStage:
     def __init__(
         self,
         name: str,
-        layers: Sequence[Bound[Layer]],
-        loss: Bound[Loss] | None,
+        layers: Sequence[BoundLayer[Layer]],
+        loss: BoundLayer[Loss] | None,
         *,
         first_position: int,
         lowest: int,
@@ -101,10 +101,10 @@ class BoundStage:
         self._loss = loss
         self._first_trained = lowest
         self._gives_predictions = gives_predictions
-        self._all: tuple[Bound[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
+        self._all: tuple[BoundLayer[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
         self._adding = [
             bound_layer.layer
-            if isinstance(bound_layer.layer, AddsGradients) and len(bound_layer.keys) == len(bound_layer.own)
+            if isinstance(bound_layer.layer, AddsGradients) and len(bound_layer.keys) == len(bound_layer.parameters)
             else None
             for bound_layer in self._all
         ]
@@ -117,27 +117,29 @@ class BoundStage:
         A layer's key is ``key`` and the layer's position in the network: every split gives the same draws. Raises
         ModelError for a loss without labels.
         """
-        saved = []
+        saved_values = []
         position = self._first_position
         for bound_layer in self._layers:
             try:
-                x, of_layer = bound_layer.layer.forward(bound_layer.own, x, None if key is None else (*key, position))
+                x, of_layer = bound_layer.layer.forward(
+                    bound_layer.parameters, x, None if key is None else (*key, position)
+                )
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
-            saved.append(of_layer)
+            saved_values.append(of_layer)
             position += 1
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
             with self._loss.failing:
-                loss, of_layer = self._loss.layer.forward(self._loss.own, x, labels)
-            saved.append(of_layer)
-            return ((x, loss) if self._gives_predictions else loss), saved
-        return x, saved
+                loss, of_layer = self._loss.layer.forward(self._loss.parameters, x, labels)
+            saved_values.append(of_layer)
+            return ((x, loss) if self._gives_predictions else loss), saved_values
+        return x, saved_values
 
     def backward(
         self,
-        saved: Saved,
+        saved_values: Saved,
         grad: Array | None,
         need_input_gradient: bool,
         receive: Receiver,
@@ -152,47 +154,53 @@ class BoundStage:
         """
         lowest = 0 if need_input_gradient else self._first_trained
         return self._go_back(
-            saved, grad, need_input_gradient, lowest, lambda index, rest: self._hand_out(index, rest, receive, totals)
+            saved_values,
+            grad,
+            need_input_gradient,
+            lowest,
+            lambda index, rest_values: self._hand_out(index, rest_values, receive, totals),
         )
 
     def backward_input(
-        self, saved: Saved, grad: Array | None, need_input_gradient: bool
+        self, saved_values: Saved, grad: Array | None, need_input_gradient: bool
     ) -> tuple[Array | None, list[tuple[int, Rest]]]:
         """Run the first halves in reverse; return the input's gradient, and the rests.
 
         Without an input gradient, the first halves end at the output of the first layer that learns. The layer's
         whole backward pass is left for the second half.
         """
-        rests: list[tuple[int, Rest]] = []
+        layer_rests: list[tuple[int, Rest]] = []
 
-        def leave(index: int, rest: Rest) -> None:
-            rests.append((index, rest))
+        def leave(index: int, rest_values: Rest) -> None:
+            layer_rests.append((index, rest_values))
 
         lowest = self._first_trained
         if need_input_gradient or lowest == len(self._layers):
-            return self._go_back(saved, grad, need_input_gradient, 0 if need_input_gradient else lowest, leave), rests
-        arriving = self._go_back(saved, grad, True, lowest + 1, leave)
+            return self._go_back(
+                saved_values, grad, need_input_gradient, 0 if need_input_gradient else lowest, leave
+            ), layer_rests
+        arriving = self._go_back(saved_values, grad, True, lowest + 1, leave)
         if arriving is None:
             raise self._no_gradient(lowest)
-        leave(lowest, _Untouched(saved[lowest], arriving))
-        return None, rests
+        leave(lowest, _Untouched(saved_values[lowest], arriving))
+        return None, layer_rests
 
     def backward_weights(
-        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+        self, layer_rests: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
         """Run the second halves, from the last layer that learns to the first."""
-        for index, layer_rest in rest:
+        for index, layer_rest in layer_rests:
             if isinstance(layer_rest, _Untouched):
                 bound_layer = self._all[index]
                 with bound_layer.failing:
                     _, layer_rest = bound_layer.layer.backward_input(  # noqa: PLW2901
-                        bound_layer.own, layer_rest.saved, layer_rest.grad, False
+                        bound_layer.parameters, layer_rest.saved_values, layer_rest.grad, False
                     )
             self._hand_out(index, layer_rest, receive, totals)
 
     def _go_back(
         self,
-        saved: Saved,
+        saved_values: Saved,
         grad: Array | None,
         need_input_gradient: bool,
         lowest: int,
@@ -205,39 +213,41 @@ class BoundStage:
         count = len(self._layers)
         if self._loss is not None:
             with self._loss.failing:
-                grad, rest = self._loss.layer.backward_input(
-                    self._loss.own, saved[-1], 1.0, need_input_gradient or lowest < count
+                grad, rest_values = self._loss.layer.backward_input(
+                    self._loss.parameters, saved_values[-1], 1.0, need_input_gradient or lowest < count
                 )
             if self._loss.keys:
-                leave(count, rest)
+                leave(count, rest_values)
         for index in range(count - 1, lowest - 1, -1):
             bound_layer = self._layers[index]
             if grad is None:
                 raise self._no_gradient(index)
             needs_gradient = need_input_gradient or index > lowest
             try:
-                grad, rest = bound_layer.layer.backward_input(bound_layer.own, saved[index], grad, needs_gradient)
+                grad, rest_values = bound_layer.layer.backward_input(
+                    bound_layer.parameters, saved_values[index], grad, needs_gradient
+                )
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
             if bound_layer.keys:
-                leave(index, rest)
+                leave(index, rest_values)
         return grad if need_input_gradient else None
 
     def _no_gradient(self, index: int) -> ModelError:
         return ModelError(f"stage {self._name!r}: layer {self._layers[index].name!r} got no gradient of its output")
 
-    def _hand_out(self, index: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
+    def _hand_out(self, index: int, rest_values: Rest, receive: Receiver, totals: Parameters | None) -> None:
         """Compute a layer's parameter gradients and hand them out, or let the layer add to ``totals``."""
         bound_layer, adding = self._all[index], self._adding[index]
         if totals is not None and adding is not None:
             layer_totals = {name: totals[key] for name, key in bound_layer.keys}
             try:
-                adding.add_weight_gradients(bound_layer.own, rest, layer_totals)
+                adding.add_weight_gradients(bound_layer.parameters, rest_values, layer_totals)
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
             return
         with bound_layer.failing:
-            gradients = bound_layer.layer.backward_weights(bound_layer.own, rest)
+            gradients = bound_layer.layer.backward_weights(bound_layer.parameters, rest_values)
         for name, key in bound_layer.keys:
             receive(key, gradients[name])
 
@@ -245,5 +255,5 @@ class BoundStage:
         """Return the output of the layers before the loss, without saving data for a backward pass."""
         for bound_layer in self._layers:
             with bound_layer.failing:
-                x, _ = bound_layer.layer.forward(bound_layer.own, x)
+                x, _ = bound_layer.layer.forward(bound_layer.parameters, x)
         return x

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ipusim.base.errors import ModelError
-from ipusim.model.layers.join import Join, Taken
+from ipusim.model.layers.join import Join, SkipValue
 from ipusim.model.layers.layer import Layer
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.parallel import Parallel
@@ -46,8 +46,8 @@ def build_stages(
         end = min(start + len(group), len(network.layers))
         if index in concurrent:
             crossing = skips[index]
-            if crossing is not None and (crossing.arriving or crossing.leaving):
-                values = crossing.arriving or crossing.leaving
+            if crossing is not None and (crossing.arriving_values or crossing.sent_values):
+                values = crossing.arriving_values or crossing.sent_values
                 raise ModelError(
                     f"stage {name!r}: expected no skip connection over concurrent stages, got {values[0].source!r}"
                 )
@@ -77,7 +77,9 @@ def build_stages(
 
 def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
     """Return the layers before ``start`` with parameters shared by layers from ``start`` to ``end``."""
-    owner_names = {owner for named_layer in network.layers[start:end] for owner, _ in named_layer.shared.values()}
+    owner_names = {
+        owner for named_layer in network.layers[start:end] for owner, _ in named_layer.shared_parameters.values()
+    }
     candidates = zip(network.layers[:start], network.shapes, strict=False)
     return tuple(
         PlacedLayer(position, named_layer, shape)
@@ -89,17 +91,17 @@ def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return every stage's part in skip connections; None throughout for a network without skip connections."""
     stage_of = {name: stage for stage, group in enumerate(groups) for name in group}
-    uses: dict[Taken, list[int]] = {}
+    uses: dict[SkipValue, list[int]] = {}
     for named_layer in network.layers:
         if isinstance(named_layer.layer, Join):
-            uses.setdefault(named_layer.layer.taken, []).append(stage_of[named_layer.name])
+            uses.setdefault(named_layer.layer.skip_value, []).append(stage_of[named_layer.name])
     if not uses:
         return [None] * len(groups)
     ways = [Skips() for _ in groups]
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            ways[stage] = _extend(ways[stage], used=value)
+            ways[stage] = _extend(ways[stage], used_values=value)
         holder = stage_of[value.source]
         # The whole output of a stage's last layer crosses to the next stage anyway.
         crosses = value.crop is None and value.source == groups[holder][-1]
@@ -107,15 +109,15 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             next_stage = returning.next_stage(holder, stages) if returning else None
             if next_stage is not None:
                 assert returning is not None
-                ways[holder] = _extend(ways[holder], stored=(value, returning.depth(holder, next_stage)))
-                ways[next_stage] = _extend(ways[next_stage], fetched=value)
+                ways[holder] = _extend(ways[holder], stored_values=(value, returning.depth(holder, next_stage)))
+                ways[next_stage] = _extend(ways[next_stage], fetched_values=value)
                 holder = next_stage
                 continue
             if crosses and holder == stage_of[value.source]:
                 ways[holder + 1] = replace(ways[holder + 1], input_is=value.name)
             else:
-                ways[holder] = _extend(ways[holder], leaving=value)
-                ways[holder + 1] = _extend(ways[holder + 1], arriving=value)
+                ways[holder] = _extend(ways[holder], sent_values=value)
+                ways[holder + 1] = _extend(ways[holder + 1], arriving_values=value)
             holder += 1
     return list(ways)
 

@@ -57,8 +57,8 @@ class CheckpointedStage(InParts):
         output, tail = last.forward(y, labels, key)
         return output, Checkpoints(tuple(inputs), None, key, [tail])
 
-    def _saved_of(self, saved: Checkpoints, number: int) -> Saved:
+    def _saved_of(self, checkpoints: Checkpoints, number: int) -> Saved:
         """Return the activations of a cluster: kept for the tail, otherwise recomputed."""
-        if saved.tail:
-            return saved.tail.pop()
-        return self._parts[number].forward(saved.inputs[number], saved.labels, saved.key)[1]
+        if checkpoints.tail:
+            return checkpoints.tail.pop()
+        return self._parts[number].forward(checkpoints.inputs[number], checkpoints.labels, checkpoints.key)[1]

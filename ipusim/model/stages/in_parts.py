@@ -24,13 +24,13 @@ class InParts:
             grad = run(number, grad, need_input_gradient or number > lowest)
         return grad if need_input_gradient else None
 
-    def _saved_of(self, saved: Saved, number: int) -> Saved:
+    def _saved_of(self, saved_values: Saved, number: int) -> Saved:
         """Return the saved data for the backward pass of a part."""
-        return saved[number]
+        return saved_values[number]
 
     def backward(
         self,
-        saved: Saved,
+        saved_values: Saved,
         grad: Any,
         need_input_gradient: bool,
         receive: Receiver,
@@ -40,24 +40,30 @@ class InParts:
 
         def run(number: int, grad: Any, needs_gradient: bool) -> Any:
             # No name refers to the activations: a part's are released before the next part's arrive.
-            return self._parts[number].backward(self._saved_of(saved, number), grad, needs_gradient, receive, totals)
+            return self._parts[number].backward(
+                self._saved_of(saved_values, number), grad, needs_gradient, receive, totals
+            )
 
         return self._go_back(grad, need_input_gradient, run)
 
-    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, list[tuple[int, Rest]]]:
+    def backward_input(
+        self, saved_values: Saved, grad: Any, need_input_gradient: bool
+    ) -> tuple[Any, list[tuple[int, Rest]]]:
         """Run the parts' first halves, starting with the last; the rests stay until the second halves."""
-        rests: list[tuple[int, Rest]] = []
+        part_rests: list[tuple[int, Rest]] = []
 
         def run(number: int, grad: Any, needs_gradient: bool) -> Any:
-            grad, rest = self._parts[number].backward_input(self._saved_of(saved, number), grad, needs_gradient)
-            rests.append((number, rest))
+            grad, rest_values = self._parts[number].backward_input(
+                self._saved_of(saved_values, number), grad, needs_gradient
+            )
+            part_rests.append((number, rest_values))
             return grad
 
-        return self._go_back(grad, need_input_gradient, run), rests
+        return self._go_back(grad, need_input_gradient, run), part_rests
 
     def backward_weights(
-        self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
+        self, part_rests: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
         """Run the parts' second halves, starting with the last."""
-        for number, part_rest in rest:
+        for number, part_rest in part_rests:
             self._parts[number].backward_weights(part_rest, receive, totals)

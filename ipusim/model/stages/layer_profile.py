@@ -60,8 +60,8 @@ def layer_profile(
     mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
     accumulation = (*mapped, *accumulation_work(reused, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
-    saved = saved_bytes(stage, batch, itemsize)
-    arriving = stage.skips.elements(stage.skips.arriving) if stage.skips else 0
+    kept_bytes = saved_bytes(stage, batch, itemsize)
+    arriving = stage.skips.elements(stage.skips.arriving_values) if stage.skips else 0
     profile = replace(
         profile,
         backward=(*backward, *accumulation),
@@ -69,8 +69,8 @@ def layer_profile(
         backward_weights=(*halves[1], *accumulation),
         gradient_bytes=batch * itemsize * (math.prod(stage.shapes[0]) + arriving) * stage.needs_input_gradient,
         waiting_bytes=2 * profile.waiting_bytes,  # values forward, and their gradients backward
-        stash_bytes=saved.stash,
-        rest_bytes=saved.rest,
+        stash_bytes=kept_bytes.stash,
+        rest_bytes=kept_bytes.rest_bytes,
         weight_gradient_bytes=itemsize * _most_weights(stage),
         tables=_tables(stage, batch, itemsize),
     )
@@ -85,8 +85,8 @@ def _forward_profile(
 ) -> StageProfile:
     """Return the profile of the stage without a backward pass or a weight update."""
     skips, element_bytes = stage.skips or Skips(), batch * itemsize
-    used_elements = skips.elements(skips.beside_input, skips.used)
-    leaving_bytes = element_bytes * skips.elements(skips.leaving)
+    used_elements = skips.elements(skips.beside_input, skips.used_values)
+    leaving_bytes = element_bytes * skips.elements(skips.sent_values)
     passing_labels = label_bytes if stage.labels_travel_on else 0
     frozen = sum(size for name, size in stage.owned_sizes.items() if name in stage.frozen_names)
     return StageProfile(
@@ -100,7 +100,7 @@ def _forward_profile(
         input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used_elements)
         + (label_bytes if stage.labels_travel_on or stage.loss is not None else 0),
         working_bytes=element_bytes * _most_touched(stage),
-        waiting_bytes=element_bytes * sum(depth * math.prod(value.shape) for value, depth in skips.stored),
+        waiting_bytes=element_bytes * sum(depth * math.prod(value.shape) for value, depth in skips.stored_values),
         tables=replace(_tables(stage, batch, itemsize), gradients=0),
         layers=stage.layers,
     )
@@ -112,15 +112,17 @@ def _most_touched(stage: LayerStage) -> int:
     The output of a loss is negligible, and changes of view access no memory.
     """
     sizes = [*map(math.prod, stage.shapes), 0]
-    layers = zip(stage.described, pairwise(sizes), strict=False)
+    layers = zip(stage.layers_and_loss, pairwise(sizes), strict=False)
     return max((sum(ends) for named_layer, ends in layers if not isinstance(named_layer.layer, View)), default=0)
 
 
 def _most_weights(stage: LayerStage) -> int:
     """Return the weights that learn on the IPU of the layer that has most."""
-    layers = zip(stage.described, stage.shapes, strict=False)
+    layers = zip(stage.layers_and_loss, stage.shapes, strict=False)
     learn = (
-        entry for entry in layers if not isinstance(entry[0].layer, OnHost) and entry[0].trained(entry[1], stage.frozen)
+        entry
+        for entry in layers
+        if not isinstance(entry[0].layer, OnHost) and entry[0].trained_names(entry[1], stage.frozen)
     )
     return max((parameter_count(named_layer.layer, shape) for named_layer, shape in learn), default=0)
 
@@ -138,13 +140,13 @@ def _passes(
     forward: list[Work] = []
     backward: list[Work] = []
     halves: list[Halves] = []
-    for index, (named_layer, shape) in enumerate(zip(stage.described, stage.shapes, strict=False)):
+    for index, (named_layer, shape) in enumerate(zip(stage.layers_and_loss, stage.shapes, strict=False)):
         try:
             cost = named_layer.layer.cost(shape, batch, itemsize, not first or index > lowest)
         except ModelError as error:
             raise ModelError(f"layer {named_layer.name!r} on {batch} samples of shape {shape}: {error}") from None
         forward.append(cost.forward)
-        if index >= lowest and not named_layer.trained(shape, stage.frozen):
+        if index >= lowest and not named_layer.trained_names(shape, stage.frozen):
             backward.append(cost.halves.input)
             halves.append(Halves(cost.halves.input, Work(itemsize=itemsize)))
         elif index >= lowest:
@@ -160,10 +162,12 @@ def _passes(
 def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
     """Return the bytes moved between the IPU and tables on the host in training."""
     total = TableBytes()
-    for named_layer, shape in zip(stage.described, stage.shapes, strict=False):
+    for named_layer, shape in zip(stage.layers_and_loss, stage.shapes, strict=False):
         if isinstance(named_layer.layer, OnHost):
             layer_bytes = named_layer.layer.table_bytes(shape, batch, itemsize)
-            total += layer_bytes if named_layer.trained(shape, stage.frozen) else replace(layer_bytes, gradients=0)
+            total += (
+                layer_bytes if named_layer.trained_names(shape, stage.frozen) else replace(layer_bytes, gradients=0)
+            )
     return total
 
 

@@ -48,9 +48,9 @@ class _Watched:
         self._name, self._layer, self._findings = name, layer, findings
 
     @property
-    def shared(self) -> Any:
+    def shared_parameters(self) -> Any:
         """Shared parameters of the layer; a property, since protocols inspect the class."""
-        return getattr(self._layer, "shared", {})
+        return getattr(self._layer, "shared_parameters", {})
 
     def __getattr__(self, name: str) -> Any:
         """Return another attribute of the layer."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipusim.model.layers.join import Join, Taken
+from ipusim.model.layers.join import Join, SkipValue
 from ipusim.model.layers.layer import Array, Key, Saved
 from ipusim.model.stages.bound_stage import BoundStage
 from ipusim.model.stages.in_parts import InParts
@@ -25,31 +25,31 @@ class Skips:
 
     Attributes:
         input_is: name of the value identical to the stage's input, or an empty text.
-        arriving: values arriving with the input.
-        leaving: values leaving with the output.
-        used: values joined in this stage.
-        stored: values kept on the IPU for a later stage, with the depths of their FIFOs.
-        fetched: values left on the IPU by an earlier stage.
+        arriving_values: values arriving with the input.
+        sent_values: values leaving with the output.
+        used_values: values joined in this stage.
+        stored_values: values kept on the IPU for a later stage, with the depths of their FIFOs.
+        fetched_values: values left on the IPU by an earlier stage.
     """
 
     input_is: str = ""
-    arriving: tuple[Taken, ...] = ()
-    leaving: tuple[Taken, ...] = ()
-    used: tuple[Taken, ...] = ()
-    stored: tuple[tuple[Taken, int], ...] = ()
-    fetched: tuple[Taken, ...] = ()
+    arriving_values: tuple[SkipValue, ...] = ()
+    sent_values: tuple[SkipValue, ...] = ()
+    used_values: tuple[SkipValue, ...] = ()
+    stored_values: tuple[tuple[SkipValue, int], ...] = ()
+    fetched_values: tuple[SkipValue, ...] = ()
 
     @property
-    def going_on(self) -> tuple[Taken, ...]:
+    def going_on(self) -> tuple[SkipValue, ...]:
         """Values that leave the stage or stay on the IPU, in the order behind the output."""
-        return (*self.leaving, *(value for value, _ in self.stored))
+        return (*self.sent_values, *(value for value, _ in self.stored_values))
 
     @property
-    def beside_input(self) -> tuple[Taken, ...]:
+    def beside_input(self) -> tuple[SkipValue, ...]:
         """Values that arrive or are fetched, in the order behind the stage's input."""
-        return (*self.arriving, *self.fetched)
+        return (*self.arriving_values, *self.fetched_values)
 
-    def elements(self, values: Sequence[Taken], selection: Sequence[Taken] | None = None) -> int:
+    def elements(self, values: Sequence[SkipValue], selection: Sequence[SkipValue] | None = None) -> int:
         """Return the elements of a sample of ``values``, restricted to ``selection`` if given."""
         return sum(math.prod(value.shape) for value in values if selection is None or value in selection)
 
@@ -63,7 +63,7 @@ class Piece:
 
     layers: BoundStage
     join: Join | None = None
-    taken: tuple[Taken, ...] = ()
+    skip_values: tuple[SkipValue, ...] = ()
     trains: bool = False
 
 
@@ -86,12 +86,12 @@ class SkippingStage(InParts):
         """
         y: Any
         y, values = self._enter(x)
-        saved = []
+        saved_values = []
         for piece in self._pieces:
             y, of_piece = piece.layers.forward(y, labels, key)
             y = self._finish(piece, y, values)
-            saved.append(of_piece)
-        return self._leave(y, values), saved
+            saved_values.append(of_piece)
+        return self._leave(y, values), saved_values
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
         """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
@@ -102,11 +102,11 @@ class SkippingStage(InParts):
         lowest = 0 if need_input_gradient else self._first_needed
         for index in range(len(self._pieces) - 1, lowest - 1, -1):
             piece = self._pieces[index]
-            for value in piece.taken:
+            for value in piece.skip_values:
                 if value.name in gradients:
                     g = g + value.gradient(gradients.pop(value.name))
             if piece.join is not None:
-                name = piece.join.taken.name
+                name = piece.join.skip_value.name
                 g, taken_gradient = piece.join.gradients(g)
                 gradients[name] = gradients[name] + taken_gradient if name in gradients else taken_gradient
             g = run(index, g, need_input_gradient or index > lowest)
@@ -132,8 +132,8 @@ class SkippingStage(InParts):
 
     def _finish(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
         if piece.join is not None:
-            y = piece.join.joined(y, values[piece.join.taken.name])
-        values.update((value.name, value.of(y)) for value in piece.taken)
+            y = piece.join.combine(y, values[piece.join.skip_value.name])
+        values.update((value.name, value.take(y)) for value in piece.skip_values)
         return y
 
     def _leave(self, y: Any, values: Mapping[str, Array]) -> Any:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.model.layers.join import Join, Taken
-from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, OnHost, Parameters, Shape
+from ipusim.model.layers.join import Join, SkipValue
+from ipusim.model.layers.layer import Array, Layer, Loss, NetworkPart, NetworkPartT, OnHost, Parameters, Shape
 from ipusim.model.layers.network import NamedLayer, first_trained
-from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
+from ipusim.model.stages.bound_stage import BoundLayer, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
 from ipusim.model.stages.skips import Piece, SkippingStage, Skips
 from ipusim.model.stages.summed_stage import SummedStage
@@ -67,7 +67,7 @@ class PlacedLayer(NamedTuple):
     """A layer, its position in the network, and the input shape."""
 
     position: int
-    named: NamedLayer[Any]
+    named_layer: NamedLayer[Any]
     input_shape: Shape
 
 
@@ -109,13 +109,15 @@ class LayerStage:
     @property
     def layers(self) -> tuple[str, ...]:
         """Names of the layers, the loss included."""
-        return tuple(named_layer.name for named_layer in self.described)
+        return tuple(named_layer.name for named_layer in self.layers_and_loss)
 
     @property
-    def described(self) -> tuple[NamedLayer[Described], ...]:
+    def layers_and_loss(self) -> tuple[NamedLayer[NetworkPart], ...]:
         """Layers in order, the loss last."""
-        layers = tuple(NamedLayer[Described](named_layer.name, named_layer.layer) for named_layer in self.named_layers)
-        return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
+        layers = tuple(
+            NamedLayer[NetworkPart](named_layer.name, named_layer.layer) for named_layer in self.named_layers
+        )
+        return layers if self.loss is None else (*layers, NamedLayer[NetworkPart](self.loss.name, self.loss.layer))
 
     @cached_property
     def first_trained(self) -> int:
@@ -132,14 +134,14 @@ class LayerStage:
         """Number of layers that use a parameter, by name ``layer/W``."""
         return Counter(
             named_layer.flat_name(name)
-            for named_layer, shape in zip(self.described, self.shapes, strict=False)
+            for named_layer, shape in zip(self.layers_and_loss, self.shapes, strict=False)
             for name in named_layer.layer.parameter_shapes(shape)
         )
 
     @property
     def shared_names(self) -> tuple[str, ...]:
         """Names of the parameters owned by an earlier stage."""
-        owners = {owner.named.name for owner in self.owners}
+        owners = {owner.named_layer.name for owner in self.owners}
         return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
 
     @cached_property
@@ -157,7 +159,7 @@ class LayerStage:
         """Elements of the parameters on the IPU, by name ``layer/W``."""
         return {
             named_layer.flat_name(name): math.prod(size)
-            for named_layer, shape in zip(self.described, self.shapes, strict=False)
+            for named_layer, shape in zip(self.layers_and_loss, self.shapes, strict=False)
             if not isinstance(named_layer.layer, OnHost)
             for name, size in named_layer.layer.parameter_shapes(shape).items()
         }
@@ -174,13 +176,15 @@ class LayerStage:
         Parameters of an earlier layer use the earlier layer's position.
         """
         first = self.first_position
-        places = enumerate(zip(self.described, self.shapes, strict=False), first)
+        places = enumerate(zip(self.layers_and_loss, self.shapes, strict=False), first)
         placed_layers = [PlacedLayer(position, named_layer, shape) for position, (named_layer, shape) in places]
         parameters: dict[str, Array] = {}
         for position, named_layer, shape in (*self.owners, *placed_layers):
             arrays = named_layer.layer.initial_parameters(shape, np.random.default_rng([seed, position]), dtype)
             layer_parameters = {
-                named_layer.flat_name(name): array for name, array in arrays.items() if name not in named_layer.shared
+                named_layer.flat_name(name): array
+                for name, array in arrays.items()
+                if name not in named_layer.shared_parameters
             }
             parameters.update(
                 (name, array) for name, array in layer_parameters.items() if position >= first or name in self.uses
@@ -194,12 +198,12 @@ class LayerStage:
     @property
     def stores(self) -> tuple[str, ...]:
         """Values of skip connections kept on the IPU for a later stage."""
-        return tuple(value.name for value, _ in self.skips.stored) if self.skips else ()
+        return tuple(value.name for value, _ in self.skips.stored_values) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
         """Values of skip connections left on the IPU by an earlier stage."""
-        return tuple(value.name for value in self.skips.fetched) if self.skips else ()
+        return tuple(value.name for value in self.skips.fetched_values) if self.skips else ()
 
     @property
     def recomputes_itself(self) -> bool:
@@ -240,7 +244,7 @@ class LayerStage:
         several = {name: uses for name, uses in self.uses.items() if uses > 1}
         passes: Passes
         if self.checkpoints:
-            clusters = [cluster.bound(parameters) for cluster in self.clusters]
+            clusters = [cluster.bind_layers(parameters) for cluster in self.clusters]
             passes = CheckpointedStage(clusters, keeps_tail=self.is_last, first_needed=self.first_needed)
         else:
             passes = self.whole(parameters)
@@ -249,12 +253,12 @@ class LayerStage:
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
         """Return the passes without recomputation, for evaluation."""
         if self.skips is None:
-            return self.bound(parameters)
+            return self.bind_layers(parameters)
         return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
 
     def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
         """Yield pieces that end at a join or at an output used later, then the remaining layers."""
-        values = dict.fromkeys((*skips.used, *skips.going_on))
+        values = dict.fromkeys((*skips.used_values, *skips.going_on))
         start = 0
         for index, named_layer in enumerate(self.named_layers):
             join = named_layer.layer if isinstance(named_layer.layer, Join) else None
@@ -270,12 +274,12 @@ class LayerStage:
         end: int,
         parameters: Parameters,
         join: Join | None = None,
-        taken_values: tuple[Taken, ...] = (),
+        taken_values: tuple[SkipValue, ...] = (),
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken_values)
-        return Piece(layers.bound(parameters), join, taken_values, layers.trains)
+        return Piece(layers.bind_layers(parameters), join, taken_values, layers.trains)
 
-    def bound(self, parameters: Parameters) -> BoundStage:
+    def bind_layers(self, parameters: Parameters) -> BoundStage:
         """Return the passes of the whole sequence of layers."""
         layers = [
             _bind_layer(named_layer, shape, parameters, self.frozen)
@@ -304,12 +308,15 @@ class LayerStage:
 
 
 def _bind_layer(
-    named_layer: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
-) -> Bound[DescribedT]:
+    named_layer: NamedLayer[NetworkPartT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
+) -> BoundLayer[NetworkPartT]:
     """Return the layer with its parameters, by their names in the layer."""
     layer_parameters = {
         name: parameters[named_layer.flat_name(name)] for name in named_layer.layer.parameter_shapes(input_shape)
     }
-    return Bound(
-        named_layer.name, named_layer.layer, layer_parameters, tuple(named_layer.trained(input_shape, frozen).items())
+    return BoundLayer(
+        named_layer.name,
+        named_layer.layer,
+        layer_parameters,
+        tuple(named_layer.trained_names(input_shape, frozen).items()),
     )

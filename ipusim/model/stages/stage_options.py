@@ -29,7 +29,7 @@ class PlanOptions:
     memory_proportion: Fraction | None = None
     partials_itemsize: int | None = None
 
-    def over(self, general: PlanOptions) -> PlanOptions:
+    def fill_up(self, general: PlanOptions) -> PlanOptions:
         """Return these options, filled up with the ``general`` options."""
         return PlanOptions(
             general.memory_proportion if self.memory_proportion is None else self.memory_proportion,
@@ -54,9 +54,9 @@ class StageOptions:
     matmul: PlanOptions = PlanOptions()
     convolution: PlanOptions = PlanOptions()
 
-    def over(self, general: StageOptions) -> StageOptions:
+    def fill_up(self, general: StageOptions) -> StageOptions:
         """Return these options, filled up with the ``general`` options."""
-        return StageOptions(self.matmul.over(general.matmul), self.convolution.over(general.convolution))
+        return StageOptions(self.matmul.fill_up(general.matmul), self.convolution.fill_up(general.convolution))
 
     def applied(self, cost: PassCost) -> PassCost:
         """Return a pass with these options for its products."""

@@ -28,12 +28,12 @@ class SavedBytes(NamedTuple):
 
     Attributes:
         stash: bytes kept between forward and backward pass.
-        rest: bytes kept between the halves of the backward pass: inputs of layers that learn, and gradients of
+        rest_bytes: bytes kept between the halves of the backward pass: inputs of layers that learn, and gradients of
             their outputs; for layers with an undivided backward pass, the parameter gradients.
     """
 
     stash: int
-    rest: int
+    rest_bytes: int
 
 
 def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
@@ -67,7 +67,7 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
         named_layer.flat_name(name): make(shape, dtype)
-        for named_layer, layer_shape in zip(stage.described, stage.shapes, strict=False)
+        for named_layer, layer_shape in zip(stage.layers_and_loss, stage.shapes, strict=False)
         for name, shape in named_layer.layer.parameter_shapes(layer_shape).items()
     }
     labels = None
@@ -80,13 +80,13 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     stage_input: Any = (x, *arriving) if arriving else x
     passes = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero although data would not
-        output, saved = passes.forward(stage_input, labels)
+        output, saved_values = passes.forward(stage_input, labels)
         # With skip connections what is kept is not sorted by layers, and all of it counts.
         lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained
-        stash = saved_arrays(saved[lowest:], parameters)
+        stash = saved_arrays(saved_values[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
-        _, rest = passes.backward_input(saved, None if stage.loss else grad, stage.needs_input_gradient)
-    return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest, parameters), itemsize))
+        _, rest_values = passes.backward_input(saved_values, None if stage.loss else grad, stage.needs_input_gradient)
+    return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest_values, parameters), itemsize))
 
 
 def _size(arrays: Iterable[Array], itemsize: int) -> int:

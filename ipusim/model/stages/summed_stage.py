@@ -28,22 +28,22 @@ class SummedStage:
 
     def backward(
         self,
-        saved: Saved,
+        saved_values: Saved,
         grad: Any,
         need_input_gradient: bool,
         receive: Receiver,
         totals: Parameters | None = None,
     ) -> Any:
         """Run the stage's backward pass; layers that add to ``totals`` directly need no separate sum."""
-        return self._passes.backward(saved, grad, need_input_gradient, self._receiver(receive, totals), totals)
+        return self._passes.backward(saved_values, grad, need_input_gradient, self._receiver(receive, totals), totals)
 
-    def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
+    def backward_input(self, saved_values: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
         """Run the first half."""
-        return self._passes.backward_input(saved, grad, need_input_gradient)
+        return self._passes.backward_input(saved_values, grad, need_input_gradient)
 
-    def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
+    def backward_weights(self, rest_values: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
         """Run the second half."""
-        self._passes.backward_weights(rest, self._receiver(receive, totals), totals)
+        self._passes.backward_weights(rest_values, self._receiver(receive, totals), totals)
 
     def _receiver(self, receive: Receiver, totals: Parameters | None) -> Receiver:
         """Return a receiver of a micro-batch's gradients that passes on a sum after the last use.

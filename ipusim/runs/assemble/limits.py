@@ -85,7 +85,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
             break
     batch = options.pipeline.micro_batch_size
     inner = [inner_sizes(entry.layer, shape) for entry, shape in zip(network.layers, network.shapes, strict=False)]
-    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved for layer in inner)
+    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved_elements for layer in inner)
     for layer, path in zip(inner, paths, strict=False):
         if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
             text = (

@@ -81,7 +81,7 @@ def _joining(
         known_names = listed([*shapes], layer.source) or "none"
         findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
         return None
-    layer = layer.with_beside(shapes[layer.source])
+    layer = layer.with_source_shape(shapes[layer.source])
     return layer if findings.attempt(path, layer.output_shape, shape) is not None else None
 
 
@@ -102,7 +102,7 @@ def _shares(
     layer.output_shape(shape)  # raises for an unsuitable input
     problem_count, own_shapes = len(findings), layer.parameter_shapes(shape)
     keys = request.spec.row.keys if isinstance(request.spec, BuiltSpec) else ()
-    for name, owner in layer.shared.items():
+    for name, owner in layer.shared_parameters.items():
         problem = why_not_shared(owner, own_shapes[name], earlier, shapes)
         said_at = [key.name for key in keys if getattr(request.spec, key.argument) == owner[0]]
         if problem:

@@ -40,10 +40,10 @@ def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: P
     defaults = [StageOptionsSpec()] * shape.positions
     forward = pipeline.forward_propagation_stages_poplar_options or defaults
     backward = pipeline.backward_propagation_stages_poplar_options or defaults
-    update = _options(pipeline.weight_update_poplar_options).over(general)
+    update = _options(pipeline.weight_update_poplar_options).fill_up(general)
     return tuple(
         with_options(
-            profile, _options(forward[position]).over(general), _options(backward[position]).over(general), update
+            profile, _options(forward[position]).fill_up(general), _options(backward[position]).fill_up(general), update
         )
         for profile, position in zip(profiles, shape.position_of, strict=True)
     )

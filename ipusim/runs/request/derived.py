@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, Strict, create_model
 
 from ipusim.base.units import Unit
-from ipusim.model.layers.keys import Called, EarlierLayer, OneOf
+from ipusim.model.layers.keys import EarlierLayer, OneOf, ScenarioName
 from ipusim.model.layers.network import NamedLayer
 from ipusim.model.rows import Key, Row, row_of
 from ipusim.runs.request.fields import Choice, CycleCount, Name, Node, Quantity, expects
@@ -107,7 +107,7 @@ def _mark(mark: Any) -> Any:
         return Choice(mark.names)
     if isinstance(mark, Unit):
         return _UNITS[mark.kind]
-    return Field(title=mark.name) if isinstance(mark, Called) else mark
+    return Field(title=mark.name) if isinstance(mark, ScenarioName) else mark
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:

@@ -51,12 +51,12 @@ class Gain(InHalves):
         return x * parameters["g"], x
 
     def backward_input(
-        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        return (grad * parameters["g"] if need_input_gradient else None), (saved, grad)
+        return (grad * parameters["g"] if need_input_gradient else None), (saved_values, grad)
 
-    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        x, grad = rest
+    def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
+        x, grad = rest_values
         return {"g": (grad * x).reshape(-1, grad.shape[-1]).sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
@@ -85,9 +85,9 @@ class Hinge(Parameterless):
         return np.asarray(short.mean()), (sides, short > 0)
 
     def backward(
-        self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
+        self, parameters: Parameters, saved_values: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        sides, short = saved
+        sides, short = saved_values
         return -sides * short * (scale / sides.size), {}
 
     def accuracy(self, x: Array, labels: Array) -> float | None:

@@ -234,7 +234,7 @@ UNUSED = {
 def test_what_became_no_attribute_is_noted(function, argument):
     beside = {"profiling": True} if argument == "profile_execution" else {}
     notes = call(function, {argument: UNUSED[argument], **beside}).notes()
-    assert notes[-1] == f"{argument} of {function} will have no effect: {WITHOUT_EFFECT[argument].why}."
+    assert notes[-1] == f"{argument} of {function} will have no effect: {WITHOUT_EFFECT[argument].reason}."
     assert len(notes) == 1 + len(beside)
 
 

@@ -157,7 +157,7 @@ def test_each_program_runs_on_the_device_in_whose_scope_it_was_built():
     with recording(Recorder()) as recorder:
         run(first, second, looped)
     assert [each.job.system.count for each in recorder.programs] == [1, 2, 2]
-    assert [each.ran for each in recorder.programs] == [1, 1, 1]
+    assert [each.run_count for each in recorder.programs] == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("in_graph")

@@ -141,7 +141,7 @@ def runs_around_an_update(names, strategy):
             session.run(ahead)
             session.run(operation)
             timelines.append(program.timeline)
-        return timelines, program._placed[session].session.job
+        return timelines, program._placements[session].session.job
 
 
 @pytest.mark.parametrize("on_host", [True, False])

@@ -114,7 +114,7 @@ def test_convolution_halves_by_hand():
         convolution=True,
     )
     assert second == Work(
-        (Product(30, 60, 7, shared=6),),
+        (Product(30, 60, 7, shared_rows=6),),
         VectorWork(reductions=y),
         sram_bytes=4 * (x + y + weights + 7),
         compute_sets=2,
@@ -227,11 +227,11 @@ def test_what_stays_between_halves_of_a_classifier(batch, itemsize):
     layers = [Flatten(), Dense(64, "relu"), Dense(32, "relu"), Dense(10)]
     first, second = stages(layers, (4, 5), cuts=(2,))
     # Of a first stage's first layer all: its input, relu's output, and the gradient of that.
-    assert saved_bytes(first, batch, itemsize).rest == batch * (20 + 64 + 64) * itemsize
+    assert saved_bytes(first, batch, itemsize).rest_bytes == batch * (20 + 64 + 64) * itemsize
     # The inputs of both layers and the gradients behind their products; labels and probabilities are gone.
-    assert saved_bytes(second, batch, itemsize).rest == batch * (64 + 32 + 32 + 10) * itemsize
+    assert saved_bytes(second, batch, itemsize).rest_bytes == batch * (64 + 32 + 32 + 10) * itemsize
     profile = layer_profile(second, batch, itemsize, optimizer=SGD(0.1))
-    assert profile.rest_bytes == saved_bytes(second, batch, itemsize).rest
+    assert profile.rest_bytes == saved_bytes(second, batch, itemsize).rest_bytes
     assert layer_profile(second, batch, itemsize, training=False).rest_bytes is None
 
 
@@ -243,4 +243,4 @@ def test_what_stays_of_tokens_sums_and_functions():
     (stage,) = stages(layers, (3,), loss=False)
     # Whole numbers and their rows' gradient, which is the sum of both ways'; x of the product, which stands in the sum,
     # and the gradient behind it; of the function the gradient of its parameter, however many samples.
-    assert saved_bytes(stage, 5, 4).rest == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4
+    assert saved_bytes(stage, 5, 4).rest_bytes == 5 * (3 * 4 + 12 * 4 + 12 * 4 + 12 * 4) + 12 * 4

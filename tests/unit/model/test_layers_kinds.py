@@ -38,7 +38,7 @@ from ipusim.model.layers.space_to_depth import SpaceToDepth, from_windows, in_wi
 from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-from ipusim.model.layers.window_attention import WindowAttention, apart, relative_places
+from ipusim.model.layers.window_attention import WindowAttention, edge_mask, relative_places
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
 from tests.machine_costs import vector_operations, work_cycles
 
@@ -263,8 +263,8 @@ def test_output_shapes():
     assert Conv2D(7, (3, 3), (2, 3), "same").output_shape((8, 7, 2)) == (4, 3, 7)
     assert Conv2DTranspose(7, (3, 2), (2, 3)).output_shape((4, 5, 2)) == (4 * 2 + 1, 5 * 3, 7)
     assert Conv2DTranspose(7, (3, 2), (2, 3), "same").output_shape((4, 5, 2)) == (8, 15, 7)
-    assert Concatenate("a").with_beside((3, 4)).output_shape((3, 5)) == (3, 9)
-    assert Concatenate("a", (3, 2)).with_beside((6, 5, 4)).output_shape((3, 2, 1)) == (3, 2, 5)
+    assert Concatenate("a").with_source_shape((3, 4)).output_shape((3, 5)) == (3, 9)
+    assert Concatenate("a", (3, 2)).with_source_shape((6, 5, 4)).output_shape((3, 2, 1)) == (3, 2, 5)
     assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
     assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
     assert SpaceToDepth(3).output_shape((6, 9, 2)) == (2, 3, 18)
@@ -331,15 +331,15 @@ REFUSED = {
     ),
     "crop to nothing": (lambda: Concatenate("a", (0, 2)), r"a height and a width from 1 to crop to, got \(0, 2\)"),
     "larger crop": (
-        lambda: Concatenate("a", (3, 2)).with_beside((2, 5, 4)).output_shape((3, 2, 1)),
+        lambda: Concatenate("a", (3, 2)).with_source_shape((2, 5, 4)).output_shape((3, 2, 1)),
         r"at least \[3, 2\] in height and width, got the output of a with \[2, 5, 4\]",
     ),
     "crop of no image": (
-        lambda: Concatenate("a", (3, 2)).with_beside((5, 4)).output_shape((3, 1)),
+        lambda: Concatenate("a", (3, 2)).with_source_shape((5, 4)).output_shape((3, 1)),
         r"at least \[3, 2\] in height and width, got the output of a with \[5, 4\]",
     ),
     "other axes": (
-        lambda: Concatenate("a").with_beside((5, 4)).output_shape((3, 4)),
+        lambda: Concatenate("a").with_source_shape((5, 4)).output_shape((3, 4)),
         r"the axes \[3\] before its last one, got the output of a with \[5, 4\]",
     ),
     "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "beside the input is its network's to know"),
@@ -449,7 +449,7 @@ def test_convolution_cost_by_hand():
     cost = Conv2D(7, (3, 2), activation="relu").cost((8, 6, 5), batch=2, itemsize=4)
     x, y, weights = 2 * 8 * 6 * 5, 2 * 6 * 5 * 7, 3 * 2 * 5 * 7
     forward = Work((Convolution(60, 5, 7, 6),), VectorWork(y * 2), 4 * (x + weights + 7 + y), compute_sets=2)
-    products = (Product(30, 60, 7, shared=6), Convolution(60, 7, 5, 6))
+    products = (Product(30, 60, 7, shared_rows=6), Convolution(60, 7, 5, 6))
     vector, touched = VectorWork(y * 2, reductions=y), y + x + y + weights + 7 + weights + x
     backward = Work(products, vector, 4 * touched, compute_sets=1 + 2)
     assert (forward.macs, backward.macs) == (y * 30, 2 * y * 30)
@@ -467,7 +467,7 @@ def test_transposed_convolution_cost_by_hand():
     )
     touched = y + x + y + weights + 7 + weights + x
     assert cost.backward == Work(
-        (Product(6 * 7, 40, 3, shared=6), Convolution(40, 7, 3, 6, stride=4)),
+        (Product(6 * 7, 40, 3, shared_rows=6), Convolution(40, 7, 3, 6, stride=4)),
         VectorWork(y * 2, reductions=y),
         4 * touched,
         compute_sets=1 + 2,
@@ -476,11 +476,14 @@ def test_transposed_convolution_cost_by_hand():
     plain = Conv2DTranspose(7, (3, 2), (2, 2)).cost((4, 5, 3), batch=2, itemsize=4)
     assert plain.backward.sram_bytes == 4 * (touched - y)  # no activation keeps its outputs for the gradient
     (kept, passing), other = cost.halves, Conv2D(3, (3, 2), (2, 2)).cost((9, 10, 7), 2, 4)
-    assert kept.products + passing.products == (Convolution(40, 7, 3, 6, stride=4), Product(6 * 7, 40, 3, shared=6))
-    assert other.backward.products == (Product(6 * 7, 40, 3, shared=6), cost.forward.products[0])
+    assert kept.products + passing.products == (
+        Convolution(40, 7, 3, 6, stride=4),
+        Product(6 * 7, 40, 3, shared_rows=6),
+    )
+    assert other.backward.products == (Product(6 * 7, 40, 3, shared_rows=6), cost.forward.products[0])
     assert other.forward.products == kept.products
     alone = Conv2DTranspose(7, (3, 2), use_bias=False).cost((4, 5, 3), 2, 4, need_input_gradient=False)
-    assert (alone.backward.products, alone.halves.input.is_nothing) == ((Product(6 * 7, 40, 3, shared=6),), True)
+    assert (alone.backward.products, alone.halves.input.is_nothing) == ((Product(6 * 7, 40, 3, shared_rows=6),), True)
     assert inner_sizes(Conv2DTranspose(7, (3, 2)), (4, 5, 3)).passing == 4 * 5 * 3 * 2 * 7
 
 
@@ -488,12 +491,12 @@ def test_relative_attention_holds_both_queries_and_what_positions_take_by_hand()
     """Beside what attention does: two parts of the queries, keys of positions, and their scores."""
     plain, relative = (inner_sizes(kind(2), (5, 6)) for kind in (MultiHeadAttention, RelativeMultiHeadAttention))
     assert plain == (2 * 5**2 + 4 * 5 * 6, 5 * 6)
-    assert relative == (plain.saved, plain.passing + 3 * 5 * 6 + 2 * 5**2)
+    assert relative == (plain.saved_elements, plain.passing + 3 * 5 * 6 + 2 * 5**2)
 
 
 def test_concatenation_cost_by_hand():
     """What branches' outputs take to be joined; of a cropped one the middle alone."""
-    cost = Concatenate("a", (3, 2)).with_beside((6, 5, 4)).cost((3, 2, 1), batch=2, itemsize=4)
+    cost = Concatenate("a", (3, 2)).with_source_shape((6, 5, 4)).cost((3, 2, 1), batch=2, itemsize=4)
     assert cost.forward == cost.backward == Work(sram_bytes=2 * 4 * 2 * 3 * 2 * (1 + 4), itemsize=4)
 
 
@@ -509,7 +512,7 @@ def test_a_convolution_in_groups_has_a_product_for_each():
         convolution=True,
     )
     assert cost.forward.macs * 4 == Conv2D(8, (3, 2)).cost((8, 6, 12), 2, 4).forward.macs
-    assert cost.backward.products == (Product(18, 60, 2, groups=4, shared=6), Convolution(60, 2, 3, 6, groups=4))
+    assert cost.backward.products == (Product(18, 60, 2, groups=4, shared_rows=6), Convolution(60, 2, 3, 6, groups=4))
     assert cost.halves.input.products == cost.backward.products[1:]
     assert cost.halves.weights.products == cost.backward.products[:1]
     depthwise = Conv2D(12, (3, 3), padding="same", groups=12).cost((8, 6, 12), 2, 4)
@@ -672,7 +675,7 @@ def swin_mask(height, width, size, shift):
 
 @pytest.mark.parametrize(("height", "width", "size", "shift"), [(4, 6, 2, 1), (14, 7, 7, 3), (6, 6, 3, 2)])
 def test_shifted_windows_mask_what_swin_masks(height, width, size, shift):
-    mask = np.isinf(apart(height, width, size, shift))
+    mask = np.isinf(edge_mask(height, width, size, shift))
     if min(height, width) > size:
         np.testing.assert_array_equal(mask, swin_mask(height, width, size, shift))
     image = np.arange(height * width).reshape(1, height, width, 1)
@@ -711,7 +714,7 @@ def test_windows_cost_attention_on_each_and_their_biases_by_hand():
     assert cost.forward.vector - unshifted.forward.vector == VectorWork(scores)
     assert layer.parameter_shapes((4, 6, 5))["position_bias"] == (9, 2)
     whole = inner_sizes(MultiHeadAttention(2, 3), (4, 5))
-    assert inner_sizes(layer, (4, 6, 5)) == (6 * whole.saved + 4 * 6 * 5, 6 * whole.passing + 6 * pairs)
+    assert inner_sizes(layer, (4, 6, 5)) == (6 * whole.saved_elements + 4 * 6 * 5, 6 * whole.passing + 6 * pairs)
 
 
 def test_windows_as_large_as_the_image_are_attention_to_all_of_it():
@@ -795,7 +798,7 @@ def test_inner_sizes_bound_what_is_really_kept():
         parameters = layer.initial_parameters(shape, np.random.default_rng(0), np.float64)
         y, saved = layer.forward(parameters, np.ones((1, *shape)), KEY)
         kept = sum(array.size for array in arrays(saved))
-        assert kept <= inner_sizes(layer, shape).saved + math.prod(shape) + y.size
+        assert kept <= inner_sizes(layer, shape).saved_elements + math.prod(shape) + y.size
     assert inner_sizes(Conv2D(7, (3, 2)), (8, 6, 5)).passing == 6 * 5 * 3 * 2 * 5
     assert inner_sizes(MaxPool2D((3, 3), (1, 1), "same"), (4, 4, 2)).passing == 6 * 6 * 2
     assert inner_sizes(Dense(3), (8,)) == (0, 0)

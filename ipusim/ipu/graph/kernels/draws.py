@@ -114,12 +114,12 @@ def _log_uniform_candidates(node: Node) -> Kernel:
             candidates = np.concatenate([candidates[np.sort(uniques)], draw(generator, 1)])
             tries += 1
 
-        def expected(values: Array) -> Array:
+        def expected_counts(values: Array) -> Array:
             share = np.log((values + 2.0) / (values + 1.0)) / width
             result: Array = np.asarray(-np.expm1(tries * np.log1p(-share)) if unique else share * count, np.float32)
             return result
 
-        return candidates, expected(true), expected(candidates)
+        return candidates, expected_counts(true), expected_counts(candidates)
 
     return run
 

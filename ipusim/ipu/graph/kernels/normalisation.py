@@ -11,7 +11,7 @@ from ipusim.ipu.graph.half_precision import widened
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
-_ONE = np.float32(1)
+_UNIT = np.float32(1)
 _FORWARD: Final = "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"
 _GRADIENT: Final = "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"
 #: Operation types of batch normalisation.
@@ -70,7 +70,7 @@ def _normalise(node: Node) -> Kernel:
         of_sample = batch_variance * np.float32(count / max(count - 1, 1))
         if factor == 1:
             return batch_mean, batch_variance, batch_mean, of_sample
-        old = _ONE - factor
+        old = _UNIT - factor
         return batch_mean, batch_variance, old * mean + factor * batch_mean, old * variance + factor * of_sample
 
     def run(x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ def _normalise(node: Node) -> Kernel:
         mean_taken, variance_taken, new_mean, new_variance = (
             statistics(rows, mean, variance) if training else (mean, variance) * 2
         )
-        factors = _ONE / np.sqrt(variance_taken + epsilon) * scale
+        factors = _UNIT / np.sqrt(variance_taken + epsilon) * scale
         y = _images((rows - mean_taken) * factors + offset, x, first)
         return (y, new_mean, new_variance, mean_taken, variance_taken, np.float32(0))[:results]
 
@@ -94,7 +94,7 @@ def _normalise_gradient(node: Node) -> Kernel:
     def run(grad: Array, x: Array, scale: Array, mean: Array, variance: Array, _: Any = None) -> tuple[Any, ...]:
         arriving, rows = _rows(grad, first), _rows(x, first)
         centred = rows - mean
-        inverse = _ONE / np.sqrt(variance + epsilon)
+        inverse = _UNIT / np.sqrt(variance + epsilon)
         of_offset = np.add.reduce(arriving, axis=0)
         of_scale = np.add.reduce(arriving * centred, axis=0) * inverse
         if training:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
-from ipusim.ipu.graph.kernels.activations import selected
+from ipusim.ipu.graph.kernels.activations import select_gradient
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
@@ -52,7 +52,7 @@ def _largest_gradient(node: Node) -> Kernel:
         for place in windows.places(size, largest.shape[1:-1]):
             part = padded[place]
             selection = is_open & ((part == largest) | np.isnan(part) if has_nan else part == largest)
-            total[place] += selected(selection, arriving)
+            total[place] += select_gradient(selection, arriving)
             is_open ^= selection
         return windows.outward(windows.without_pads(total, images.shape[1:-1], size))
 

@@ -35,12 +35,12 @@ def find_layers(view: PassView) -> list[FoundLayer]:
     """Return the layers of a forward pass in order; no node belongs to two layers."""
     result: list[FoundLayer] = []
     for pattern in PATTERNS:
-        for entry in view.seen.values():
+        for entry in view.entries.values():
             if entry.node.name in view.claimed:
                 continue
             layer = pattern(view, entry.node)
             if layer is not None and not view.claimed & layer.nodes:
                 view.claimed |= layer.nodes
                 result.append(layer)
-    place = {name: number for number, name in enumerate(view.seen)}
+    place = {name: number for number, name in enumerate(view.entries)}
     return sorted(result, key=lambda layer: min(place[name] for name in layer.nodes))

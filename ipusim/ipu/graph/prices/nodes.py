@@ -199,7 +199,7 @@ def _kernel_gradient(entry: ObservedNode) -> models.Product:
         windows.sizes(entry.inputs[0].shape),
     )
     groups, taps = image[-1] // kernel[-2], math.prod(kernel[:-2])
-    return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared=taps)
+    return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared_rows=taps)
 
 
 def _depthwise(entry: ObservedNode) -> models.Convolution:

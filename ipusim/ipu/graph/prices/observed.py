@@ -76,11 +76,11 @@ class Observation:
 
     Attributes:
         graph: observed graph. Nodes of loop and branch bodies are attached to the node of this graph that runs them.
-        seen: executed nodes of ``graph``, in order.
+        nodes: executed nodes of ``graph``, in order.
     """
 
     graph: Graph
-    seen: list[ObservedNode] = field(default_factory=list)
+    nodes: list[ObservedNode] = field(default_factory=list)
     _inner: list[ObservedNode] = field(default_factory=list)
 
     def __call__(self, step: Step, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -88,14 +88,14 @@ class Observation:
         values = inputs[len(inputs) - len(step.node.inputs) :]
         forms = tuple(map(form_of, values)), tuple(map(form_of, outputs))
         if self.graph.nodes.get(step.node.name) is step.node:
-            self.seen.append(ObservedNode(step.node, *forms, tuple(self._inner), _price_of(step.node, values)))
+            self.nodes.append(ObservedNode(step.node, *forms, tuple(self._inner), _price_of(step.node, values)))
             self._inner.clear()
         else:
             self._inner.append(ObservedNode(step.node, *forms, price=_price_of(step.node, values)))
 
     def take(self) -> list[ObservedNode]:
         """Return the recorded nodes and clear the record."""
-        nodes, self.seen = self.seen, []
+        nodes, self.nodes = self.nodes, []
         return nodes
 
 

@@ -24,38 +24,43 @@ class StageWork:
     Attributes:
         forward, backward: work per layer, and per run of nodes between two layers, in order.
         layers: recognised layers, in order.
-        alone: operation types of nodes outside layers.
+        outside_types: operation types of nodes outside layers.
     """
 
     forward: tuple[Work, ...]
     backward: tuple[Work, ...]
     layers: tuple[FoundLayer, ...]
-    alone: tuple[str, ...]
+    outside_types: tuple[str, ...]
 
 
 def work_of_stage(
-    graph: Graph, cut: StageCut, forward: Iterable[ObservedNode], backward: Iterable[ObservedNode]
+    graph: Graph, stage_cut: StageCut, forward: Iterable[ObservedNode], backward: Iterable[ObservedNode]
 ) -> StageWork:
     """Return the work of a stage.
 
     Args:
         graph: the graph.
-        cut: the stage.
+        stage_cut: the stage.
         forward, backward: observed nodes of the two passes.
     """
     view = PassView(graph, forward)
     found_layers = find_layers(view)
-    return _Pricing(graph, cut, view, found_layers, list(backward)).work()
+    return _Pricing(graph, stage_cut, view, found_layers, list(backward)).work()
 
 
 class _Pricing:
     """Adds up the work of a stage's passes from layers, and from runs of nodes outside layers."""
 
     def __init__(
-        self, graph: Graph, cut: StageCut, view: PassView, found_layers: list[FoundLayer], backward: list[ObservedNode]
+        self,
+        graph: Graph,
+        stage_cut: StageCut,
+        view: PassView,
+        found_layers: list[FoundLayer],
+        backward: list[ObservedNode],
     ) -> None:
         self._nodes: Mapping[str, Node] = graph.nodes
-        self._cut, self._view, self._found_layers, self._backward = cut, view, found_layers, backward
+        self._stage_cut, self._view, self._found_layers, self._backward = stage_cut, view, found_layers, backward
         self._layer_of = {name: layer for layer in found_layers for name in layer.nodes}
         self._constancy: dict[str, bool] = {}
         self._types_outside: dict[str, None] = {}
@@ -72,7 +77,7 @@ class _Pricing:
         """Yield the work in order of execution; a layer's work stands at its first node."""
         run = _Run()
         priced_names: set[str] = set()
-        for entry in self._view.seen.values():
+        for entry in self._view.entries.values():
             layer = self._layer_of.get(entry.node.name)
             if layer is None:
                 yield from self._add(run, entry)
@@ -129,8 +134,13 @@ class _Pricing:
         if self._nodes.get(node.name) is not node:
             return set(range(len(node.output_types)))
         if self._read is None:
-            nodes = (entry.node for entry in (*self._view.seen.values(), *self._backward))
-            outputs = (*self._cut.gives, *self._cut.keeps, *self._cut.returns, *self._cut.gradients.values())
+            nodes = (entry.node for entry in (*self._view.entries.values(), *self._backward))
+            outputs = (
+                *self._stage_cut.gives,
+                *self._stage_cut.keeps,
+                *self._stage_cut.returns,
+                *self._stage_cut.gradients.values(),
+            )
             self._read = {*outputs, *(tensor for reader in nodes for tensor in reader.inputs)}
         return {tensor.number for tensor in node.outputs if tensor in self._read}
 
@@ -147,7 +157,7 @@ class _Pricing:
         """
         if node.name not in self._gradient_owners:
             origin = self._nodes.get(node.origin)
-            while origin is not None and origin.name not in self._view.seen:
+            while origin is not None and origin.name not in self._view.entries:
                 origin = self._nodes.get(origin.origin)
             self._gradient_owners[node.name] = None  # also breaks a cycle
             layer = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
@@ -204,7 +214,7 @@ class _Pricing:
             into = [node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)]
             return layer.backward(for_input=bool(into), for_weights=len(into) < len(products))
         handles = set(self._view.variables_of(layer.nodes))
-        is_trained = any(self._handle_of(name) in handles for name in self._cut.gradients)
+        is_trained = any(self._handle_of(name) in handles for name in self._stage_cut.gradients)
         return layer.backward(for_input=self._is_read_outside(names), for_weights=is_trained)
 
     def _is_kernel(self, layer: FoundLayer, tensor: Output) -> bool:
@@ -231,8 +241,8 @@ class _Pricing:
         for entry in self._backward:  # views pass results on
             if entry.node.type in FREE and any(tensor.node in free for tensor in entry.node.inputs):
                 free.add(entry.node.name)
-        gradients = set(self._cut.gradients.values())
-        if any(tensor.node in free and tensor not in gradients for tensor in self._cut.returns):
+        gradients = set(self._stage_cut.gradients.values())
+        if any(tensor.node in free and tensor not in gradients for tensor in self._stage_cut.returns):
             return True
         return any(
             entry.node.name not in free and any(tensor.node in free for tensor in entry.node.inputs)

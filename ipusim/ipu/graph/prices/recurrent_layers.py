@@ -28,7 +28,7 @@ def lstm(view: PassView, node: Node) -> FoundLayer | None:
     """
     if node.type not in ("While", "StatelessWhile"):
         return None
-    entry = view.seen[node.name]
+    entry = view.entries[node.name]
     counts = Counter(inner.node.type for inner in entry.inner)
     products = [inner for inner in entry.inner if inner.node.type == "MatMul"]
     steps, remainder = divmod(counts["Tanh"], _TANHS)

@@ -19,32 +19,32 @@ class PassView:
 
     Attributes:
         graph: the graph.
-        seen: nodes by name, in order of execution.
+        entries: nodes by name, in order of execution.
         claimed: names of nodes already assigned to a layer.
     """
 
-    def __init__(self, graph: Graph, seen: Iterable[ObservedNode]) -> None:
+    def __init__(self, graph: Graph, nodes: Iterable[ObservedNode]) -> None:
         """Take the nodes in order."""
         self.graph = graph
         self._nodes: Mapping[str, Node] = graph.nodes
-        self.seen = {entry.node.name: entry for entry in seen}
+        self.entries = {entry.node.name: entry for entry in nodes}
         self.claimed: set[str] = set()
         self._readers: dict[str, list[Node]] = {}
-        for entry in self.seen.values():
+        for entry in self.entries.values():
             for name in dict.fromkeys(tensor.node for tensor in entry.node.inputs):
                 self._readers.setdefault(name, []).append(entry.node)
         self._constant: dict[str, bool] = {}
 
     def node(self, tensor: Output) -> Node | None:
         """Return the node that computes a tensor; None for nodes of another pass."""
-        return self._nodes.get(tensor.node) if tensor.node in self.seen else None
+        return self._nodes.get(tensor.node) if tensor.node in self.entries else None
 
     def form(self, tensor: Output) -> Form:
         """Return the form of a tensor computed or read in the pass."""
-        record = self.seen.get(tensor.node)
+        record = self.entries.get(tensor.node)
         if record is not None:
             return record.outputs[tensor.number]
-        for entry in self.seen.values():
+        for entry in self.entries.values():
             if tensor in entry.node.inputs:
                 return entry.inputs[entry.node.inputs.index(tensor)]
         raise KeyError(tensor)
@@ -59,13 +59,6 @@ class PassView:
         while len(readers) == 1 and readers[0].type in SAME_VALUE:
             readers = self.readers(readers[0])
         return readers[0] if len(readers) == 1 else None
-
-    def between(self, first: Node, last: Node) -> Iterator[str]:
-        """Yield names of forwarding nodes between two nodes."""
-        tensor = next((tensor for tensor in last.inputs if self.source(tensor, SAME_VALUE).node == first.name), None)
-        while tensor is not None and tensor.node != first.name:
-            yield tensor.node
-            tensor = self._nodes[tensor.node].inputs[0]
 
     def source(self, tensor: Output, through: frozenset[str] = VIEWS) -> Output:
         """Return a tensor's source, skipping views."""

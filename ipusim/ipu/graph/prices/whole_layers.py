@@ -71,7 +71,7 @@ def _extend_norm(view: PassView, node: Node, x: Output, nodes: set[str]) -> Foun
     """Return the normalisation, extended from the statistics to the last node."""
     form = view.form(node.inputs[0])
     variables = 0
-    work = [view.seen[name].node for name in nodes]
+    work = [view.entries[name].node for name in nodes]
     while work:
         for reader in view.readers(work.pop()):
             if reader.name in nodes or reader.type not in _OF_NORM or reader.name in view.claimed:
@@ -82,9 +82,9 @@ def _extend_norm(view: PassView, node: Node, x: Output, nodes: set[str]) -> Foun
             variables += sum(view.is_weight(tensor) for tensor in reader.inputs)
             nodes.add(reader.name)
             work.append(reader)
-            work += [view.seen[name].node for name in nodes]
-    results = [name for name in nodes if view.form(view.seen[name].node.outputs[0]).size == form.size]
-    if not any(view.seen[name].node.type == "Rsqrt" for name in nodes) or not results:
+            work += [view.entries[name].node for name in nodes]
+    results = [name for name in nodes if view.form(view.entries[name].node.outputs[0]).size == form.size]
+    if not any(view.entries[name].node.type == "Rsqrt" for name in nodes) or not results:
         return None
     layer = layers.LayerNorm(center=variables > 1, scale=variables > 0)
     batch, shape = sample_shape(form.shape)
@@ -212,7 +212,7 @@ def _attention(
     nodes = {node.name, scores.name, weighted.name, *path, *tail.nodes}
     for _, names in sides:
         nodes |= names
-    masks = sum(view.seen[name].node.type in _MASKS for name in path if name in view.seen)
+    masks = sum(view.entries[name].node.type in _MASKS for name in path if name in view.entries)
     options: dict[str, Any] = {
         "causal": masks > 0,
         "padding_mask": masks > 1,

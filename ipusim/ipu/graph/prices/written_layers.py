@@ -36,7 +36,7 @@ _CLOSE: Final = 2e-5
 _CLOSE_IN_HALF: Final = 1e-2
 
 
-class Written(NamedTuple):
+class WrittenActivation(NamedTuple):
     """An activation written as arithmetic.
 
     Attributes:
@@ -52,7 +52,7 @@ class Written(NamedTuple):
     last: Node
 
 
-def written_activation(view: PassView, node: Node) -> Written | None:
+def written_activation(view: PassView, node: Node) -> WrittenActivation | None:
     """Return the activation around an elementary function, like GELU around tanh.
 
     Any arithmetic on one tensor and constants counts, if the values equal the activation's values.
@@ -69,18 +69,18 @@ def written_activation(view: PassView, node: Node) -> Written | None:
                     and last is not node
                     and _has_values(view, _ACTIVATION_OF[node.type], x, last)
                 ):
-                    return Written(_ACTIVATION_OF[node.type], x, frozenset(nodes), last)
+                    return WrittenActivation(_ACTIVATION_OF[node.type], x, frozenset(nodes), last)
                 last = view.only_reader(last)
                 if last is None or last.type not in _ARITHMETIC or not _follows(view, last.outputs[0], x, nodes):
                     break
     return None
 
 
-def written_behind(view: PassView, tensor: Output) -> Written | None:
+def written_behind(view: PassView, tensor: Output) -> WrittenActivation | None:
     """Return the activation written as arithmetic on a tensor; None without an activation."""
     ahead, visits = [tensor.node], dict.fromkeys([tensor.node])
     while ahead and len(visits) <= _MOST_NODES:
-        for node in view.readers(view.seen[ahead.pop(0)].node):
+        for node in view.readers(view.entries[ahead.pop(0)].node):
             if node.name in visits or node.type not in _ARITHMETIC:
                 continue
             visits[node.name] = None
@@ -121,20 +121,22 @@ def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
     points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype)
     executable = Executable(view.graph, [x], [last.outputs[0]])
     (result,) = executable.run(Invocation({}), [points])
-    expected, _ = layers.ActivationLayer(activation).forward({}, points.astype(np.float64))
+    expected_values, _ = layers.ActivationLayer(activation).forward({}, points.astype(np.float64))
     close = _CLOSE if dtype.itemsize >= np.dtype(np.float32).itemsize else _CLOSE_IN_HALF
-    return np.shape(result) == points.shape and bool(np.allclose(result.astype(np.float64), expected, close, close))
+    return np.shape(result) == points.shape and bool(
+        np.allclose(result.astype(np.float64), expected_values, close, close)
+    )
 
 
 def embedding(view: PassView, node: Node) -> FoundLayer | None:
     """Return the embedding that gathers rows of a table: TensorFlow's ``gather`` and ``embedding_lookup``."""
     if node.type == "ResourceGather":
-        table = view.seen[node.name].inputs[0]
+        table = view.entries[node.name].inputs[0]
     elif node.type in ("Gather", "GatherV2") and view.is_weight(node.inputs[0]):
         table = view.form(node.inputs[0])
     else:
         return None
-    ids, rows = view.seen[node.name].inputs[1], view.form(node.outputs[0])
+    ids, rows = view.entries[node.name].inputs[1], view.form(node.outputs[0])
     if len(table.shape) != 2 or len(ids.shape) < 1 or rows.shape != (*ids.shape, table.shape[1]):
         return None
     layer = layers.Embedding(*table.shape)
@@ -165,5 +167,5 @@ def add(view: PassView, node: Node) -> FoundLayer | None:
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))
     if forms != [form, form] or len(form.shape) < 2 or form.dtype.kind not in "fV":
         return None
-    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_beside(form.shape[1:])
+    nodes, layer = frozenset({node.name}), layers.Add(layers.EarlierLayer("")).with_source_shape(form.shape[1:])
     return FoundLayer(node.name, layer, form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)

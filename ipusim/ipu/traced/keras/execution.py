@@ -145,7 +145,7 @@ def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
 class _Program:
     """A program for a fixed number of steps on the machine."""
 
-    traced: ModelStep
+    model_step: ModelStep
     device: DeviceProgram
     host: EagerHost
     results: StepResults
@@ -231,7 +231,7 @@ class Execution:
                 self._programs[key] = self._place(form, batches, placement)
             program = self._programs[key]
             for batch in batches:
-                program.traced.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
+                program.model_step.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
             program.results.elements.clear()
             variables = self._captures.variables()
             program.device.run(Invocation(variables), program.host, (), None, self._updates())
@@ -257,7 +257,7 @@ class Execution:
 
     def _of_step(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
         """Return a step's results: a prediction's results per replica, else means over replicas."""
-        specs = program.traced.results
+        specs = program.model_step.results
         if replicas == 1:
             return [_pack(specs, element)]
         if self._kind.name == "predict":
@@ -290,11 +290,17 @@ class Execution:
             lambda: placement.options(step.stages, count, steps // count, kind=self._kind.name),
             infeed=step.feed,
             outfeed=results,
-            sent=outfeed,
+            outfeed_settings=outfeed,
             reduction=placement.reduction,
             outside=outside_of(step.step),
-            accumulators={self._captures.name_of(each.handle): dtype for each, dtype in self._accumulators(placement)},
-            summed=[self._captures.name_of(each.handle) for metric in self._model.metrics for each in metric.variables],
+            accumulators={
+                self._captures.name_of(variable.handle): dtype for variable, dtype in self._accumulators(placement)
+            },
+            summed_names=[
+                self._captures.name_of(variable.handle)
+                for metric in self._model.metrics
+                for variable in metric.variables
+            ],
         )
         return _Program(step, device, EagerHost(), results)
 

@@ -127,9 +127,9 @@ def trace_step(
     trace = _Tracing(model, kind, batch, captures)
     body = trace.whole if stage_of is None else trace.pipelined(stage_of)
     with LOCK:
-        step = trace.run(body, apart=kind.training)
+        step = trace.run(body, separate_update=kind.training)
         if step is None and stage_of is None and accumulation == 1:
-            step = trace.run(body, apart=False)
+            step = trace.run(body, separate_update=False)
     if step is None:
         raise UnsupportedProgramError(
             f"{type(model).__name__}.train_step: expected one apply_gradients of the model's optimizer, and results "
@@ -145,7 +145,7 @@ class _Tracing:
         self._model, self._kind, self._captures = model, kind, captures
         self._feed = BatchFeed(batch)
 
-    def run(self, body: Callable[[ModelTracer], Any], *, apart: bool) -> ModelStep | None:
+    def run(self, body: Callable[[ModelTracer], Any], *, separate_update: bool) -> ModelStep | None:
         """Trace a body; return None if a requested separate weight update is impossible."""
         traces: list[tuple[ModelTracer, Any]] = []
 
@@ -154,7 +154,7 @@ class _Tracing:
             with ExitStack() as stack:
                 if self._kind.training:
                     stack.enter_context(tracer.taking_gradients())
-                if apart:
+                if separate_update:
                     stack.enter_context(tracer.updating(self._model.optimizer))
                 traces.append((tracer, body(tracer)))
 
@@ -165,7 +165,7 @@ class _Tracing:
             for variable in getattr(self._model.optimizer, "variables", tuple)():
                 self._captures.name_of(variable.handle, variable.name)
         result: TracedStep | None
-        if apart:
+        if separate_update:
             result = tracer.training_step(tensors)
             result = result and replace(result, rule=rule_of_optimizer(self._model.optimizer), averages=True)
         else:

@@ -18,7 +18,7 @@ def tf():
 
 def _cut(tf, stages, shapes, *, outside=(), trains=True):
     """The stages of functions of TensorFlow 1, with the names of what crosses; ``outside`` come before the inputs."""
-    from ipusim.ipu.graph.cut import cut  # noqa: PLC0415
+    from ipusim.ipu.graph.cut import cut_stages  # noqa: PLC0415
     from ipusim.ipu.graph.tracing import StepTracer  # noqa: PLC0415
 
     v1 = tf.compat.v1
@@ -33,7 +33,7 @@ def _cut(tf, stages, shapes, *, outside=(), trains=True):
         if trains:
             optimizer = v1.train.GradientDescentOptimizer(0.1)
             tracer.gradients(lambda: optimizer.compute_gradients(values[0]))
-        return cut(tracer.step(list(values)).trace)
+        return cut_stages(tracer.step(list(values)).trace)
 
 
 def _weight(tf, name, *shape):

@@ -32,7 +32,7 @@ def _layers(tf, function, dtype=np.float32):
     built = build(model)
     (work,) = traced_work(built, initial_values(built), micro_batches(model, 1)[0])
     found = [(layer.layer.kind, getattr(layer.layer, "activation", None)) for layer in work.layers]
-    return found[:-1], set(work.alone)
+    return found[:-1], set(work.outside_types)
 
 
 def _cube_as_products(tf, x):
