@@ -11,7 +11,7 @@ from ipusim.api import hardware, pricing
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import ProductRow
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.app.study.result import table_markdown
 from ipusim.base.cache import sharing
@@ -252,9 +252,9 @@ def fidelity_page(found: Validation) -> str:
 def residuals(found: Validation) -> str:
     """Describe tried explanations for trainings with large errors, each tested by a run."""
     rows = found.throughputs
-    prepared = {each.row: each for each in found.prepared}
+    prepared = {each.row: each for each in found.trainings}
 
-    def laid_out(rows: Sequence[SimulatedRow]) -> list[Prepared]:
+    def laid_out(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
         return [prepared[each.row] for each in rows]
 
     def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
@@ -352,7 +352,7 @@ def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
     return _errors(simulate_rows(prepare_rows(others)))
 
 
-def _priced(rows: Sequence[Prepared], **times: Fraction) -> str:
+def _priced(rows: Sequence[PreparedRow], **times: Fraction) -> str:
     """Return the errors of rows with some rates multiplied by factors."""
     rates = DEFAULT_RATES.with_values(**{name: getattr(DEFAULT_RATES, name) * by for name, by in times.items()})
     return _errors(simulate_rows(rows, rates))
@@ -386,7 +386,7 @@ class Residual:
 
 
 def _errors(rows: Sequence[SimulatedRow]) -> str:
-    return enumerated(f"{abs(round(each.judged, 2)) and each.judged:+.0%}" for each in rows)
+    return enumerated(f"{abs(round(each.reported_error, 2)) and each.reported_error:+.0%}" for each in rows)
 
 
 def _milliseconds(seconds: float) -> str:
@@ -403,7 +403,7 @@ def products_page(found: Validation) -> str:
         "[measurements](../ipusim/app/fidelity/measured/products.csv) and four rates.\n\n"
         "![TFLOP/s by shape, measured and modelled](products.png)\n\n"
     )
-    text += f"{' '.join(products.words(rows, found.chip, fitted=found.fitted))}\n\n"
+    text += f"{' '.join(products.words(rows, found.chip, is_fitted=found.is_fitted))}\n\n"
     tables = (
         products.error_table(found.products),
         products.planner_rate_table(rows, found.chip),
