@@ -108,10 +108,10 @@ class Limits:
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
-        own = baseline.micro_batch_size
-        sizes = self.micro_batch_sizes or (own,)
-        if baseline.request.has_timed_stages and any(size != own for size in sizes):
-            text = f"expected {own}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
+        plan_size = baseline.micro_batch_size
+        sizes = self.micro_batch_sizes or (plan_size,)
+        if baseline.request.has_timed_stages and any(size != plan_size for size in sizes):
+            text = f"expected {plan_size}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
             raise OptionError("micro_batch_sizes", text)
         return sizes
 
@@ -255,7 +255,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
-    for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
+    for (ipus, placement, mapping), size in product(_placements(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
         count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
         if whatever:
@@ -284,7 +284,7 @@ def _syncs(baseline: Baseline, limits: Limits, schedule: Schedule) -> Sequence[s
     return (baseline.job.plan.sync.value,)
 
 
-def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+def _placements(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Yield device size, placement and mapping for all placements of a replica's stages."""
     for ipus in sizes_of(baseline, limits):
         seen: set[tuple[int, ...]] = set()
