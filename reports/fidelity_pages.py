@@ -228,9 +228,9 @@ LINKS: Final = """\
 """
 
 
-def fidelity_page(found: Validation) -> str:
+def fidelity_page(validation: Validation) -> str:
     """Return the page on fidelity: verdicts, whole trainings, and their background."""
-    rows = found.throughputs
+    rows = validation.throughputs
     tables = [throughput_report.throughput_table(rows), throughput_report.throughput_error_table(rows)]
     text = (
         "# How far to trust it\n\n"
@@ -238,24 +238,24 @@ def fidelity_page(found: Validation) -> str:
         "assumed and missing parts. `python -m reports` makes the page with `ipusim validate`, from the published "
         "[throughputs](../ipusim/app/fidelity/measured/throughputs.csv).\n\n"
     )
-    text += "".join(f"- {line}\n" for line in found.verdicts())
+    text += "".join(f"- {line}\n" for line in validation.verdicts())
     text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
     text += "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
     text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
-    text += f"\n## Where it is off\n\n{residuals(found)}\n"
-    for table in (found.dials, found.felt):
+    text += f"\n## Where it is off\n\n{residuals(validation)}\n"
+    for table in (validation.dials, validation.felt):
         text += f"## {table.title}\n\n{table_markdown(table)}\n" if table else ""
     return text + TRUST
 
 
 @sharing
-def residuals(found: Validation) -> str:
+def residuals(validation: Validation) -> str:
     """Describe tried explanations for trainings with large errors, each tested by a run."""
-    rows = found.throughputs
-    prepared = {each.row: each for each in found.trainings}
+    rows = validation.throughputs
+    trainings = {entry.row: entry for entry in validation.trainings}
 
     def laid_out(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
-        return [prepared[each.row] for each in rows]
+        return [trainings[entry.row] for entry in rows]
 
     def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
         return _priced(laid_out(rows), **times)
@@ -263,25 +263,27 @@ def residuals(found: Validation) -> str:
     def as_fast_as_memory(rows: Sequence[SimulatedRow]) -> str:
         # Simulated cycles exclude off-chip time, so a new rate needs no new simulation.
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
-        return _errors([each.with_rates(rates) for each in rows])
+        return _errors([entry.with_rates(rates) for entry in rows])
 
     # Errors by the rates in use, as for the tried settings.
-    rows = [replace(each, unseen=None) for each in rows if each.row.use != "input" or each.row.model == "resnet50"]
+    rows = [replace(entry, unseen=None) for entry in rows if entry.row.use != "input" or entry.row.model == "resnet50"]
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
-    tuning = [each for each in rows if each.row.model.startswith("squad")]
+    tuning = [entry for entry in rows if entry.row.model.startswith("squad")]
     base = _rows_of(rows, "bert_base", "tensorflow2")
-    large = [each for each in rows if each.row.model == "bert_large" and "data.length" not in str(each.row.settings)]
+    large = [
+        entry for entry in rows if entry.row.model == "bert_large" and "data.length" not in str(entry.row.settings)
+    ]
     mnist = _rows_of(rows, "mnist_cnn", "")
-    twins = [each for each in mnist if (each.row.count, each.row.ipus) == (1, 2)]
-    resnet50 = [each for each in _rows_of(rows, "resnet50", "tensorflow1") if each.row.use == "fitted"]
+    twins = [entry for entry in mnist if (entry.row.count, entry.row.ipus) == (1, 2)]
+    resnet50 = [entry for entry in _rows_of(rows, "resnet50", "tensorflow1") if entry.row.use == "fitted"]
     resnext101, unet = _rows_of(rows, "resnext101", "tensorflow1"), _rows_of(rows, "unet", "tensorflow2")
-    by_input, pods = ([each for each in rows if each.row.use == use] for use in ("input", "pods"))
-    small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
+    by_input, pods = ([entry for entry in rows if entry.row.use == use] for use in ("input", "pods"))
+    small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda entry: entry.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
     mlperf = _rows_of(rows, "bert_large_512", "popart")
     # Simulated cycles exclude the host's time, so a new rate needs no new simulation.
     no_values = DEFAULT_RATES.with_values(optimizer_value_ns=NOTHING)
-    unmerged = [each for each in mlperf if each.row.source.startswith("MLPerf v1")]
+    unmerged = [entry for entry in mlperf if entry.row.source.startswith("MLPerf v1")]
     return TRAININGS.format(
         conformer=Residual.of(conformer),
         float_conformer=_tried(conformer[:1], FLOAT_PARTIALS),
@@ -291,20 +293,20 @@ def residuals(found: Validation) -> str:
         pods=Residual.of(pods),
         pods_slow_links=priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
         pods_norms=_errors(with_shared_statistics(laid_out(pods))),
-        resnet50_norms=_errors(with_shared_statistics(laid_out([each for each in resnet50 if each.row.ipus > 4]))),
+        resnet50_norms=_errors(with_shared_statistics(laid_out([entry for entry in resnet50 if entry.row.ipus > 4]))),
         pods_late_links=priced(pods, gateway_latency_ns=Fraction(100)),
         mlperf=Residual.of(mlperf),
         mlperf_unmerged=Residual.of(unmerged),
         mlperf_merged=_tried(unmerged, MERGED),
-        mlperf_no_values=_errors([each.with_rates(no_values) for each in mlperf]),
+        mlperf_no_values=_errors([entry.with_rates(no_values) for entry in mlperf]),
         tuning=Residual.of(tuning),
-        tuning_no_values=_errors([each.with_rates(no_values) for each in tuning]),
+        tuning_no_values=_errors([entry.with_rates(no_values) for entry in tuning]),
         tuning_no_checkpoints=_tried(tuning[:3], "pipeline.recomputation_checkpoints=[]"),
         tuning_last=f"{tuning[-1].seconds * 1e3:.0f} ms",
         small=Residual.of(small),
         small_nothing=priced(small, **LAID_OUT),
-        piped=Residual.of([each for each in mnist if each.row.count > 1]),
-        alone=Residual.of([each for each in mnist if each.row.ipus == 1]),
+        piped=Residual.of([entry for entry in mnist if entry.row.count > 1]),
+        alone=Residual.of([entry for entry in mnist if entry.row.ipus == 1]),
         twins=Residual.of(twins),
         twins_merged=_tried(twins, MERGED),
         mnist_sets=priced(mnist, compute_set_cycles=NOTHING),
@@ -343,13 +345,13 @@ def residuals(found: Validation) -> str:
 
 
 def _rows_of(rows: Sequence[SimulatedRow], model: str, framework: str) -> list[SimulatedRow]:
-    return [each for each in rows if (each.row.model, each.row.framework) == (model, framework)]
+    return [entry for entry in rows if (entry.row.model, entry.row.framework) == (model, framework)]
 
 
 def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
     """Return the errors of rows with other settings."""
-    others = [replace(each.row, settings=(*each.row.settings, *settings)) for each in rows]
-    return _errors(simulate_rows(prepare_rows(others)))
+    changed_rows = [replace(entry.row, settings=(*entry.row.settings, *settings)) for entry in rows]
+    return _errors(simulate_rows(prepare_rows(changed_rows)))
 
 
 def _priced(rows: Sequence[PreparedRow], **times: Fraction) -> str:
@@ -375,7 +377,7 @@ class Residual:
     @classmethod
     def of(cls, rows: Sequence[SimulatedRow]) -> Residual:
         """Compute the texts of rows."""
-        least, most = (by(rows, key=lambda each: each.row.count) for by in (min, max))
+        least, most = (by(rows, key=lambda entry: entry.row.count) for by in (min, max))
         counts = most.row.count - least.row.count
         pair = (most.seconds_published - least.seconds_published) / counts if counts else 0.0
         return cls(
@@ -386,16 +388,16 @@ class Residual:
 
 
 def _errors(rows: Sequence[SimulatedRow]) -> str:
-    return enumerated(f"{abs(round(each.reported_error, 2)) and each.reported_error:+.0%}" for each in rows)
+    return enumerated(f"{abs(round(entry.reported_error, 2)) and entry.reported_error:+.0%}" for entry in rows)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms"
 
 
-def products_page(found: Validation) -> str:
+def products_page(validation: Validation) -> str:
     """Return the page that compares priced dense products with measured ones."""
-    rows = [each.row for each in found.products]
+    rows = [entry.row for entry in validation.products]
     text = (
         "# Dense products, measured and modelled\n\n"
         "Check here how close simulated dense products come to measured products; the same search over splits prices "
@@ -403,13 +405,13 @@ def products_page(found: Validation) -> str:
         "[measurements](../ipusim/app/fidelity/measured/products.csv) and four rates.\n\n"
         "![TFLOP/s by shape, measured and modelled](products.png)\n\n"
     )
-    text += f"{' '.join(products.words(rows, found.chip, is_fitted=found.is_fitted))}\n\n"
+    text += f"{' '.join(products.words(rows, validation.chip, is_fitted=validation.is_fitted))}\n\n"
     tables = (
-        products.error_table(found.products),
-        products.planner_rate_table(rows, found.chip),
-        products.product_table(found.products),
+        products.error_table(validation.products),
+        products.planner_rate_table(rows, validation.chip),
+        products.product_table(validation.products),
     )
-    text += product_residuals(rows, found.chip)
+    text += product_residuals(rows, validation.chip)
     return text + "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
 
 
@@ -422,11 +424,11 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
     now = pricing.DEFAULT_PLANNER_RATES
     peak = replace(now, amp_ceiling=1.0)
 
-    def errors(of: Sequence[ProductRow], rates: pricing.PlannerRates = now) -> list[float]:
-        return [products.tflops(row, chip, rates) / row.tflops - 1 for row in of]
+    def errors(group: Sequence[ProductRow], rates: pricing.PlannerRates = now) -> list[float]:
+        return [products.tflops(row, chip, rates) / row.tflops - 1 for row in group]
 
-    def between(found: Sequence[float]) -> str:
-        return f"{min(found):+.1%} to {max(found):+.1%}"
+    def between(values: Sequence[float]) -> str:
+        return f"{min(values):+.1%} to {max(values):+.1%}"
 
     return RESIDUALS.format(
         few=between(errors(few)),
@@ -439,7 +441,7 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
     )
 
 
-def micro_benchmarks_page(found: Validation) -> str:
+def micro_benchmarks_page(validation: Validation) -> str:
     """Return the page that compares micro-benchmarks of IPUs and hosts with published figures."""
     text = (
         "# Micro-benchmarks, published and simulated\n\n"
@@ -447,5 +449,5 @@ def micro_benchmarks_page(found: Validation) -> str:
         "`python -m reports` makes the page with `ipusim validate`, from published "
         "[figures](../ipusim/app/fidelity/measured/micro_benchmarks.csv), and prices each row as in a run.\n\n"
     )
-    text += f"{table_markdown(micro.benchmark_table(found.benchmarks))}\n{LINKS}\n"
-    return text + "".join(f"- {line}\n" for line in micro.benchmark_words(found.benchmarks))
+    text += f"{table_markdown(micro.benchmark_table(validation.benchmarks))}\n{LINKS}\n"
+    return text + "".join(f"- {line}\n" for line in micro.benchmark_words(validation.benchmarks))

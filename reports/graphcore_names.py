@@ -72,22 +72,24 @@ class Name:
         assert isinstance(function, ast.FunctionDef)
         found = function.args
         pairs = [*zip(reversed(found.args), reversed(found.defaults), strict=False)][::-1]
-        texts = {each.arg: ast.unparse(default) for each, default in pairs}
+        texts = {entry.arg: ast.unparse(default) for entry, default in pairs}
         texts |= {
-            each.arg: ast.unparse(text) for each, text in zip(found.kwonlyargs, found.kw_defaults, strict=True) if text
+            entry.arg: ast.unparse(text)
+            for entry, text in zip(found.kwonlyargs, found.kw_defaults, strict=True)
+            if text
         }
-        order = [each.arg for each in found.args]
+        order = [entry.arg for entry in found.args]
         order += [f"*{found.vararg.arg}"] if found.vararg else []
-        order += [each.arg for each in found.kwonlyargs]
+        order += [entry.arg for entry in found.kwonlyargs]
         order += [f"**{found.kwarg.arg}"] if found.kwarg else []
-        return tuple(Argument(each, texts.get(each)) for each in order)
+        return tuple(Argument(entry, texts.get(entry)) for entry in order)
 
     @property
     def here(self) -> Any:
         """Matching object of ``ipusim``; None if missing."""
         if self.path.startswith(CONFIG) and self.kind in ("attribute", "category"):
             return _metadata(self.path.removeprefix(CONFIG))
-        return _found(self.path)
+        return _object_at(self.path)
 
     def differences(self) -> dict[str, str]:
         """Return the differences from the reference by argument; the empty key stands for the whole object."""
@@ -96,7 +98,7 @@ class Name:
             said = f": {here.type} = {as_text(here.default)}"
             return {} if said == self.rest.replace('"', "'") else {"": f"here it is{said}"}
         if self.kind == "alias":
-            return {} if here is _found(self.rest.removeprefix(" = ")) else {"": "is another object"}
+            return {} if here is _object_at(self.rest.removeprefix(" = ")) else {"": "is another object"}
         if not self.rest.startswith("(") or isinstance(here, EnumType):
             return {}
         return dict(_differences(self, here))
@@ -106,8 +108,8 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
     found = list(inspect.signature(here).parameters.values())
     if found and found[0].name in ("self", "cls"):
         found = found[1:]
-    kinds = {each.kind for each in found}
-    places = {each.name: place for place, each in enumerate(found)}
+    kinds = {entry.kind for entry in found}
+    places = {entry.name: place for place, entry in enumerate(found)}
     for place, argument in enumerate(name.arguments):
         bare = argument.name.lstrip("*")
         stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
@@ -142,7 +144,7 @@ def _metadata(name: str) -> AttributeMetadata | None:
         return None
 
 
-def _found(path: str) -> Any:
+def _object_at(path: str) -> Any:
     """Return the object that a program would import from a path; None if missing."""
     module = next((module for module in _above(path) if module in _MODULES), None)
     if module is None:
@@ -165,4 +167,4 @@ def _above(path: str) -> Iterator[str]:
 def names() -> tuple[Name, ...]:
     """Return all names in the order of the references."""
     found = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
-    return tuple(Name(each["kind"], each["path"], each["rest"]) for each in found if each)
+    return tuple(Name(entry["kind"], entry["path"], entry["rest"]) for entry in found if entry)

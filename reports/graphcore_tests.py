@@ -215,7 +215,7 @@ class _Report:
 
 def _poplar_module(name: str) -> ModuleType:
     module = ModuleType(name)
-    module.__getattr__ = lambda each: getattr(_Poplar(name), each)  # type: ignore[method-assign]
+    module.__getattr__ = lambda entry: getattr(_Poplar(name), entry)  # type: ignore[method-assign]
     return module
 
 
@@ -283,16 +283,16 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
 def run_file(checkout: Path, file: str) -> list[Row]:
     """Run a test file in a separate process; return the rows of its tests, sorted by name."""
     with TemporaryDirectory() as temporary:
-        told = Path(temporary, "told")
-        told.touch()
-        process = get_context("fork").Process(target=_in_process, args=(checkout, file, told))
+        report = Path(temporary, "told")
+        report.touch()
+        process = get_context("fork").Process(target=_in_process, args=(checkout, file, report))
         process.start()
         process.join(_LIMIT)
         if (late := process.is_alive()) or process.exitcode:
             process.kill()
             process.join()
         end = f"not done after {_LIMIT} s of its file" if late else f"the process ended with {process.exitcode}"
-        lines = told.read_text(encoding="utf-8").splitlines()
+        lines = report.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
         if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, no test
@@ -300,14 +300,14 @@ def run_file(checkout: Path, file: str) -> list[Row]:
     return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end)]
 
 
-def _in_process(checkout: Path, file: str, told: Path) -> None:
-    """Run a test file in this new process, in the folder of ``told``; write outcomes as JSON lines."""
-    os.chdir(told.parent)
-    os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(told.parent)}
-    silent = os.open(told.with_name("output"), os.O_WRONLY | os.O_CREAT)
+def _in_process(checkout: Path, file: str, report: Path) -> None:
+    """Run a test file in this new process, in the folder of ``report``; write outcomes as JSON lines."""
+    os.chdir(report.parent)
+    os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(report.parent)}
+    silent = os.open(report.with_name("output"), os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(silent, stream)
-    with told.open("w", encoding="utf-8", buffering=1) as lines:
+    with report.open("w", encoding="utf-8", buffering=1) as lines:
         run_here(checkout, file, lambda *words: print(json.dumps(words), file=lines))
 
 
@@ -328,10 +328,10 @@ def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
     """Return test counts by kind and outcome, and the most frequent failures."""
     outcomes = ("passed", "failed", "skipped", "does not load")
     counts = Counter((kinds.get(row.file, ""), row.outcome) for row in rows)
-    lines = [f"{'':17}" + "".join(f"{each:>15}" for each in outcomes)]
-    lines += [f"{kind:17}" + "".join(f"{counts[kind, each]:15}" for each in outcomes) for kind in KINDS]
+    lines = [f"{'':17}" + "".join(f"{entry:>15}" for entry in outcomes)]
+    lines += [f"{kind:17}" + "".join(f"{counts[kind, entry]:15}" for entry in outcomes) for kind in KINDS]
     total = Counter(row.outcome for row in rows)
-    lines.append(f"{'all':17}" + "".join(f"{total[each]:15}" for each in outcomes))
+    lines.append(f"{'all':17}" + "".join(f"{total[entry]:15}" for entry in outcomes))
     reasons = Counter(re.sub(r"\d+", "N", row.why)[:90] for row in rows if row.outcome in ("failed", "does not load"))
     return "\n".join([*lines, *(f"{count:5} {reason}" for reason, count in reasons.most_common(20))])
 
@@ -346,9 +346,9 @@ def main(checkout: Path, part: str = "") -> None:
     for file in files:
         if part in file:
             rows[file] = run_file(checkout, file)
-            _write(row for each in rows.values() for row in each)
+            _write(row for entry in rows.values() for row in entry)
             print(f"{file}: {dict(Counter(row.outcome for row in rows[file]))}", flush=True)
-    print(summary([row for each in rows.values() for row in each], files))
+    print(summary([row for entry in rows.values() for row in entry], files))
 
 
 if __name__ == "__main__":
