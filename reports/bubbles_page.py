@@ -367,7 +367,7 @@ def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Requ
 
 
 @cache
-def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_point") -> tuple[Fraction, Fraction]:
+def simulate(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_point") -> tuple[Fraction, Fraction]:
     """Return an IPU's idle cycles, and the maximum stash as shares of stages."""
     request = request_of(case, schedule, per_ipu).replace({"pipeline.sync": sync})
     timeline = execute(assemble(request)).timeline.expanded()
@@ -427,7 +427,7 @@ def bubbles_page() -> str:
             "A cell shows the cycles of the closed form and, if different, the simulated cycles.\n",
             table_markdown(_waits()),
             _IN_WORDS,
-            table_markdown(_kept()),
+            table_markdown(_kept_table()),
             "## Where a published form is only a bound\n",
             _BOUND,
             table_markdown(_bounds()),
@@ -447,7 +447,7 @@ def _both(right: Fraction | int, result: Fraction) -> str:
     return f"{float(result):,g}" if right == result else f"{float(right):,g}, simulated {float(result):,g}"
 
 
-def _named(case: Case) -> str:
+def _case_name(case: Case) -> str:
     return f"N {case.ipus}, m {case.count}, {case.forward} {case.first} {case.second}"
 
 
@@ -456,25 +456,25 @@ def _waits() -> Table:
     for form in FORMS:
         cells = []
         for case in CASES:
-            result = simulated(case, form.schedule, form.per_ipu)[0]
+            result = simulate(case, form.schedule, form.per_ipu)[0]
             known = form.holds(case)
             cells.append(_both(form.wait(case), result) if known else f"no form, simulated {float(result):,g}")
         where = ", where F = I = W" if form.only_equal else ""
         rows.append((form.schedule, f"{form.wait_text}{where}", *cells))
-    return Table("", ("schedule", "wait", *map(_named, CASES)), tuple(rows))
+    return Table("", ("schedule", "wait", *map(_case_name, CASES)), tuple(rows))
 
 
-def _kept() -> Table:
+def _kept_table() -> Table:
     rows = tuple(
         (
             form.schedule,
             form.kept_text,
-            *(_both(form.kept(case), simulated(case, form.schedule, form.per_ipu)[1]) for case in CASES[:2]),
+            *(_both(form.kept(case), simulate(case, form.schedule, form.per_ipu)[1]) for case in CASES[:2]),
             form.said,
         )
         for form in FORMS
     )
-    return Table("", ("schedule", "most kept on an IPU", *map(_named, CASES[:2]), "published, and when"), rows)
+    return Table("", ("schedule", "most kept on an IPU", *map(_case_name, CASES[:2]), "published, and when"), rows)
 
 
 def _bounds() -> Table:
@@ -489,7 +489,7 @@ def _bounds() -> Table:
                     form.schedule,
                     " ".join(map(str, times)),
                     f"{own:,}",
-                    _both(form.wait(case), simulated(case, form.schedule, 1)[0]),
+                    _both(form.wait(case), simulate(case, form.schedule, 1)[0]),
                 )
             )
     return Table("", ("schedule", "F I W", "published", "wait of the makespan"), tuple(rows))
@@ -499,7 +499,7 @@ def _growth() -> Table:
     counts, rows = (8, 16, 32), []
     for times in ((6, 8, 4), (6, 10, 4), (10, 6, 4)):
         for schedule in ("zbv", "v_half", "v_min"):
-            waits = (simulated(Case(4, count, *times), schedule, 2)[0] for count in counts)
+            waits = (simulate(Case(4, count, *times), schedule, 2)[0] for count in counts)
             rows.append((schedule, " ".join(map(str, times)), *(f"{int(wait):,}" for wait in waits)))
     return Table("", ("schedule, N 4", "F I W", *(f"wait at m {count}" for count in counts)), tuple(rows))
 
@@ -525,10 +525,10 @@ def _lock_step() -> Table:
         cells = []
         for case in CASES[:2]:
             for sync in ("lock_step", "point_to_point"):
-                wait = simulated(case, schedule, per_ipu, sync)[0]
+                wait = simulate(case, schedule, per_ipu, sync)[0]
                 cells.append(f"{float(wait / (wait + case.count * case.busy)):.1%}")
         rows.append((schedule, *cells))
-    header = (f"{_named(case)}: {mode}" for case in CASES[:2] for mode in ("lock-step", "point-to-point"))
+    header = (f"{_case_name(case)}: {mode}" for case in CASES[:2] for mode in ("lock-step", "point-to-point"))
     return Table("", ("bubble", *header), tuple(rows))
 
 

@@ -11,7 +11,7 @@ from ipusim.api import hardware, pricing
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import ProductRow
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.app.study.result import table_markdown
 from ipusim.base.cache import sharing
@@ -228,9 +228,9 @@ LINKS: Final = """\
 """
 
 
-def fidelity_page(result: Validation) -> str:
+def fidelity_page(validation: Validation) -> str:
     """Return the page on fidelity: verdicts, whole trainings, and their background."""
-    rows = result.throughputs
+    rows = validation.throughputs
     tables = [throughput_report.throughput_table(rows), throughput_report.throughput_error_table(rows)]
     text = (
         "# How far to trust it\n\n"
@@ -238,24 +238,24 @@ def fidelity_page(result: Validation) -> str:
         "assumed and missing parts. `python -m reports` makes the page with `ipusim validate`, from the published "
         "[throughputs](../ipusim/app/fidelity/measured/throughputs.csv).\n\n"
     )
-    text += "".join(f"- {line}\n" for line in result.verdicts())
+    text += "".join(f"- {line}\n" for line in validation.verdicts())
     text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
     text += "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
     text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
-    text += f"\n## Where it is off\n\n{residuals(result)}\n"
-    for table in (result.dials, result.felt):
+    text += f"\n## Where it is off\n\n{residuals(validation)}\n"
+    for table in (validation.dials, validation.felt):
         text += f"## {table.title}\n\n{table_markdown(table)}\n" if table else ""
     return text + TRUST
 
 
 @sharing
-def residuals(result: Validation) -> str:
+def residuals(validation: Validation) -> str:
     """Describe tried explanations for trainings with large errors, each tested by a run."""
-    rows = result.throughputs
-    prepared = {entry.row: entry for entry in result.prepared}
+    rows = validation.throughputs
+    trainings = {entry.row: entry for entry in validation.trainings}
 
-    def laid_out(rows: Sequence[SimulatedRow]) -> list[Prepared]:
-        return [prepared[entry.row] for entry in rows]
+    def laid_out(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
+        return [trainings[entry.row] for entry in rows]
 
     def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
         return _priced(laid_out(rows), **times)
@@ -350,11 +350,11 @@ def _rows_of(rows: Sequence[SimulatedRow], model: str, framework: str) -> list[S
 
 def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
     """Return the errors of rows with other settings."""
-    others = [replace(entry.row, settings=(*entry.row.settings, *settings)) for entry in rows]
-    return _errors(simulate_rows(prepare_rows(others)))
+    changed_rows = [replace(entry.row, settings=(*entry.row.settings, *settings)) for entry in rows]
+    return _errors(simulate_rows(prepare_rows(changed_rows)))
 
 
-def _priced(rows: Sequence[Prepared], **times: Fraction) -> str:
+def _priced(rows: Sequence[PreparedRow], **times: Fraction) -> str:
     """Return the errors of rows with some rates multiplied by factors."""
     rates = DEFAULT_RATES.with_values(**{name: getattr(DEFAULT_RATES, name) * by for name, by in times.items()})
     return _errors(simulate_rows(rows, rates))
@@ -388,16 +388,16 @@ class Residual:
 
 
 def _errors(rows: Sequence[SimulatedRow]) -> str:
-    return enumerated(f"{abs(round(entry.judged, 2)) and entry.judged:+.0%}" for entry in rows)
+    return enumerated(f"{abs(round(entry.reported_error, 2)) and entry.reported_error:+.0%}" for entry in rows)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.2f} ms"
 
 
-def products_page(result: Validation) -> str:
+def products_page(validation: Validation) -> str:
     """Return the page that compares priced dense products with measured ones."""
-    rows = [entry.row for entry in result.products]
+    rows = [entry.row for entry in validation.products]
     text = (
         "# Dense products, measured and modelled\n\n"
         "Check here how close simulated dense products come to measured products; the same search over splits prices "
@@ -405,13 +405,13 @@ def products_page(result: Validation) -> str:
         "[measurements](../ipusim/app/fidelity/measured/products.csv) and four rates.\n\n"
         "![TFLOP/s by shape, measured and modelled](products.png)\n\n"
     )
-    text += f"{' '.join(products.words(rows, result.chip, fitted=result.fitted))}\n\n"
+    text += f"{' '.join(products.words(rows, validation.chip, is_fitted=validation.is_fitted))}\n\n"
     tables = (
-        products.error_table(result.products),
-        products.planner_rate_table(rows, result.chip),
-        products.product_table(result.products),
+        products.error_table(validation.products),
+        products.planner_rate_table(rows, validation.chip),
+        products.product_table(validation.products),
     )
-    text += product_residuals(rows, result.chip)
+    text += product_residuals(rows, validation.chip)
     return text + "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
 
 
@@ -424,11 +424,11 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
     now = pricing.DEFAULT_PLANNER_RATES
     peak = replace(now, amp_ceiling=1.0)
 
-    def errors(of: Sequence[ProductRow], rates: pricing.PlannerRates = now) -> list[float]:
-        return [products.tflops(row, chip, rates) / row.tflops - 1 for row in of]
+    def errors(group: Sequence[ProductRow], rates: pricing.PlannerRates = now) -> list[float]:
+        return [products.tflops(row, chip, rates) / row.tflops - 1 for row in group]
 
-    def between(result: Sequence[float]) -> str:
-        return f"{min(result):+.1%} to {max(result):+.1%}"
+    def between(values: Sequence[float]) -> str:
+        return f"{min(values):+.1%} to {max(values):+.1%}"
 
     return RESIDUALS.format(
         few=between(errors(few)),
@@ -441,7 +441,7 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
     )
 
 
-def micro_benchmarks_page(result: Validation) -> str:
+def micro_benchmarks_page(validation: Validation) -> str:
     """Return the page that compares micro-benchmarks of IPUs and hosts with published figures."""
     text = (
         "# Micro-benchmarks, published and simulated\n\n"
@@ -449,5 +449,5 @@ def micro_benchmarks_page(result: Validation) -> str:
         "`python -m reports` makes the page with `ipusim validate`, from published "
         "[figures](../ipusim/app/fidelity/measured/micro_benchmarks.csv), and prices each row as in a run.\n\n"
     )
-    text += f"{table_markdown(micro.benchmark_table(result.benchmarks))}\n{LINKS}\n"
-    return text + "".join(f"- {line}\n" for line in micro.benchmark_words(result.benchmarks))
+    text += f"{table_markdown(micro.benchmark_table(validation.benchmarks))}\n{LINKS}\n"
+    return text + "".join(f"- {line}\n" for line in micro.benchmark_words(validation.benchmarks))

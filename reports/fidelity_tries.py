@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipusim.api import Job, pricing
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, cycles_without_host
+from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, cycles_without_host
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
 
@@ -18,7 +18,7 @@ from ipusim.model.collective_call import CollectiveCall
 _STATISTICS: Final = CollectiveCall("all_reduce", (2, 256), "float32", group=2)
 
 
-def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
+def with_shared_statistics(rows: Sequence[PreparedRow]) -> list[SimulatedRow]:
     """Simulate rows with batch norms shared between two replicas.
 
     Replicas sum mean and variance in each pass.

@@ -70,18 +70,18 @@ class Name:
             return ()
         function = ast.parse(f"def call{self.rest}: ...").body[0]
         assert isinstance(function, ast.FunctionDef)
-        result = function.args
-        pairs = [*zip(reversed(result.args), reversed(result.defaults), strict=False)][::-1]
+        found = function.args
+        pairs = [*zip(reversed(found.args), reversed(found.defaults), strict=False)][::-1]
         texts = {entry.arg: ast.unparse(default) for entry, default in pairs}
         texts |= {
             entry.arg: ast.unparse(text)
-            for entry, text in zip(result.kwonlyargs, result.kw_defaults, strict=True)
+            for entry, text in zip(found.kwonlyargs, found.kw_defaults, strict=True)
             if text
         }
-        order = [entry.arg for entry in result.args]
-        order += [f"*{result.vararg.arg}"] if result.vararg else []
-        order += [entry.arg for entry in result.kwonlyargs]
-        order += [f"**{result.kwarg.arg}"] if result.kwarg else []
+        order = [entry.arg for entry in found.args]
+        order += [f"*{found.vararg.arg}"] if found.vararg else []
+        order += [entry.arg for entry in found.kwonlyargs]
+        order += [f"**{found.kwarg.arg}"] if found.kwarg else []
         return tuple(Argument(entry, texts.get(entry)) for entry in order)
 
     @property
@@ -89,7 +89,7 @@ class Name:
         """Matching object of ``ipusim``; None if missing."""
         if self.path.startswith(CONFIG) and self.kind in ("attribute", "category"):
             return _metadata(self.path.removeprefix(CONFIG))
-        return _found(self.path)
+        return _object_at(self.path)
 
     def differences(self) -> dict[str, str]:
         """Return the differences from the reference by argument; the empty key stands for the whole object."""
@@ -98,18 +98,18 @@ class Name:
             said = f": {here.type} = {as_text(here.default)}"
             return {} if said == self.rest.replace('"', "'") else {"": f"here it is{said}"}
         if self.kind == "alias":
-            return {} if here is _found(self.rest.removeprefix(" = ")) else {"": "is another object"}
+            return {} if here is _object_at(self.rest.removeprefix(" = ")) else {"": "is another object"}
         if not self.rest.startswith("(") or isinstance(here, EnumType):
             return {}
         return dict(_differences(self, here))
 
 
 def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
-    result = list(inspect.signature(here).parameters.values())
-    if result and result[0].name in ("self", "cls"):
-        result = result[1:]
-    kinds = {entry.kind for entry in result}
-    places = {entry.name: place for place, entry in enumerate(result)}
+    found = list(inspect.signature(here).parameters.values())
+    if found and found[0].name in ("self", "cls"):
+        found = found[1:]
+    kinds = {entry.kind for entry in found}
+    places = {entry.name: place for place, entry in enumerate(found)}
     for place, argument in enumerate(name.arguments):
         bare = argument.name.lstrip("*")
         stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
@@ -120,7 +120,7 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
         elif bare not in places:
             yield bare, "not taken"
         else:
-            ours = result[places[bare]]
+            ours = found[places[bare]]
             text = None if ours.default is inspect.Parameter.empty else as_text(ours.default)
             if text != argument.default:
                 yield bare, f"by default {text}" if text else "without a default"
@@ -144,7 +144,7 @@ def _metadata(name: str) -> AttributeMetadata | None:
         return None
 
 
-def _found(path: str) -> Any:
+def _object_at(path: str) -> Any:
     """Return the object that a program would import from a path; None if missing."""
     module = next((module for module in _above(path) if module in _MODULES), None)
     if module is None:
@@ -166,5 +166,5 @@ def _above(path: str) -> Iterator[str]:
 @cache
 def names() -> tuple[Name, ...]:
     """Return all names in the order of the references."""
-    result = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
-    return tuple(Name(entry["kind"], entry["path"], entry["rest"]) for entry in result if entry)
+    found = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
+    return tuple(Name(entry["kind"], entry["path"], entry["rest"]) for entry in found if entry)

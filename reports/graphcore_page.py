@@ -21,21 +21,21 @@ signatures and docstrings of `ipusim.ipu`. Arguments with a different status tha
 
 def graphcore_page() -> str:
     """Return the page as Markdown."""
-    result = names()
-    parts = [_HEAD, table_markdown(_summary(result))]
-    groups = list(dict.fromkeys(name.group for name in result))
+    entries = names()
+    parts = [_HEAD, table_markdown(_summary(entries))]
+    groups = list(dict.fromkeys(name.group for name in entries))
     for group in groups:
-        rows = tuple(row for name in result if name.group == group for row in _rows(name, group))
+        rows = tuple(row for name in entries if name.group == group for row in _rows(name, group))
         parts.append(
             f"## {group}\n\n{table_markdown(Table(group, ('name', 'here', 'why, or what is different'), rows))}"
         )
     return "\n".join(parts)
 
 
-def _summary(result: Iterable[Name]) -> Table:
+def _summary(entries: Iterable[Name]) -> Table:
     """Count names and arguments by status."""
-    of_names = Counter(said_of(name).status for name in result)
-    of_arguments = Counter(said.status for name in result for said in said_of_arguments(name).values())
+    of_names = Counter(said_of(name).status for name in entries)
+    of_arguments = Counter(statement.status for name in entries for statement in said_of_arguments(name).values())
     header = ("", *(status.value for status in Status), "all")
     rows = tuple(
         (word, *(str(counts[status]) for status in Status), str(counts.total()))
@@ -45,9 +45,9 @@ def _summary(result: Iterable[Name]) -> Table:
 
 
 def _rows(name: Name, group: str) -> Iterator[tuple[str, str, str]]:
-    said = said_of(name)
-    shown = f"{name.path.removeprefix(group).lstrip('.')}{name.rest}"
-    yield f"`{shown}`", said.status.value, said.why
-    for argument, its in said_of_arguments(name).items():
-        if its.status is not said.status:
-            yield f"- argument `{argument}`", its.status.value, its.why
+    statement = said_of(name)
+    text = f"{name.path.removeprefix(group).lstrip('.')}{name.rest}"
+    yield f"`{text}`", statement.status.value, statement.why
+    for argument, argument_statement in said_of_arguments(name).items():
+        if argument_statement.status is not statement.status:
+            yield f"- argument `{argument}`", argument_statement.status.value, argument_statement.why

@@ -283,16 +283,16 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
 def run_file(checkout: Path, file: str) -> list[Row]:
     """Run a test file in a separate process; return the rows of its tests, sorted by name."""
     with TemporaryDirectory() as temporary:
-        told = Path(temporary, "told")
-        told.touch()
-        process = get_context("fork").Process(target=_in_process, args=(checkout, file, told))
+        report = Path(temporary, "told")
+        report.touch()
+        process = get_context("fork").Process(target=_in_process, args=(checkout, file, report))
         process.start()
         process.join(_LIMIT)
         if (late := process.is_alive()) or process.exitcode:
             process.kill()
             process.join()
         end = f"not done after {_LIMIT} s of its file" if late else f"the process ended with {process.exitcode}"
-        lines = told.read_text(encoding="utf-8").splitlines()
+        lines = report.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
         if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, no test
@@ -300,14 +300,14 @@ def run_file(checkout: Path, file: str) -> list[Row]:
     return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end)]
 
 
-def _in_process(checkout: Path, file: str, told: Path) -> None:
-    """Run a test file in this new process, in the folder of ``told``; write outcomes as JSON lines."""
-    os.chdir(told.parent)
-    os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(told.parent)}
-    silent = os.open(told.with_name("output"), os.O_WRONLY | os.O_CREAT)
+def _in_process(checkout: Path, file: str, report: Path) -> None:
+    """Run a test file in this new process, in the folder of ``report``; write outcomes as JSON lines."""
+    os.chdir(report.parent)
+    os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(report.parent)}
+    silent = os.open(report.with_name("output"), os.O_WRONLY | os.O_CREAT)
     for stream in (1, 2):
         os.dup2(silent, stream)
-    with told.open("w", encoding="utf-8", buffering=1) as lines:
+    with report.open("w", encoding="utf-8", buffering=1) as lines:
         run_here(checkout, file, lambda *words: print(json.dumps(words), file=lines))
 
 

@@ -168,12 +168,12 @@ def walks(page: str, text: str) -> list[Walk]:
     return [Walk(page, heading, tuple(steps)) for heading, steps in parts if steps]
 
 
-def _shows(above: Block, block: Block, text: str, steps: Sequence[Step]) -> bool:
+def _shows(earlier: Block, block: Block, text: str, steps: Sequence[Step]) -> bool:
     """Return whether a text block is the output of the last step."""
     if not steps or steps[-1].shown:
         return False
-    between = text[above.end : block.start].removeprefix("```").removesuffix("```text\n")
-    return (above.language == "console" and not between.strip()) or (above.language == "bash" and steps[-1].is_part)
+    between = text[earlier.end : block.start].removeprefix("```").removesuffix("```text\n")
+    return (earlier.language == "console" and not between.strip()) or (earlier.language == "bash" and steps[-1].is_part)
 
 
 def _lines(text: str) -> list[str]:
@@ -181,10 +181,10 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
-def _chunks(shown: str) -> list[list[str]]:
+def _chunks(text: str) -> list[list[str]]:
     """Return the lines of a shown output, split at omitted lines."""
     chunks: list[list[str]] = [[]]
-    for line in _lines(shown):
+    for line in _lines(text):
         if line.strip() == _LEFT_OUT:
             chunks.append([])
         else:
@@ -192,11 +192,11 @@ def _chunks(shown: str) -> list[list[str]]:
     return chunks
 
 
-def _matches(shown: str, output: str) -> bool:
-    chunks = ("".join(f"{line}\n" for line in chunk) for chunk in _chunks(shown))
+def _matches(text: str, output: str) -> bool:
+    chunks = ("".join(f"{line}\n" for line in chunk) for chunk in _chunks(text))
     pattern = "(?:.*\n)*".join(re.escape(_WALL_CLOCK.sub("0 s", chunk)) for chunk in chunks)
-    printed = "".join(f"{line}\n" for line in _lines(_WALL_CLOCK.sub("0 s", output).rstrip(" ")))
-    return re.fullmatch(pattern, printed) is not None
+    actual = "".join(f"{line}\n" for line in _lines(_WALL_CLOCK.sub("0 s", output).rstrip(" ")))
+    return re.fullmatch(pattern, actual) is not None
 
 
 def rewritten(shown: str, output: str) -> str:
@@ -219,10 +219,10 @@ def rewritten(shown: str, output: str) -> str:
     return f"{_LEFT_OUT}\n".join("".join(f"{line}\n" for line in part) for part in parts)
 
 
-def _closest(shown: str, lines: Sequence[str], start: int) -> int:
+def _closest(text: str, lines: Sequence[str], start: int) -> int:
     """Return the index of the most similar line from ``start`` on; -1 without a similar line."""
     numbers = range(max(start, 0), len(lines))
-    likeness = {number: SequenceMatcher(None, shown, lines[number], autojunk=False).ratio() for number in numbers}
+    likeness = {number: SequenceMatcher(None, text, lines[number], autojunk=False).ratio() for number in numbers}
     best = max(numbers, key=lambda number: likeness[number], default=-1)
     return best if best >= 0 and start >= 0 and likeness[best] >= _SIMILAR else -1
 

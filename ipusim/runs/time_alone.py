@@ -187,10 +187,8 @@ class _InPart:
         )
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
-        period_of_executions = self.in_a_row if executions < self.executions else 0
-        return short_run(
-            timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=period_of_executions
-        )
+        outer_length = self.in_a_row if executions < self.executions else 0
+        return short_run(timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=outer_length)
 
     def _whole(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""

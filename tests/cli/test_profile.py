@@ -57,7 +57,7 @@ def test_what_was_measured_as_it_is_simulated_differs_by_nothing(own, name, chan
         passes = hold_against(load_request(path), own(profile_of(job, times)))
         assert len(passes) == 3 * len(job.program.stages)
         assert [each.stage for each in passes[::3]] == [stage.name for stage in job.program.stages]
-        assert [each.what for each in passes[:3]] == ["forward", "backward", "weight update"]
+        assert [each.name for each in passes[:3]] == ["forward", "backward", "weight update"]
         assert {each.difference for each in passes} == {difference}
 
 
@@ -69,21 +69,21 @@ def test_halves_are_compared_where_they_were_measured_and_an_inference_by_its_fo
     )
     rows = "".join(f"{stage},1,{first[stage]},{second[stage]}\n" for stage in range(4))
     passes = hold_against(load_request(path), own(f"stage,forward,backward_input,backward_weights\n{rows}"))
-    halves = [each for each in passes if each.what != "forward"]
-    assert [each.what for each in halves] == ["backward, input", "backward, weights"] * 4
+    halves = [each for each in passes if each.name != "forward"]
+    assert [each.name for each in halves] == ["backward, input", "backward, weights"] * 4
     assert [each.measured for each in halves] == [each.simulated for each in halves]
     assert any(first)
     assert any(second)
     request = load_request(SCENARIOS / "inference.yaml")
     stages = len(load_job(SCENARIOS / "inference.yaml").program.stages)
     measured = own("stage,forward,backward,update\n" + "".join(f"{stage},1,2,3\n" for stage in range(stages)))
-    assert [each.what for each in hold_against(request, measured)] == ["forward"] * stages
+    assert [each.name for each in hold_against(request, measured)] == ["forward"] * stages
 
 
 def test_on_the_free_machine_an_update_counted_from_layers_costs_nothing(own):
     request = load_request(TUTORIAL, ("system.name=free",))
     passes = hold_against(request, own("stage,forward,update\n0,1,1\n1,1,1\n"))
-    assert [each.simulated for each in passes if each.what == "weight update"] == [0, 0]
+    assert [each.simulated for each in passes if each.name == "weight update"] == [0, 0]
 
 
 def test_the_verdict_is_the_mean_and_the_worst_whatever_the_sign():

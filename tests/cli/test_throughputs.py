@@ -67,7 +67,7 @@ def small(tmp_path):
 
 
 def mean_and_worst(rows):
-    errors = [abs(each.judged) for each in rows]
+    errors = [abs(each.reported_error) for each in rows]
     return sum(errors) / len(errors), max(errors)
 
 
@@ -76,7 +76,7 @@ def test_trainings_of_bert_and_resnet_are_within_five_and_twenty_per_cent_with_t
     judged = [each for each in simulated if each.row.use == "fitted" and each.row.ipus <= 64]
     kinds = {each.kind for each in judged}
     assert kinds == {"BERT, pre-training", "BERT, fine-tuning", "ResNets"}
-    assert all(each.judged == each.unseen_error for each in judged)
+    assert all(each.reported_error == each.unseen_error for each in judged)
     assert len(judged) >= 50
     mean, worst = mean_and_worst(judged)
     assert mean <= 0.042
@@ -93,10 +93,10 @@ def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
     for rows in of_kinds(simulated).values():
         for row in rows:
             others = [other for other in rows if source_of(other.row.source) != source_of(row.row.source)]
-            found = Interval.of(others, stretched(simulated))
+            found = Interval.from_rows(others, stretched(simulated))
             if found is not None:
                 low, high = found.ends
-                inside.append(low <= row.judged <= high)
+                inside.append(low <= row.reported_error <= high)
     assert len(inside) > 50
     assert 0.75 <= sum(inside) / len(inside) <= 0.9
 
@@ -123,16 +123,18 @@ def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulate
                 for ratio in np.exp(rng.normal(0.1, 0.05, number + 1))
             ]
             *rows, further = drawn
-            low, high = Interval.of(rows).ends
-            inside.append(low <= further.judged <= high)
+            low, high = Interval.from_rows(rows).ends
+            inside.append(low <= further.reported_error <= high)
         assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
-    assert Interval.of(rows[:2]) is None
+    assert Interval.from_rows(rows[:2]) is None
 
 
 def test_every_source_is_left_out_of_the_fit_that_its_rows_are_judged_by(validate):
     """A row that says nonsense moves the errors of other sources' rows, and none of its own source's."""
     prepared = [
-        each for each in validate.found.prepared if each.row.model.startswith("bert_large") and each.row.use == "fitted"
+        each
+        for each in validate.found.trainings
+        if each.row.model.startswith("bert_large") and each.row.use == "fitted"
     ]
     rows = [each.row for each in prepared]
     prepared.append(replace(prepared[0], row=replace(rows[0], items_per_s=rows[0].items_per_s / 2)))
@@ -270,7 +272,7 @@ def test_what_no_rate_explains_is_said_and_a_fit_brings_a_larger_pod_nearer(tmp_
 
 
 def test_the_rates_in_use_are_those_that_the_rows_give(simulated, validate):
-    prepared = validate.found.prepared
+    prepared = validate.found.trainings
     for name, value in fitted_rates(prepared, simulated).items():
         rate = next(rate for rate in RATES if rate.attribute == name)
         assert value == pytest.approx(float(rate.default), rel=0.01)
@@ -308,7 +310,7 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
 
 @slowest
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated, validate):
-    frameworks = {each.row.framework: each for each in reversed(validate.found.prepared)}
+    frameworks = {each.row.framework: each for each in reversed(validate.found.trainings)}
     prepared, other = frameworks["popart"], frameworks["pytorch"]
     table = sensitivity_table([prepared, other])
     felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}

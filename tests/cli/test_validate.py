@@ -9,7 +9,7 @@ import matplotlib.image
 import pytest
 
 from ipusim.app.fidelity import validation
-from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
+from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, ProductRow, read_rows
 from tests.cli.commands import ipusim
 from tests.printed_tables import WIDTHS, assert_whole
 
@@ -37,9 +37,9 @@ def own(tmp_path):
 
 def test_both_types_are_within_seven_per_cent_on_average_and_fifteen_at_worst_seen_or_unseen(validate):
     validated = validate.found.products
-    assert [each.row for each in validated] == [*read_rows(MEASURED)]
+    assert [each.row for each in validated] == [*read_rows(PRODUCTS_FILE)]
     assert len(validated) == 40
-    assert validate.found.fitted
+    assert validate.found.is_fitted
     for dtype in ("fp16", "fp32"):
         of = [each for each in validated if each.row.dtype == dtype]
         for errors in ([abs(each.error) for each in of], [abs(each.unseen_error) for each in of]):

@@ -13,7 +13,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import names
 from ipusim.timeline.time_parts import TimePart
-from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulated, with_copies
+from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulate, with_copies
 from tests.effort import runs_slowest, sampled, share, slowest
 from tests.schedules import FREE, multiple_of
 
@@ -35,7 +35,7 @@ def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
     first, second = (forward, forward) if form.only_equal else (data.draw(TIMES), data.draw(TIMES))
     case = Case(ipus, count, forward, first, second)
     assume(form.holds(case))
-    wait, kept = simulated(case, form.schedule, form.per_ipu)
+    wait, kept = simulate(case, form.schedule, form.per_ipu)
     assert wait == form.wait(case)
     parts = execute(assemble(request_of(case, form.schedule, form.per_ipu))).summary.waterfall.cycles
     assert parts[TimePart.FILL_AND_DRAIN] + parts[TimePart.GAPS_IN_MAIN] == wait
@@ -51,7 +51,7 @@ def test_every_schedule_of_the_gpu_world_and_grouped_have_their_forms():
 def test_grouped_waits_in_lock_step_what_its_form_says(ipus):
     form = next(form for form in FORMS if form.schedule == "grouped")
     case = Case(ipus, 4 * ipus, 200, 300, 100)
-    assert simulated(case, "grouped", 1, "lock_step") == (form.wait(case), form.kept(case))
+    assert simulate(case, "grouped", 1, "lock_step") == (form.wait(case), form.kept(case))
 
 
 @sampled(2)

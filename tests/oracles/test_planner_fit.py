@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ipusim.app.fidelity import product_fit as fit
-from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
-from ipusim.app.fidelity.product_rows import MEASURED, read_rows
+from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, term_shares
+from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, read_rows
 from ipusim.hardware.generations import BOW, GC200
 from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
@@ -26,7 +26,7 @@ SHAPES = [
 
 @pytest.fixture(scope="module")
 def measured():
-    return [Measured(row.product, row.cycles(BOW.clock_hz)) for row in read_rows(MEASURED)]
+    return [MeasuredProduct(row.product, row.cycles(BOW.clock_hz)) for row in read_rows(PRODUCTS_FILE)]
 
 
 def values(rates):
@@ -36,12 +36,12 @@ def values(rates):
 def test_rates_that_products_were_made_with_are_found_again(monkeypatch):
     monkeypatch.setattr(fit, "_SPREAD", 1e-4)  # these measurements are exact
     true = PlannerRates(0.85, 0.8, 900.0, 4.5)
-    made = [Measured(product, plan_product(product, GC200, true).cycles) for product in SHAPES]
+    made = [MeasuredProduct(product, plan_product(product, GC200, true).cycles) for product in SHAPES]
     assert values(fit_rates(made, GC200)) == pytest.approx(values(true), rel=0.02)
 
 
 def test_a_rate_that_no_product_tells_stays_in_the_middle_of_its_range():
-    tiny = [Measured(Product(16, 16, 6 * n), 3000.0) for n in range(1, 8)]  # each on one tile or a few
+    tiny = [MeasuredProduct(Product(16, 16, 6 * n), 3000.0) for n in range(1, 8)]  # each on one tile or a few
     found = fit_rates(tiny, GC200)
     low, high = next(rate.plausible for rate in PLANNER_RATES if rate.attribute == "vector_slowdown")
     assert found.vector_slowdown == pytest.approx(float(low * high) ** 0.5, rel=0.1)
@@ -49,7 +49,7 @@ def test_a_rate_that_no_product_tells_stays_in_the_middle_of_its_range():
 
 def test_fewer_products_than_rates_are_refused():
     with pytest.raises(ValueError, match="expected at least 4 measured products, got 3"):
-        fit_rates([Measured(Product(16, 16, 16), 1e4)] * 3, GC200)
+        fit_rates([MeasuredProduct(Product(16, 16, 16), 1e4)] * 3, GC200)
 
 
 def test_the_rates_in_use_are_those_of_the_measured_products_and_none_is_at_the_edge_of_its_range(measured):

@@ -17,7 +17,7 @@ import numpy as np
 
 from ipusim.api import Rates, hardware, pricing, runs
 from ipusim.app.fidelity.calibration_rows import Rows
-from ipusim.app.fidelity.rate_problem import Problem, Vector, rounded
+from ipusim.app.fidelity.rate_problem import Problem, Vector, round_digits
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
 
@@ -26,13 +26,13 @@ from ipusim.base.near_names import did_you_mean, expected_last, listed
 _SPREAD: Final = 0.025
 #: Width of a rate's range in prior standard deviations; the range is at most a factor of two to both sides (assumed).
 _DEVIATIONS: Final = 4
-_KNOWN: Final = math.log(4)
+_WIDEST: Final = math.log(4)
 #: Smallest change of a row's time, as a logarithm, over a rate's range that counts as dependence on the rate.
 _FELT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _ALIKE: Final = 0.95
 #: Cosine above which rates only act together: a joint standard deviation is then a hundred times a single one.
-_TOGETHER: Final = 1 - 1e-4
+_JOINT_COSINE: Final = 1 - 1e-4
 #: Share of a combination of rates below which a rate takes no part.
 _PART: Final = 0.1
 _SURE: Final = 0.95
@@ -97,9 +97,9 @@ class Calibration:
     @property
     def better_from(self) -> int | None:
         """Smallest number of rows whose fit predicts other rows better than the scenarios' rates, or None."""
-        own, *fitted = self.foreseen.items()
-        worse = [count for count, error in fitted if error >= own[1]]
-        better = [count for count, _ in fitted if count > max(worse, default=0)]
+        start, *fits = self.foreseen.items()
+        worse = [count for count, error in fits if error >= start[1]]
+        better = [count for count, _ in fits if count > max(worse, default=0)]
         return min(better, default=None)
 
 
@@ -110,17 +110,17 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     the plausible ranges do, and at most one rate fewer than rows. Raises OptionError for names of no rate to fit,
     UndeterminedError for rates not determined by the rows, and the errors of pricing.
     """
-    requested = _named(names)
+    requests = _rates_of_names(names)
     count = len(rows.names)
     if not count:
         raise UndeterminedError(f"{', '.join(rows.files)}: expected a row with a measured and simulated time")
-    if len(requested) > count:
+    if len(requests) > count:
         raise UndeterminedError(
-            f"expected at least as many rows as rates, {len(requested)}, got {count}: measure more, or fit fewer rates"
+            f"expected at least as many rows as rates, {len(requests)}, got {count}: measure more, or fit fewer rates"
         )
-    problem = Problem(rows, requested or _usual(rows))
+    problem = Problem(rows, requests or _usual(rows))
     left_out: tuple[tuple[hardware.Rate, str], ...] = ()
-    if not requested:
+    if not requests:
         problem, left_out = _determined(problem)
     _refuse_undetermined(problem, problem.slopes(problem.start))
     x = problem.best()
@@ -128,18 +128,18 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     return _calibration(problem, x, left_out)
 
 
-def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
+def _rates_of_names(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
     """Return the rates called ``names``; raises OptionError for an unknown rate, or a rate that cannot be fitted."""
-    known = {rate.name: rate for rate in hardware.RATES}
+    rates = {rate.name: rate for rate in hardware.RATES}
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, list(known))
-            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {listed([*known], name)}"))
-        if known[name].unit == "links":
+        if name not in rates:
+            hint = did_you_mean(name, list(rates))
+            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {listed([*rates], name)}"))
+        if rates[name].unit == "links":
             raise OptionError("rates", f"expected rates that can take any value, got {name}, a whole number of links")
         if list(names).count(name) > 1:
             raise OptionError("rates", f"expected each rate once, got {name} twice")
-    return tuple(known[name] for name in names)
+    return tuple(rates[name] for name in names)
 
 
 def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
@@ -156,33 +156,33 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
     deviation of a rate accepted before then exceeds that of the rate's prior, which is a quarter of the range.
     """
     slopes = problem.slopes(problem.start)
-    known = np.minimum(problem.high - problem.low, _KNOWN) / _DEVIATIONS
+    priors = np.minimum(problem.high - problem.low, _WIDEST) / _DEVIATIONS
     felt = _felt(problem, slopes)
-    chosen: list[int] = []
+    accepted_columns: list[int] = []
     left_out: dict[int, str] = {}
-    for at in np.argsort(-np.linalg.norm(slopes, axis=0) * known, kind="stable").tolist():
-        rate, others = problem.fitted[at], [problem.fitted[index].name for index in chosen]
-        more = [*chosen, at]
-        if felt[at] < _FELT:
-            left_out[at] = f"no row depends on the rate; {_telling(rate)}"
-        elif np.any(_deviations(slopes[:, [at]], _SPREAD) > known[at]):
-            left_out[at] = f"the rows determine the rate less well than its plausible range; {_telling(rate)}"
-        elif len(chosen) == max(1, len(slopes) - 1):
-            left_out[at] = f"{len(slopes)} rows determine only {runs.one_of(others)}"
-        elif np.any(_deviations(slopes[:, more], _SPREAD) > known[more]):
-            left_out[at] = f"the rows do not distinguish the rate from {runs.one_of(others)}; {_telling(rate)}"
+    for column in np.argsort(-np.linalg.norm(slopes, axis=0) * priors, kind="stable").tolist():
+        rate, names = problem.free_rates[column], [problem.free_rates[index].name for index in accepted_columns]
+        more = [*accepted_columns, column]
+        if felt[column] < _FELT:
+            left_out[column] = f"no row depends on the rate; {_telling(rate)}"
+        elif np.any(_deviations(slopes[:, [column]], _SPREAD) > priors[column]):
+            left_out[column] = f"the rows determine the rate less well than its plausible range; {_telling(rate)}"
+        elif len(accepted_columns) == max(1, len(slopes) - 1):
+            left_out[column] = f"{len(slopes)} rows determine only {runs.one_of(names)}"
+        elif np.any(_deviations(slopes[:, more], _SPREAD) > priors[more]):
+            left_out[column] = f"the rows do not distinguish the rate from {runs.one_of(names)}; {_telling(rate)}"
         else:
-            chosen.append(at)
-    if not chosen:
-        reasons = [f"{problem.fitted[at].name}: {why}" for at, why in sorted(left_out.items())]
+            accepted_columns.append(column)
+    if not accepted_columns:
+        reasons = [f"{problem.free_rates[column].name}: {reason}" for column, reason in sorted(left_out.items())]
         raise UndeterminedError("\n".join(["expected rows that depend on at least one rate, got none", *reasons]))
-    determined = Problem(problem.rows, [problem.fitted[at] for at in sorted(chosen)])
-    return determined, tuple((problem.fitted[at], left_out[at]) for at in sorted(left_out))
+    determined = Problem(problem.rows, [problem.free_rates[column] for column in sorted(accepted_columns)])
+    return determined, tuple((problem.free_rates[column], left_out[column]) for column in sorted(left_out))
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
     """Return the standard deviations of the rates' logarithms; rows have the standard deviation ``spread``."""
-    if _least_unlike(slopes) < 1 - _TOGETHER:
+    if _least_unlike(slopes) < 1 - _JOINT_COSINE:
         return np.full(slopes.shape[1], np.inf)
     deviations: Vector = spread * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
     return deviations
@@ -190,18 +190,18 @@ def _deviations(slopes: Vector, spread: float) -> Vector:
 
 def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
     """Raise UndeterminedError for rates without effect on rows, and for rates that only act together."""
-    unfelt = [rate for rate, felt in zip(problem.fitted, _felt(problem, slopes), strict=True) if felt < _FELT]
+    unfelt = [rate for rate, felt in zip(problem.free_rates, _felt(problem, slopes), strict=True) if felt < _FELT]
     if unfelt:
         raise UndeterminedError(
             "\n".join(
                 f"{rate.name}: expected a row that depends on the rate, got none: {_telling(rate)}" for rate in unfelt
             )
         )
-    if _least_unlike(slopes) < 1 - _TOGETHER:
+    if _least_unlike(slopes) < 1 - _JOINT_COSINE:
         direction = _unlike(slopes)[1][:, 0]
-        together = [rate for rate, part in zip(problem.fitted, direction, strict=True) if abs(part) > _PART]
-        names = [rate.name for rate in together]
-        terms = Counter(law.name for rate in together for law in pricing.laws_with(rate.attribute))
+        joint_rates = [rate for rate, part in zip(problem.free_rates, direction, strict=True) if abs(part) > _PART]
+        names = [rate.name for rate in joint_rates]
+        terms = Counter(law.name for rate in joint_rates for law in pricing.laws_with(rate.attribute))
         telling = [name for name, times in terms.items() if times == 1]
         raise UndeterminedError(
             f"{', '.join(names)}: expected rows that distinguish the rates, got rows in which only their common effect "
@@ -220,8 +220,8 @@ def _telling(rate: hardware.Rate) -> str:
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
-        of = "framework pytorch" if rate.name.startswith("pytorch") else "a framework other than pytorch"
-        return f"add a row of {of} with optimizer state off chip and few micro-batches per weight update"
+        framework = "framework pytorch" if rate.name.startswith("pytorch") else "a framework other than pytorch"
+        return f"add a row of {framework} with optimizer state off chip and few micro-batches per weight update"
     return _with_more([law.name for law in pricing.laws_with(rate.attribute)])
 
 
@@ -249,32 +249,32 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
     deviations = np.sqrt(np.diag(inverse))
     correlations = inverse / np.outer(deviations, deviations)
     groups: list[set[int]] = []
-    for one, other in np.argwhere(np.triu(np.abs(correlations) > _ALIKE, 1)).tolist():
-        joined = [group for group in groups if group & {one, other}]
-        groups = [group for group in groups if group not in joined] + [set.union({one, other}, *joined)]
+    for first, second in np.argwhere(np.triu(np.abs(correlations) > _ALIKE, 1)).tolist():
+        overlaps = [group for group in groups if group & {first, second}]
+        groups = [group for group in groups if group not in overlaps] + [set.union({first, second}, *overlaps)]
     alike = []
     for group in groups:
         correlation = float(correlations[min(group), max(group)]) if len(group) == 2 else None
-        alike.append(Alike(tuple(problem.fitted[at] for at in sorted(group)), correlation))
+        alike.append(Alike(tuple(problem.free_rates[column] for column in sorted(group)), correlation))
     return tuple(alike)
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
     """Return the calibration with fitted rates of the logarithms ``x``; the rates are rounded."""
     slopes = problem.slopes(x)
-    values = [rounded(math.exp(at), _DIGITS) for at in x]
-    by_attribute = {rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
+    values = [round_digits(math.exp(log), _DIGITS) for log in x]
+    by_attribute = {rate.attribute: value for rate, value in zip(problem.free_rates, values, strict=True)}
     rates = problem.rows.rates.with_values(**by_attribute)
     positions = (x - problem.low) / (problem.high - problem.low)
-    fitted = tuple(
+    fits = tuple(
         FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, sure, not 0.01 < position < 0.99)
         for rate, value, sure, position in zip(
-            problem.fitted, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
+            problem.free_rates, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
         )
     )
-    before, after = (tuple(problem.rows.errors(of)) for of in (problem.rows.rates, rates))
+    errors_before, errors_after = (tuple(problem.rows.errors(rate_set)) for rate_set in (problem.rows.rates, rates))
     alike, foreseen = _alike(problem, slopes), _foreseen(problem)
-    return Calibration(problem.rows, rates, fitted, before, after, alike, left_out, foreseen)
+    return Calibration(problem.rows, rates, fits, errors_before, errors_after, alike, left_out, foreseen)
 
 
 def _foreseen(problem: Problem) -> dict[int, float]:
@@ -290,8 +290,8 @@ def _foreseen(problem: Problem) -> dict[int, float]:
     for size in range(rates, count):
         errors = []
         for row in range(count):
-            chosen = [(row + 1 + behind) % count for behind in range(size)]
-            step = np.linalg.lstsq(slopes[chosen], -misfits[chosen], rcond=None)[0]
+            neighbours = [(row + 1 + offset) % count for offset in range(size)]
+            step = np.linalg.lstsq(slopes[neighbours], -misfits[neighbours], rcond=None)[0]
             step = np.clip(start + step, problem.low, problem.high) - start
             errors.append(abs(np.expm1(misfits[row] + slopes[row] @ step)))
         mean_errors[size] = float(np.mean(errors))

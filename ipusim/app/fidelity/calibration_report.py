@@ -36,14 +36,14 @@ class CalibrationResult(Result):
         """Return a row per fitted rate: values before and after in the rate's unit, and uncertainty as a share."""
         return [
             {
-                "rate": fitted.rate.name,
-                "unit": fitted.rate.unit,
-                "before": float(fitted.before),
-                "fitted": float(fitted.value),
-                "uncertainty": fitted.uncertainty,
-                "at_edge": fitted.at_edge,
+                "rate": fit.rate.name,
+                "unit": fit.rate.unit,
+                "before": float(fit.before),
+                "fitted": float(fit.value),
+                "uncertainty": fit.uncertainty,
+                "at_edge": fit.at_edge,
             }
-            for fitted in self.calibration.fitted
+            for fit in self.calibration.fitted
         ]
 
     def data(self) -> dict[str, Any]:
@@ -51,8 +51,11 @@ class CalibrationResult(Result):
         errors = zip(self.calibration.rows.names, self.calibration.before, self.calibration.after, strict=True)
         return {
             "rates": self.rows(),
-            "errors": [{"row": name, "before": before, "after": after} for name, before, after in errors],
-            "not_fitted": {rate.name: why for rate, why in self.calibration.left_out},
+            "errors": [
+                {"row": name, "before": error_before, "after": error_after}
+                for name, error_before, error_after in errors
+            ],
+            "not_fitted": {rate.name: reason for rate, reason in self.calibration.left_out},
             "sources": list(self.calibration.rows.sources),
         }
 
@@ -60,9 +63,9 @@ class CalibrationResult(Result):
 def verdict(calibration: Calibration) -> str:
     """Return a sentence with the errors of the simulation before and after the fit."""
     count, rates = len(calibration.before), len(calibration.fitted)
-    before, after = (_off(calibration, errors) for errors in (calibration.before, calibration.after))
+    off_before, off_after = (_off(calibration, errors) for errors in (calibration.before, calibration.after))
     return (
-        f"{count} row{'s are' if count > 1 else ' is'} {before} before, and {after} with {rates} "
+        f"{count} row{'s are' if count > 1 else ' is'} {off_before} before, and {off_after} with {rates} "
         f"rate{'s' if rates > 1 else ''} fitted to {'them' if count > 1 else 'it'}."
     )
 
@@ -79,13 +82,13 @@ def rate_table(calibration: Calibration) -> Table:
     header = ("rate", "before", "fitted", "95 % within", "plausible")
     body = tuple(
         (
-            fitted.rate.name,
-            fitted.rate.show(fitted.before),
-            fitted.rate.show(fitted.value),
-            _sure(fitted) or "not known",
-            (fitted.rate.plausible_text() or "nothing published") + (" (at its edge)" if fitted.at_edge else ""),
+            fit.rate.name,
+            fit.rate.show(fit.before),
+            fit.rate.show(fit.value),
+            _sure(fit) or "not known",
+            (fit.rate.plausible_text() or "nothing published") + (" (at its edge)" if fit.at_edge else ""),
         )
-        for fitted in calibration.fitted
+        for fit in calibration.fitted
     )
     return Table("Fitted rates", header, body)
 
@@ -101,36 +104,36 @@ def words(calibration: Calibration) -> Iterator[str]:
     yield from _foreseen_words(calibration)
     for alike in calibration.alike:
         names = " and ".join(rate.name for rate in alike.rates)
-        how = "together" if alike.correlation is None else f"correlation {alike.correlation:.2f}"
-        yield f"The rows hardly distinguish {names} ({how}): a larger value of one offsets another."
-    if any(fitted.uncertainty is None for fitted in calibration.fitted):
+        relation = "together" if alike.correlation is None else f"correlation {alike.correlation:.2f}"
+        yield f"The rows hardly distinguish {names} ({relation}): a larger value of one offsets another."
+    if any(fit.uncertainty is None for fit in calibration.fitted):
         yield "The uncertainty of the rates is not known, as the fit has as many rates as rows."
-    for fitted in calibration.fitted:
-        if fitted.uncertainty is not None and fitted.uncertainty > _UNSURE:
+    for fit in calibration.fitted:
+        if fit.uncertainty is not None and fit.uncertainty > _UNSURE:
             yield (
-                f"{fitted.rate.name} may be anywhere in its range, given the scatter of the rows; add rows that "
+                f"{fit.rate.name} may be anywhere in its range, given the scatter of the rows; add rows that "
                 "depend on the rate."
             )
-        if fitted.at_edge:
-            yield f"{fitted.rate.name} would leave its range: another cause explains the rows."
-    for rate, why in calibration.left_out:
-        yield f"Not fitted: {rate.name}: {why}."
+        if fit.at_edge:
+            yield f"{fit.rate.name} would leave its range: another cause explains the rows."
+    for rate, reason in calibration.left_out:
+        yield f"Not fitted: {rate.name}: {reason}."
     for source in calibration.rows.sources:
         yield f"Source: {source}."
 
 
 def _foreseen_words(calibration: Calibration) -> Iterator[str]:
     """Yield the error of left-out rows, and the number of rows needed."""
-    own, *fitted = calibration.foreseen.items()
-    if not fitted:
+    start, *fits = calibration.foreseen.items()
+    if not fits:
         return
-    rows, error = fitted[-1]
-    others = f"{rows} other{'s' * (rows != 1)}"
-    said = f"With each row left out in turn, its error is {error:.1%} on average by {others}, and {own[1]:.1%} before"
-    if (needed := calibration.better_from) is None:
-        yield f"{said}: fitted rates are not yet better on unseen rows; add rows."
+    rows, error = fits[-1]
+    peers = f"{rows} other{'s' * (rows != 1)}"
+    text = f"With each row left out in turn, its error is {error:.1%} on average by {peers}, and {start[1]:.1%} before"
+    if (least := calibration.better_from) is None:
+        yield f"{text}: fitted rates are not yet better on unseen rows; add rows."
     else:
-        yield f"{said}: fitted rates are better from {needed} row{'s' * (needed != 1)} on."
+        yield f"{text}: fitted rates are better from {least} row{'s' * (least != 1)} on."
 
 
 def rates_file(calibration: Calibration, name: str) -> bytes:
@@ -145,16 +148,16 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
         f"A scenario in the same folder uses these rates with `rates: {name}`.",
     ]
     head = "".join(f"# {''.join(sign if sign.isprintable() else '?' for sign in line)}\n" for line in lines)
-    fitted = {entry.rate: entry for entry in calibration.fitted}
+    fit = {entry.rate: entry for entry in calibration.fitted}
     body = "".join(
-        f"{rate.name}: {_written(rate, calibration)}  # {_remark(rate, fitted.get(rate))}\n"
+        f"{rate.name}: {_value_text(rate, calibration)}  # {_remark(rate, fit.get(rate))}\n"
         for rate in hardware.RATES
-        if rate in fitted or rate in calibration.rates.changed_rates()
+        if rate in fit or rate in calibration.rates.changed_rates()
     )
     return (head + body).encode()
 
 
-def _written(rate: hardware.Rate, calibration: Calibration) -> str:
+def _value_text(rate: hardware.Rate, calibration: Calibration) -> str:
     """Return a value in scenario notation, in the base unit."""
     value = getattr(calibration.rates, rate.attribute)
     if rate.unit == "links":
@@ -162,16 +165,16 @@ def _written(rate: hardware.Rate, calibration: Calibration) -> str:
     return repr(float(value / _NANOSECONDS if rate.unit == "ns" else value))
 
 
-def _remark(rate: hardware.Rate, fitted: FittedRate | None) -> str:
+def _remark(rate: hardware.Rate, fit: FittedRate | None) -> str:
     """Return the comment behind a rate's value."""
-    if fitted is None:
+    if fit is None:
         return "as in the scenarios"
-    sure = _sure(fitted)
-    return f"{rate.show(fitted.value)}{f', 95 % within {sure}' if sure else ''}; before {rate.show(fitted.before)}"
+    sure = _sure(fit)
+    return f"{rate.show(fit.value)}{f', 95 % within {sure}' if sure else ''}; before {rate.show(fit.before)}"
 
 
-def _sure(fitted: FittedRate) -> str:
+def _sure(fit: FittedRate) -> str:
     """Return a rate's uncertainty as text; empty if unknown."""
-    if fitted.uncertainty is None:
+    if fit.uncertainty is None:
         return ""
-    return f"± {fitted.uncertainty:.1%}" if fitted.uncertainty < 1 else "more than ± 100%"
+    return f"± {fit.uncertainty:.1%}" if fit.uncertainty < 1 else "more than ± 100%"

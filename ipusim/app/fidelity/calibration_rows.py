@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ipusim.api import Job, Rates, hardware, runs
-from ipusim.app.fidelity.profile import MeasuredPass, passes_of, priced
+from ipusim.app.fidelity.profile import MeasuredPass, passes_of, priced_job
 from ipusim.app.fidelity.throughput_report import row_name
 from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
 from ipusim.app.fidelity.throughputs import SimulatedRow, UpdateTime, prepare_rows, update_times
@@ -20,7 +20,7 @@ from ipusim.base.errors import FileError, OptionError
 _HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 
-class Measured(Protocol):
+class Measurements(Protocol):
     """Rows of one kind of measurement (trainings or stages), prepared for a fit.
 
     Attributes:
@@ -42,31 +42,31 @@ class Measured(Protocol):
         """Return the relative error of the simulated figure per row; positive if too large."""
 
 
-class Throughputs(Measured):
+class Throughputs(Measurements):
     """Throughputs of whole trainings, in items a second."""
 
     def __init__(self, rows: Sequence[ThroughputRow]) -> None:
         """Prepare the rows; raises the errors of :func:`ipusim.app.fidelity.throughputs.prepare`."""
-        self._prepared = prepare_rows(rows)
+        self._trainings = prepare_rows(rows)
         self._times: dict[Rates, list[UpdateTime]] = {}
         self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
-        self.scenarios = [(training.row.scenario, training.rates) for training in self._prepared]
+        self.scenarios = [(training.row.scenario, training.rates) for training in self._trainings]
         self.frameworks = [row.framework for row in rows if row.framework]
         self.sources = [row.source for row in rows if row.source]
 
     def times(self, rates: Rates) -> list[float]:
         """Return simulated over measured times of a weight update."""
-        return [1 / row.row.over(row.items_per_s) for row in self._simulated(rates)]
+        return [1 / row.row.ratio(row.items_per_s) for row in self._simulate(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated throughput per row; positive if too fast."""
-        return [row.error for row in self._simulated(rates)]
+        return [row.error for row in self._simulate(rates)]
 
-    def _simulated(self, rates: Rates) -> list[SimulatedRow]:
-        apart = rates.with_values(**_HOSTS)
-        if apart not in self._times:
-            self._times[apart] = update_times(self._prepared, apart)
-        pairs = zip(self._prepared, self._times[apart], strict=True)
+    def _simulate(self, rates: Rates) -> list[SimulatedRow]:
+        device_rates = rates.with_values(**_HOSTS)
+        if device_rates not in self._times:
+            self._times[device_rates] = update_times(self._trainings, device_rates)
+        pairs = zip(self._trainings, self._times[device_rates], strict=True)
         return [SimulatedRow(training.row, replace(time, rates=rates)) for training, time in pairs]
 
 
@@ -79,14 +79,14 @@ class _Stages:
     rows: tuple[runs.MeasuredStage, ...]
 
 
-class Profiles(Measured):
+class Profiles(Measurements):
     """Cycles of stages, pass by pass."""
 
     frameworks = ()
 
     def __init__(self, path: Path) -> None:
         """Read a file with scenario paths relative to its folder; raises FileError, ScenarioError and OSError."""
-        self._called = str(path)
+        self._file = str(path)
         jobs: dict[str, Job] = {}
 
         def clock_hz(name: str) -> int:
@@ -101,7 +101,7 @@ class Profiles(Measured):
         # A pass without measured or simulated time has the same error at any rates.
         self._counts = [stage_pass.measured > 0 and stage_pass.simulated > 0 for _, stage_pass in passes]
         self.names = [
-            f"{stage.job.name}, {stage_pass.what} of {stage_pass.stage}"
+            f"{stage.job.name}, {stage_pass.name} of {stage_pass.stage}"
             for (stage, stage_pass), counts in zip(passes, self._counts, strict=True)
             if counts
         ]
@@ -109,21 +109,25 @@ class Profiles(Measured):
     def times(self, rates: Rates) -> list[float]:
         """Return simulated over measured cycles."""
         passes = [stage_pass for stage in self._stages for stage_pass in self._passes(stage, rates)]
-        return [timed.simulated / timed.measured for timed, counts in zip(passes, self._counts, strict=True) if counts]
+        return [
+            stage_pass.simulated / stage_pass.measured
+            for stage_pass, counts in zip(passes, self._counts, strict=True)
+            if counts
+        ]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated cycles per pass; positive if too long."""
         return [time - 1 for time in self.times(rates)]
 
-    def _passes(self, of: _Stages, rates: Rates | None = None) -> Sequence[MeasuredPass]:
-        return passes_of(of.job, of.rows, f"{self._called}: {of.scenario.name}", rates)
+    def _passes(self, stages: _Stages, rates: Rates | None = None) -> Sequence[MeasuredPass]:
+        return passes_of(stages.job, stages.rows, f"{self._file}: {stages.scenario.name}", rates)
 
 
 def _job(path: Path, name: str) -> Job:
     """Return the Job of a scenario named in the file ``path``, ready for pricing."""
     with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, WITH_MISFITS)) as request:
         try:
-            return priced(request, "scenario")
+            return priced_job(request, "scenario")
         except OptionError as error:
             raise FileError(f"{path}: column scenario: {error.args[1]}: {name}") from None
 
@@ -138,7 +142,7 @@ class Rows:
     """
 
     files: tuple[str, ...]
-    parts: tuple[Measured, ...]
+    parts: tuple[Measurements, ...]
 
     @property
     def names(self) -> list[str]:
@@ -176,18 +180,18 @@ def read_measured(paths: Sequence[Path]) -> Rows:
     profile. Raises FileError with the mistakes of a file, and for scenarios with different rates; OSError for an
     unreadable file; ScenarioError for the mistakes of a scenario.
     """
-    parts: tuple[Measured, ...] = tuple(
+    parts: tuple[Measurements, ...] = tuple(
         Profiles(path) if runs.has_stages(path) else Throughputs(read_throughputs(path)) for path in paths
     )
     rows = Rows(tuple(map(str, paths)), parts)
     for scenario, rates in (entry for part in parts for entry in part.scenarios):
         if rates != rows.rates:
-            other = next(
+            mismatch = next(
                 rate for rate in hardware.RATES if getattr(rates, rate.attribute) != getattr(rows.rates, rate.attribute)
             )
-            values = [other.show(getattr(rate_set, other.attribute)) for rate_set in (rows.rates, rates)]
+            values = [mismatch.show(getattr(rate_set, mismatch.attribute)) for rate_set in (rows.rates, rates)]
             raise FileError(
                 f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, the start of the fit, got a different "
-                f"{other.name}: {values[1]} instead of {values[0]}"
+                f"{mismatch.name}: {values[1]} instead of {values[0]}"
             )
     return rows

@@ -41,7 +41,7 @@ class Interval:
     width: float
 
     @classmethod
-    def of(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
+    def from_rows(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
         """Return the interval of a kind's rows, ``stretch`` times as wide as Student's.
 
         None for fewer rows than :data:`LEAST_ROWS`, and for equal errors, from which no width follows.
@@ -82,13 +82,13 @@ def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
 def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
     """Return the interval of each kind; None for few rows or equal errors."""
     stretch = stretched(rows)
-    return {kind: Interval.of(of, stretch) for kind, of in of_kinds(rows).items()}
+    return {kind: Interval.from_rows(group, stretch) for kind, group in of_kinds(rows).items()}
 
 
 def stretched(rows: Sequence[SimulatedRow]) -> float:
     """Return the factor that widens all intervals; 1 if no row has an interval of other sources."""
-    apart = [part for of in of_kinds(rows).values() for part in widths_apart(of)]
-    return float(np.quantile(apart, SHARE, method="lower")) if apart else 1.0
+    distances = [part for group in of_kinds(rows).values() for part in widths_apart(group)]
+    return float(np.quantile(distances, SHARE, method="lower")) if distances else 1.0
 
 
 def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
@@ -96,25 +96,25 @@ def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
 
     Rows without an interval of other sources are left out.
     """
-    found = []
+    distances = []
     for row in rows:
         source = source_of(row.row.source)
-        others = Interval.of([other for other in rows if source_of(other.row.source) != source])
-        if others is not None:
-            found.append(abs(_log(row) - others.middle) / others.width)
-    return found
+        interval = Interval.from_rows([peer for peer in rows if source_of(peer.row.source) != source])
+        if interval is not None:
+            distances.append(abs(_log(row) - interval.middle) / interval.width)
+    return distances
 
 
 def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
     """Return CSV with the ends of each kind's interval; ends are empty for few rows or equal errors."""
     lines: list[tuple[object, ...]] = [runs.COLUMNS]
     ranges = intervals(rows)
-    for kind, of in of_kinds(rows).items():
-        found = ranges[kind]
-        ends = ("", "") if found is None else tuple(f"{end:.5f}" for end in found.ends)
-        lines.append((kind, len(of), *ends))
+    for kind, group in of_kinds(rows).items():
+        interval = ranges[kind]
+        ends = ("", "") if interval is None else tuple(f"{end:.5f}" for end in interval.ends)
+        lines.append((kind, len(group), *ends))
     return csv_bytes(lines)
 
 
 def _log(row: SimulatedRow) -> float:
-    return math.log1p(row.judged)
+    return math.log1p(row.reported_error)

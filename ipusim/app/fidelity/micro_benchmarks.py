@@ -21,7 +21,7 @@ from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
 #: CSV file of the package's rows.
-MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
+BENCHMARKS_FILE: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
 #: Factors from seconds, bytes per second or cycles to units.
 _UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
 #: IPUs per replica of the collective, and bytes per element.
@@ -57,11 +57,11 @@ class MicroBenchmark:
     source: str
 
     @property
-    def what(self) -> str:
+    def label(self) -> str:
         """Benchmark with its shape: ``superstep with halo, 2 IPUs, 16,000 bytes``."""
-        where = f"IPU {self.source_ipu} and {self.target_ipu}" if self.source_ipu else f"{self.ipus} IPUs"
+        place = f"IPU {self.source_ipu} and {self.target_ipu}" if self.source_ipu else f"{self.ipus} IPUs"
         size = (f"{int(self.bytes):,} bytes",) if self.bytes else ()
-        return ", ".join((self.benchmark, where.replace("1 IPUs", "1 IPU") if self.ipus == "1" else where, *size))
+        return ", ".join((self.benchmark, place.replace("1 IPUs", "1 IPU") if self.ipus == "1" else place, *size))
 
     @property
     def range(self) -> tuple[float, float] | None:
@@ -81,15 +81,17 @@ class MicroBenchmark:
 
 def read_benchmarks() -> tuple[MicroBenchmark, ...]:
     """Return the package's rows."""
-    return tuple(MicroBenchmark(**row) for row in csv.DictReader(MEASURED.read_text(encoding="utf-8").splitlines()))
+    return tuple(
+        MicroBenchmark(**row) for row in csv.DictReader(BENCHMARKS_FILE.read_text(encoding="utf-8").splitlines())
+    )
 
 
-def error(row: MicroBenchmark, simulated: float) -> float | None:
+def error(row: MicroBenchmark, figure: float) -> float | None:
     """Return (simulated - published) / published; 0 within a published range, None without a figure."""
     if row.range is None:
         return None
-    nearest = min(max(simulated, row.range[0]), row.range[1])
-    return simulated / nearest - 1
+    nearest = min(max(figure, row.range[0]), row.range[1])
+    return figure / nearest - 1
 
 
 def _copy_seconds(system: System, traffic: Mapping[tuple[int, int], int]) -> float:
@@ -97,7 +99,7 @@ def _copy_seconds(system: System, traffic: Mapping[tuple[int, int], int]) -> flo
 
 
 def _both_ways(pairs: Sequence[tuple[int, int]], size: int) -> dict[tuple[int, int], int]:
-    return dict.fromkeys([*pairs, *((there, here) for here, there in pairs)], size)
+    return dict.fromkeys([*pairs, *((target, source) for source, target in pairs)], size)
 
 
 def _neighbours(row: MicroBenchmark, system: System) -> float:
@@ -168,8 +170,8 @@ def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
     body = []
     for row in rows:
         off = error(row, row.simulated)
-        shown = f"{row.simulated:.4g} {row.unit}"
-        body.append((row.what, row.system, row.published, shown, "" if off is None else f"{off:+.1%}", row.use))
+        text = f"{row.simulated:.4g} {row.unit}"
+        body.append((row.label, row.system, row.published, text, "" if off is None else f"{off:+.1%}", row.use))
     header = ("micro-benchmark", "system", "published", "simulated", "error", "figure is")
     return Table("Micro-benchmarks, published and simulated", header, tuple(body))
 

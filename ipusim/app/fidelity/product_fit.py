@@ -26,27 +26,27 @@ _DEVIATIONS: Final = 4
 Vector = npt.NDArray[np.float64]
 
 
-class Measured(NamedTuple):
+class MeasuredProduct(NamedTuple):
     """A product with its measured cycles."""
 
     product: pricing.PlannedProduct
     cycles: float
 
 
-def fit_rates(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> pricing.PlannerRates:
+def fit_rates(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> pricing.PlannerRates:
     """Return the best-fitting rates within their plausible ranges.
 
     Raises ValueError for fewer measurements than rates.
     """
-    if len(measured) < len(pricing.PLANNER_RATES):
-        raise ValueError(f"expected at least {len(pricing.PLANNER_RATES)} measured products, got {len(measured)}")
+    if len(products) < len(pricing.PLANNER_RATES):
+        raise ValueError(f"expected at least {len(pricing.PLANNER_RATES)} measured products, got {len(products)}")
     rates = pricing.DEFAULT_PLANNER_RATES
-    plans = _plans(measured, ipu, rates)
-    best = (_misfit(plans, measured, rates), rates)
+    plans = _plans(products, ipu, rates)
+    best = (_misfit(plans, products, rates), rates)
     for _ in range(_MOST_TURNS):
-        rates = _rates_for(plans, measured, ipu, rates)
-        new_plans = _plans(measured, ipu, rates)
-        best = min(best, (_misfit(new_plans, measured, rates), rates), key=lambda pair: pair[0])
+        rates = _rates_for(plans, products, ipu, rates)
+        new_plans = _plans(products, ipu, rates)
+        best = min(best, (_misfit(new_plans, products, rates), rates), key=lambda pair: pair[0])
         if [plan.split for plan in new_plans] == [plan.split for plan in plans]:
             break
         plans = new_plans
@@ -58,12 +58,12 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
     return [rate.attribute for rate in pricing.PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
-def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[float]:
+def term_shares(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> list[float]:
     """Return, per planner rate, the absolute mean elasticity of the products' cycles.
 
     The elasticity is the change of cycles in per cent for a one per cent change of the rate.
     """
-    work = _stacked(_plans(measured, ipu, pricing.DEFAULT_PLANNER_RATES))
+    work = _stack(_plans(products, ipu, pricing.DEFAULT_PLANNER_RATES))
     step = 1e-4
     logs = _logs(pricing.DEFAULT_PLANNER_RATES)
     low, high = (
@@ -73,33 +73,35 @@ def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[flo
     return shares
 
 
-def _stacked(plans: Sequence[pricing.ProductPlan]) -> pricing.SplitWork:
+def _stack(plans: Sequence[pricing.ProductPlan]) -> pricing.SplitWork:
     """Return the work of several plans as arrays."""
     return pricing.SplitWork(*np.array([plan.work for plan in plans]).T)
 
 
 def _plans(
-    measured: Sequence[Measured], ipu: hardware.IpuSpec, rates: pricing.PlannerRates
+    products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec, rates: pricing.PlannerRates
 ) -> list[pricing.ProductPlan]:
-    return [pricing.plan_product(row.product, ipu, rates) for row in measured]
+    return [pricing.plan_product(row.product, ipu, rates) for row in products]
 
 
-def _misfit(plans: Sequence[pricing.ProductPlan], measured: Sequence[Measured], rates: pricing.PlannerRates) -> float:
-    errors = [np.log(plan.cycles / row.cycles) / _SPREAD for plan, row in zip(plans, measured, strict=True)]
+def _misfit(
+    plans: Sequence[pricing.ProductPlan], products: Sequence[MeasuredProduct], rates: pricing.PlannerRates
+) -> float:
+    errors = [np.log(plan.cycles / row.cycles) / _SPREAD for plan, row in zip(plans, products, strict=True)]
     return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
 
 
 def _rates_for(
     plans: Sequence[pricing.ProductPlan],
-    measured: Sequence[Measured],
+    products: Sequence[MeasuredProduct],
     ipu: hardware.IpuSpec,
     start: pricing.PlannerRates,
 ) -> pricing.PlannerRates:
     """Return the best-fitting rates for fixed plans."""
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, needed by few commands
 
-    work = _stacked(plans)
-    measured_logs = np.log([row.cycles for row in measured])
+    work = _stack(plans)
+    measured_logs = np.log([row.cycles for row in products])
     low, high = _ranges()
 
     def residuals(logs: Vector) -> Vector:

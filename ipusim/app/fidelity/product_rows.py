@@ -12,7 +12,7 @@ from ipusim.base.csv_table import Columns, read_table, refuse, wrong_positive, w
 from ipusim.base.errors import FileError
 
 #: CSV file of the package's rows.
-MEASURED: Final = Path(__file__).parent / "measured" / "products.csv"
+PRODUCTS_FILE: Final = Path(__file__).parent / "measured" / "products.csv"
 _SIZES: Final = ("m", "k", "n")
 _DTYPE, _RATE, _SOURCE = "dtype", "TFLOP/s", "source"
 _COLUMNS: Final = (*_SIZES, _DTYPE, _RATE)
@@ -78,14 +78,14 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     return tuple(rows)
 
 
-def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
+def _row(cells: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
     """Return the row and no errors, or None and the errors."""
-    problems = [problem for name in _SIZES for problem in wrong_whole(name, said[name], _MOST_SIZE)]
-    dtype = _TYPES.get(said[_DTYPE].lower())
+    problems = [problem for name in _SIZES for problem in wrong_whole(name, cells[name], _MOST_SIZE)]
+    dtype = _TYPES.get(cells[_DTYPE].lower())
     if dtype is None:
-        problems.append(f"column {_DTYPE}: expected fp16 or fp32, got {said[_DTYPE]!r}")
-    problems += wrong_positive(_RATE, said[_RATE])
+        problems.append(f"column {_DTYPE}: expected fp16 or fp32, got {cells[_DTYPE]!r}")
+    problems += wrong_positive(_RATE, cells[_RATE])
     if problems or dtype is None:
         return None, problems
-    m, k, n = (int(said[name]) for name in _SIZES)
-    return ProductRow(m, k, n, dtype, float(said[_RATE]), said.get(_SOURCE, "")), []
+    m, k, n = (int(cells[name]) for name in _SIZES)
+    return ProductRow(m, k, n, dtype, float(cells[_RATE]), cells.get(_SOURCE, "")), []

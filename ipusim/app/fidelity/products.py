@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from ipusim.api import hardware, pricing
-from ipusim.app.fidelity.product_fit import Measured, at_edge, fit_rates, term_shares
+from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, term_shares
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.figures import Chart
@@ -52,21 +52,23 @@ class ValidatedRow:
 
 
 def validate_products(
-    rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, fitted: bool = False
+    rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, is_fitted: bool = False
 ) -> list[ValidatedRow]:
     """Return the rows with the planner's estimates.
 
-    If the rates were fitted to these rows (``fitted``), further estimates are by rates fitted without the rows of equal
-    m and k.
+    If the rates were fitted to these rows (``is_fitted``), further estimates are by rates fitted without the rows of
+    equal m and k.
     """
     unseen = {}
-    if fitted:
+    if is_fitted:
         for size in sorted({(row.m, row.k) for row in rows}):
-            others = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows if (row.m, row.k) != size]
-            unseen[size] = fit_rates(others, ipu)
+            other_products = [
+                MeasuredProduct(row.product, row.cycles(ipu.clock_hz)) for row in rows if (row.m, row.k) != size
+            ]
+            unseen[size] = fit_rates(other_products, ipu)
     validated = []
     for row in rows:
-        left_out = tflops(row, ipu, unseen[row.m, row.k]) if fitted else None
+        left_out = tflops(row, ipu, unseen[row.m, row.k]) if is_fitted else None
         validated.append(ValidatedRow(row, tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES), left_out))
     return validated
 
@@ -80,9 +82,9 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
     """Return a sentence with the planner's mean and worst error per type."""
     parts = []
     for dtype in sorted({product.row.dtype for product in validated}):
-        of = [product for product in validated if product.row.dtype == dtype]
-        number, mean, worst = spread(product.error for product in of)
-        unseen = [product.unseen_error for product in of if product.unseen_error is not None]
+        group = [product for product in validated if product.row.dtype == dtype]
+        number, mean, worst = spread(product.error for product in group)
+        unseen = [product.unseen_error for product in group if product.unseen_error is not None]
         left_out = f" ({spread(unseen)[2]} with its size left out)" if unseen else ""
         parts.append(f"{number} in {dtype} {mean} off on average, {worst} at worst{left_out}")
     return f"Dense products: {'; '.join(parts)}."
@@ -90,8 +92,8 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
 
 def product_table(validated: Sequence[ValidatedRow]) -> Table:
     """Return measured and modelled figures and errors of the rows."""
-    fitted = validated[0].unseen_tflops is not None
-    header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if fitted else ()))
+    has_unseen = validated[0].unseen_tflops is not None
+    header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if has_unseen else ()))
     rows = tuple(
         (
             f"{product.row.m} x {product.row.k} x {product.row.n}",
@@ -110,10 +112,10 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
     """Return mean and worst error by type, and by size left out of the fit."""
     rows = []
     for dtype in sorted({product.row.dtype for product in validated}):
-        of = [product for product in validated if product.row.dtype == dtype]
-        rows.append((dtype, *spread(product.error for product in of)))
+        group = [product for product in validated if product.row.dtype == dtype]
+        rows.append((dtype, *spread(product.error for product in group)))
         unseen: dict[tuple[int, int], list[float]] = defaultdict(list)
-        for product in of:
+        for product in group:
             if product.unseen_error is not None:
                 unseen[product.row.m, product.row.k].append(product.unseen_error)
         for (m, k), errors in sorted(unseen.items()):
@@ -123,8 +125,8 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
     """Return the planner's rates with value, plausible range, and mean share of the rows' cycles."""
-    measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
-    shares = term_shares(measured, ipu)
+    products = [MeasuredProduct(row.product, row.cycles(ipu.clock_hz)) for row in rows]
+    shares = term_shares(products, ipu)
     edges = at_edge(pricing.DEFAULT_PLANNER_RATES)
     body = []
     for rate, share in zip(pricing.PLANNER_RATES, shares, strict=True):
@@ -134,13 +136,13 @@ def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASU
     return Table("Rates of the planner", ("rate", "value", "plausible", "of cycles", "meaning"), tuple(body))
 
 
-def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, fitted: bool) -> Iterator[str]:
+def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, is_fitted: bool) -> Iterator[str]:
     """Yield the notes on the tables."""
     yield (
         f"On the {ipu.tiles} tiles of one {ipu.name} at {ipu.clock_hz / 1e9:g} GHz; partial sums have the type of the "
         f"elements; temporary memory at most {pricing.AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
     )
-    if fitted:
+    if is_fitted:
         yield (
             "The rates were fitted to these rows; errors of unseen sizes are with rates fitted only to rows of "
             "other m and k."

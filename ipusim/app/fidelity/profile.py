@@ -28,13 +28,13 @@ class MeasuredPass:
 
     Attributes:
         stage: the stage's name, followed by the name in the file in brackets if both names differ.
-        what: name of the pass.
+        name: name of the pass.
         measured, simulated: cycles per micro-batch, or per weight update.
         source: author of the measurement; empty if unstated.
     """
 
     stage: str
-    what: str
+    name: str
     measured: int
     simulated: int
     source: str = ""
@@ -53,11 +53,11 @@ def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
     Raises FileError with the mistakes of the file, OptionError for a request without layers to price, and the errors of
     :func:`assemble`.
     """
-    job = priced(request, "profile")
+    job = priced_job(request, "profile")
     return passes_of(job, runs.read_profile(path, job.system.ipu.clock_hz), str(path))
 
 
-def priced(request: Request, option: str) -> Job:
+def priced_job(request: Request, option: str) -> Job:
     """Return the Job of ``request`` with priced pass cycles, regardless of ``pipeline.cycles``.
 
     Raises OptionError, naming ``option``, for a request without layers to price, and the errors of :func:`assemble`.
@@ -70,15 +70,15 @@ def priced(request: Request, option: str) -> Job:
 
 
 def passes_of(
-    job: Job, rows: Sequence[runs.MeasuredStage], called: str, rates: Rates | None = None
+    job: Job, rows: Sequence[runs.MeasuredStage], file_name: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
     """Return measured and simulated cycles of those passes of ``job`` that ``rows`` measured.
 
-    ``rates`` are by default the job's; ``called`` is the name of the rows' file in messages. Raises FileError for rows
-    of other stages than the job's.
+    ``rates`` are by default the job's; ``file_name`` is the name of the rows' file in messages. Raises FileError for
+    rows of other stages than the job's.
     """
     names = [stage.name for stage in job.program.stages]
-    if wrong := [*runs.wrong_number(rows, dict.fromkeys(names, ()), called), *runs.misplaced(rows, names)]:
+    if wrong := [*runs.wrong_number(rows, dict.fromkeys(names, ()), file_name), *runs.misplaced(rows, names)]:
         raise FileError("\n".join(wrong))
     return tuple(
         stage_pass
@@ -98,38 +98,38 @@ def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates
         "update": stage.update if pricing.counts_update(stage, job.program, job.system) else 0,
     }
     name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
-    for key, what in _PASSES.items():
+    for key, pass_name in _PASSES.items():
         if key in row.cycles.model_fields_set and (key == "forward" or job.program.shape.training):
-            simulated = pricing.pass_cycles(costs[key], job.system.ipu, rates)
-            yield MeasuredPass(name, what, getattr(row.cycles, key), simulated, row.source)
+            cycles = pricing.pass_cycles(costs[key], job.system.ipu, rates)
+            yield MeasuredPass(name, pass_name, getattr(row.cycles, key), cycles, row.source)
 
 
 def words(passes: Sequence[MeasuredPass]) -> str:
     """Return a sentence with mean error, worst error and sources."""
     sources = dict.fromkeys(stage_pass.source for stage_pass in passes if stage_pass.source)
     source = f" Source: {'; '.join(sources)}." if sources else ""
-    known = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]
-    if not known:
+    differences = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]
+    if not differences:
         return f"No measured pass takes any time.{source}"
-    _, at = max(known, key=lambda pair: abs(pair[0]))
-    _, mean, worst = spread(off for off, _ in known)
+    _, worst_pass = max(differences, key=lambda pair: abs(pair[0]))
+    _, mean, worst = spread(off for off, _ in differences)
     return (
-        f"Simulated passes are {mean} off the measured ones on average, and {worst} at worst: {at.what} of "
-        f"{at.stage}.{source}"
+        f"Simulated passes are {mean} off the measured ones on average, and {worst} at worst: {worst_pass.name} of "
+        f"{worst_pass.stage}.{source}"
     )
 
 
 def profile_table(passes: Sequence[MeasuredPass]) -> Table:
     """Return measured and simulated cycles of the passes, and the differences."""
-    before = ("", *(stage_pass.stage for stage_pass in passes))
+    stages = ("", *(stage_pass.stage for stage_pass in passes))
     rows = tuple(
         (
             stage_pass.stage if stage_pass.stage != last else "",
-            stage_pass.what,
+            stage_pass.name,
             f"{stage_pass.measured:,}",
             f"{stage_pass.simulated:,}",
             "-" if stage_pass.difference is None else f"{stage_pass.difference:+.1%}",
         )
-        for stage_pass, last in zip(passes, before, strict=False)
+        for stage_pass, last in zip(passes, stages, strict=False)
     )
     return Table("Stages, measured and simulated", ("stage", "pass", "measured", "simulated", "difference"), rows)

@@ -25,7 +25,7 @@ from ipusim.app.fidelity.calibration_rows import Rows
 _STEP: Final = 0.02
 #: Largest number of iterations; they end early below the following change of a rate's logarithm.
 _MOST_TURNS: Final = 8
-_SAME: Final = 1e-3
+_LEAST_STEP: Final = 1e-3
 #: Least factor by which a time changes; the shares of a time may overlap, and their sum may exceed 1.
 _LEAST_CHANGE: Final = 1e-6
 #: Digits of intermediate rates: more than a step shows, and few enough for fast exact arithmetic.
@@ -37,30 +37,32 @@ Vector = npt.NDArray[np.float64]
 class Problem:
     """Least-squares problem: misfits of rows as a function of the logarithms of rates."""
 
-    def __init__(self, rows: Rows, fitted: Sequence[hardware.Rate]) -> None:
-        """Fit the rates ``fitted``; other rates keep the values of the rows' scenarios."""
+    def __init__(self, rows: Rows, free_rates: Sequence[hardware.Rate]) -> None:
+        """Fit the rates ``free_rates``; other rates keep the values of the rows' scenarios."""
         self.rows = rows
-        self.fitted = tuple(fitted)
-        ranges = [_range(rate) for rate in fitted]
+        self.free_rates = tuple(free_rates)
+        ranges = [_range(rate) for rate in free_rates]
         self.low, self.high = (np.log([float(ends[side]) for ends in ranges]) for side in (0, 1))
-        self._known: dict[Rates, Vector] = {}
+        self._misfits: dict[Rates, Vector] = {}
 
     @property
     def start(self) -> Vector:
         """Rates of the scenarios, moved into range."""
-        values = [max(float(getattr(self.rows.rates, rate.attribute)), 1e-300) for rate in self.fitted]
+        values = [max(float(getattr(self.rows.rates, rate.attribute)), 1e-300) for rate in self.free_rates]
         return np.clip(np.log(values), self.low, self.high)
 
     def rates(self, x: Vector) -> Rates:
         """Return the full set of rates, with the logarithms ``x`` for the fitted rates."""
-        values = {rate.attribute: rounded(math.exp(at), _DIGITS) for rate, at in zip(self.fitted, x, strict=True)}
+        values = {
+            rate.attribute: round_digits(math.exp(log), _DIGITS) for rate, log in zip(self.free_rates, x, strict=True)
+        }
         return self.rows.rates.with_values(**values)
 
     def misfits(self, rates: Rates) -> Vector:
         """Return the logarithms of simulated over measured time, per row."""
-        if rates not in self._known:
-            self._known[rates] = np.log(self.rows.times(rates))
-        return self._known[rates]
+        if rates not in self._misfits:
+            self._misfits[rates] = np.log(self.rows.times(rates))
+        return self._misfits[rates]
 
     def cost(self, x: Vector) -> float:
         """Return the sum of squares."""
@@ -68,36 +70,36 @@ class Problem:
 
     def slopes(self, x: Vector) -> Vector:
         """Return the derivatives of the rows' misfits by the rates' logarithms, as central differences."""
-        least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.fitted]
-        most = [math.log(rate.most) for rate in self.fitted]
+        least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.free_rates]
+        most = [math.log(rate.most) for rate in self.free_rates]
         columns = []
-        for at in range(len(x)):
+        for column in range(len(x)):
             ends = []
             for sign in (-1, 1):
-                moved = x.copy()
-                moved[at] = np.clip(x[at] + sign * _STEP, least[at], most[at])
-                ends.append(moved)
-            below, above = (self.misfits(self.rates(end)) for end in ends)
-            columns.append((above - below) / (ends[1][at] - ends[0][at]))
+                point = x.copy()
+                point[column] = np.clip(x[column] + sign * _STEP, least[column], most[column])
+                ends.append(point)
+            lower, upper = (self.misfits(self.rates(end)) for end in ends)
+            columns.append((upper - lower) / (ends[1][column] - ends[0][column]))
         return np.array(columns).T
 
     def best(self) -> Vector:
         """Return the logarithms of the best-fitting rates."""
-        met = [x for start in (self.start, (self.low + self.high) / 2) for x in self._met_from(start)]
-        return min(met, key=self.cost)
+        points = [x for start in (self.start, (self.low + self.high) / 2) for x in self._points_from(start)]
+        return min(points, key=self.cost)
 
-    def _met_from(self, x: Vector) -> list[Vector]:
+    def _points_from(self, x: Vector) -> list[Vector]:
         """Return the logarithms of the rates at the start, ``x``, and after every iteration."""
-        met = [x]
+        points = [x]
         for _ in range(_MOST_TURNS):
-            x = _solved(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
-            met.append(x)
-            if np.max(np.abs(x - met[-2])) < _SAME:
+            x = _solve(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
+            points.append(x)
+            if np.max(np.abs(x - points[-2])) < _LEAST_STEP:
                 break
-        return met
+        return points
 
 
-def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
+def _solve(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
     """Return the logarithms of the best-fitting rates, with times modelled as sums of shares.
 
     A time changes by the factor 1 + sum of share x (growth - 1). The share of a rate is the absolute slope. The growth
@@ -108,17 +110,17 @@ def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vecto
     shares, signs = np.abs(slopes), np.sign(slopes)
 
     def residuals(logs: Vector) -> Vector:
-        changed = 1 + np.sum(shares * np.expm1(signs * (logs - x)), axis=1)
-        residual: Vector = misfits + np.log(np.maximum(changed, _LEAST_CHANGE))
+        factor = 1 + np.sum(shares * np.expm1(signs * (logs - x)), axis=1)
+        residual: Vector = misfits + np.log(np.maximum(factor, _LEAST_CHANGE))
         return residual
 
     margin = 1e-9 * (high - low)
     solution = least_squares(residuals, np.clip(x, low + margin, high - margin), bounds=(low, high))
-    solved: Vector = solution.x
-    return solved
+    best_logs: Vector = solution.x
+    return best_logs
 
 
-def rounded(value: float, digits: int) -> Fraction:
+def round_digits(value: float, digits: int) -> Fraction:
     """Return the exact fraction of a value rounded to ``digits`` digits."""
     return Fraction(f"{value:.{digits}g}")
 

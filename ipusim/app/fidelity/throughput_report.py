@@ -8,11 +8,11 @@ from typing import Final
 
 from ipusim.api import analysis, hardware, runs
 from ipusim.app.fidelity.error_intervals import SHARE, Interval, of_kinds, stretched, widths_apart
-from ipusim.app.fidelity.product_rows import MEASURED, read_rows
+from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, read_rows
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
+from ipusim.app.fidelity.throughput_fit import FIT_RATES, fitted_rates, speaking
 from ipusim.app.fidelity.throughput_rows import COLUMNS, ThroughputRow
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, sensitivities
+from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, sensitivities
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
@@ -36,7 +36,7 @@ _USES: Final = {
     "pods": "several pods",
 }
 #: The trainings that rates are fitted to, on one pod.
-_FITTED: Final = "BERT and ResNet-50 on one pod"
+_FIT_KIND: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
     "held": "models unlike all fitted ones",
@@ -49,39 +49,39 @@ _KINDS: Final = {
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
     """Return a sentence with the errors of BERT and ResNet-50 on one pod, and one for each other kind of row."""
-    fitted = _of(rows, "fitted")
-    if not fitted:
+    fit_rows = _rows_of(rows, "fitted")
+    if not fit_rows:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
-    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {_FITTED}, each with its source in no fit,')}."
-    means = [f"{name} {spread(row.judged for row in of)[1]}" for name, of in of_kinds(fitted).items()]
+    text = f"Throughputs of whole trainings: {_how_far(fit_rows, f' of {_FIT_KIND}, each with its source in no fit,')}."
+    means = [f"{name} {spread(row.reported_error for row in group)[1]}" for name, group in of_kinds(fit_rows).items()]
     text += f" On average off: {'; '.join(means)}."
-    for use, of in _KINDS.items():
-        if more := _of(rows, use):
-            text += f" {_how_far(more, f' more, of {of}:')}."
+    for use, name in _KINDS.items():
+        if more := _rows_of(rows, use):
+            text += f" {_how_far(more, f' more, of {name}:')}."
     return text
 
 
-def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
+def _rows_of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
     """Return the rows of a use; every training on several pods counts as ``pods``."""
     return [row for row in rows if ("pods" if row.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
-def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
-    number, mean, most = spread(row.judged for row in rows)
-    worst = max(rows, key=lambda row: abs(row.judged))
-    direction = "fast" if worst.judged > 0 else "slow"
-    return f"{number}{what} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
+def _how_far(rows: Sequence[SimulatedRow], label: str) -> str:
+    number, mean, most = spread(row.reported_error for row in rows)
+    worst = max(rows, key=lambda row: abs(row.reported_error))
+    direction = "fast" if worst.reported_error > 0 else "slow"
+    return f"{number}{label} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return published and simulated throughputs and errors of the rows, and the time of a micro-batch."""
-    with_unseen = any(simulated.unseen_error is not None for simulated in rows)
+    with_unseen = any(result.unseen_error is not None for result in rows)
     header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
     body = []
-    for simulated in rows:
-        row = simulated.row
-        unseen = "" if simulated.unseen_error is None else f"{simulated.unseen_error:+.1%}"
+    for result in rows:
+        row = result.row
+        unseen = "" if result.unseen_error is None else f"{result.unseen_error:+.1%}"
         body.append(
             (
                 row.model,
@@ -90,13 +90,11 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 str(row.ipus),
                 str(row.count),
                 "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
-                format_figure(simulated.items_per_s, 4),
-                f"{simulated.error:+.1%}",
+                format_figure(result.items_per_s, 4),
+                f"{result.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
-                f"{simulated.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(
-                    filter(None, (_USES[row.use], "" if simulated.fits is analysis.Fits.YES else simulated.fits))
-                ),
+                f"{result.time.micro_batch * 1e3:.3f} ms",
+                ", ".join(filter(None, (_USES[row.use], "" if result.fits is analysis.Fits.YES else result.fits))),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -109,15 +107,15 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     inside the interval of other sources' rows.
     """
     groups = {"all": list(rows)}
-    if _of(rows, "fitted"):
-        groups |= {f"of {_FITTED}, with rates fitted without their source": _of(rows, "fitted")}
-        groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
-    body = [(name, *_errors(of), "", "") for name, of in groups.items()]
+    if _rows_of(rows, "fitted"):
+        groups |= {f"of {_FIT_KIND}, with rates fitted without their source": _rows_of(rows, "fitted")}
+        groups |= {f"of {name}": group for use, name in _KINDS.items() if (group := _rows_of(rows, use))}
+    body = [(name, *_errors(group), "", "") for name, group in groups.items()]
     stretch = stretched(rows)
-    for name, of in of_kinds(rows).items():
-        inside = [apart <= stretch for apart in widths_apart(of)]
-        told = f"{sum(inside)} of {len(inside)}" if inside else ""
-        body.append((name, *_errors(of), str(Interval.of(of, stretch) or "not known"), told))
+    for name, group in of_kinds(rows).items():
+        inside = [distance <= stretch for distance in widths_apart(group)]
+        inside_text = f"{sum(inside)} of {len(inside)}" if inside else ""
+        body.append((name, *_errors(group), str(Interval.from_rows(group, stretch) or "not known"), inside_text))
     title = "Errors of throughputs, mean and worst whatever their sign"
     header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
     return Table(title, header, tuple(body))
@@ -125,20 +123,20 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
 
 def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
     """Return number, mean, worst and range of the errors of ``rows`` as texts."""
-    errors = [row.judged for row in rows]
+    errors = [row.reported_error for row in rows]
     return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
 
 
-def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
+def dial_table(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> Table:
     """Return the fitted rates with value, plausible range, and number of determining measurements."""
-    fitted, said = fitted_rates(prepared, rows), speaking(prepared, rows)
-    products = len(read_rows(MEASURED))
+    fits, counts = fitted_rates(trainings, rows), speaking(trainings, rows)
+    products = len(read_rows(PRODUCTS_FILE))
     body = []
     for rate in hardware.RATES:
         value = rate.show(rate.default)
-        if rate.attribute in FITTED:
-            own = rate.show(Fraction(f"{fitted[rate.attribute]:.4g}"))
-            body.append((rate.name, value, own, rate.plausible_text(), f"{said[rate.attribute]} trainings"))
+        if rate.attribute in FIT_RATES:
+            fit = rate.show(Fraction(f"{fits[rate.attribute]:.4g}"))
+            body.append((rate.name, value, fit, rate.plausible_text(), f"{counts[rate.attribute]} trainings"))
         elif rate.is_fitted:
             body.append((rate.name, value, "", rate.plausible_text(), f"{products} products"))
         elif rate.source.startswith("derived from PopLibs"):
@@ -147,33 +145,35 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
     return Table("Fitted rates, and the rows that determine each", header, tuple(body))
 
 
-def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
+def sensitivity_table(trainings: Sequence[PreparedRow]) -> Table:
     """Return the change of a throughput for a one per cent increase of each rate, with the rate's value and range.
 
     The throughput is the first row's; rates of other hosts use the first row with such a host.
     """
-    others = [training for training in prepared if training.row.framework == "pytorch"][:1]
-    others += [training for training in prepared if training.jobs[0].system.optimizer_interval][:1]
-    firsts = [prepared[0], *others]
-    effects: dict[str, tuple[Prepared, float]] = {}
+    host_trainings = [training for training in trainings if training.row.framework == "pytorch"][:1]
+    host_trainings += [training for training in trainings if training.jobs[0].system.optimizer_interval][:1]
+    firsts = [trainings[0], *host_trainings]
+    effects: dict[str, tuple[PreparedRow, float]] = {}
     for training in firsts:
-        effects |= {name: (training, share) for name, share in sensitivities(training, known=effects).items()}
+        effects |= {name: (training, share) for name, share in sensitivities(training, known_rates=effects).items()}
     rows = []
     for rate in hardware.RATES:
         if rate.attribute in effects:
-            of, share = effects[rate.attribute]
-            value = getattr(of.rates, rate.attribute)
+            training, share = effects[rate.attribute]
+            value = getattr(training.rates, rate.attribute)
             kind = "fitted" if rate.is_fitted else "assumed" if rate.source.startswith("assumed") else "published"
             edge = " (at its edge)" if rate.is_fitted and rate.at_edge(value) else ""
             effect = f"{100 * share:+.3f} %"
-            rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, row_name(of.row), effect))
+            rows.append(
+                (rate.name, rate.show(value), kind, rate.plausible_text() + edge, row_name(training.row), effect)
+            )
     title = "Effect of one per cent more of a rate on a throughput"
     return Table(title, ("rate", "value", "is", "plausible", "throughput of", "change"), tuple(rows))
 
 
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield the notes on the tables."""
-    if _of(rows, "fitted"):
+    if _rows_of(rows, "fitted"):
         yield (
             "Three kinds of rates were fitted to rows that fit rates: the host's time for new optimizer values, the "
             "time of optimizer state off chip, and the time of variables at an update. An error with the source left "
@@ -201,10 +201,10 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
-        own = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
-        rest = (row.items, row.use, "; ".join(row.settings), row.source)
-        simulated = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
-        lines.append((*own, *rest, *simulated))
+        head = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
+        tail = (row.items, row.use, "; ".join(row.settings), row.source)
+        figures = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
+        lines.append((*head, *tail, *figures))
     return csv_bytes(lines)
 
 

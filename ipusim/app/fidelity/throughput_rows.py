@@ -19,12 +19,12 @@ _FOLDER: Final = Path(__file__).parent / "measured"
 PUBLISHED: Final = _FOLDER / "throughputs.csv"
 MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
-_NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
-COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
+_LEAST_COLUMNS: Final = ("model", "machine", *_WHOLE, "items_per_s")
+COLUMNS: Final = (*_LEAST_COLUMNS, "framework", "items", "use", "settings", "source")
 #: Values of the column ``use``.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
 #: Keys that a row's settings cannot change, with the origin of their values.
-_FIXED: Final = {
+_COLUMN_KEYS: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
     "system.host.framework": "column framework",
@@ -77,14 +77,14 @@ class ThroughputRow:
     source: str = ""
     position: str = field(default="", compare=False)
 
-    def over(self, items_per_s: float) -> float:
+    def ratio(self, items_per_s: float) -> float:
         """Return a simulated throughput over the published throughput; 1 within a published range."""
         low, high = self.band or (self.items_per_s, self.items_per_s)
         return items_per_s / min(max(items_per_s, low), high)
 
     def off(self, items_per_s: float) -> float:
         """Return (simulated - published) / published of a simulated throughput; 0 within a published range."""
-        return self.over(items_per_s) - 1
+        return self.ratio(items_per_s) - 1
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
@@ -111,7 +111,7 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     no host time counts; without ``items`` a sample is a single item. Raises FileError with every wrong line and column,
     and for a file without rows; OSError for an unreadable file.
     """
-    table = read_table(path, Columns(COLUMNS, _NEEDED, allows_others=True), _MOST_BYTES)
+    table = read_table(path, Columns(COLUMNS, _LEAST_COLUMNS, allows_others=True), _MOST_BYTES)
     rows, problems = [], []
     for row in table.rows:
         wrong = row.problems or _problems(row, path.parent)
@@ -135,22 +135,22 @@ def _scenario(model: str, folder: Path) -> Path:
 
 
 def _row(row: CsvRow, folder: Path) -> ThroughputRow:
-    said = row.cells
-    low, high = _band(said["items_per_s"])
+    cells = row.cells
+    low, high = _band(cells["items_per_s"])
     return ThroughputRow(
-        model=said["model"],
-        scenario=_scenario(said["model"], folder),
-        framework=said.get("framework", ""),
-        machine=said["machine"],
-        ipus=int(said["ipus"]),
-        micro_batch=int(said["micro_batch"]),
-        count=int(said["count"]),
-        items=float(said.get("items") or 1),
+        model=cells["model"],
+        scenario=_scenario(cells["model"], folder),
+        framework=cells.get("framework", ""),
+        machine=cells["machine"],
+        ipus=int(cells["ipus"]),
+        micro_batch=int(cells["micro_batch"]),
+        count=int(cells["count"]),
+        items=float(cells.get("items") or 1),
         items_per_s=math.sqrt(low * high),
         band=(low, high) if low < high else None,
-        use=said.get("use", "") or "held",
-        settings=_settings(said),
-        source=said.get("source", ""),
+        use=cells.get("use", "") or "held",
+        settings=_settings(cells),
+        source=cells.get("source", ""),
         position=row.position,
     )
 
@@ -179,32 +179,32 @@ def _ends(text: str) -> list[str]:
     return [end.strip() for end in re.split("(?<![eE])-", text)]
 
 
-def _settings(said: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(setting.strip() for setting in said.get("settings", "").split(";") if setting.strip())
+def _settings(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(setting.strip() for setting in cells.get("settings", "").split(";") if setting.strip())
 
 
 def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     """Yield the errors of a row's cells."""
-    said = row.cells
-    if not _scenario(said["model"], folder).is_file():
-        known = model_names()
-        hint = did_you_mean(said["model"], known)
-        yield f"column model: expected {', '.join(known)} or the path of a scenario, got {said['model']!r}{hint}"
-    if said["machine"] not in hardware.MACHINES:
-        hint = did_you_mean(said["machine"], list(hardware.MACHINES))
-        yield f"column machine: expected a system such as m2000 or bow_pod16, got {said['machine']!r}{hint}"
-    framework = said.get("framework", "")
+    cells = row.cells
+    if not _scenario(cells["model"], folder).is_file():
+        names = model_names()
+        hint = did_you_mean(cells["model"], names)
+        yield f"column model: expected {', '.join(names)} or the path of a scenario, got {cells['model']!r}{hint}"
+    if cells["machine"] not in hardware.MACHINES:
+        hint = did_you_mean(cells["machine"], list(hardware.MACHINES))
+        yield f"column machine: expected a system such as m2000 or bow_pod16, got {cells['machine']!r}{hint}"
+    framework = cells.get("framework", "")
     if framework and framework not in hardware.FRAMEWORKS:
         yield f"column framework: expected {', '.join(hardware.FRAMEWORKS)} or nothing, got {framework!r}"
-    for setting in _settings(said):
+    for setting in _settings(cells):
         key = setting.partition("=")[0].strip()
-        if key in _FIXED:
-            yield f"column settings: expected keys not given by {_FIXED[key]}, got {setting!r}"
-    use = said.get("use", "")
+        if key in _COLUMN_KEYS:
+            yield f"column settings: expected keys not given by {_COLUMN_KEYS[key]}, got {setting!r}"
+    use = cells.get("use", "")
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
     for name in _WHOLE:
-        yield from wrong_whole(name, said[name], _MOST_COUNT)
-    yield from _wrong_band(said["items_per_s"])
-    if text := said.get("items", ""):
+        yield from wrong_whole(name, cells[name], _MOST_COUNT)
+    yield from _wrong_band(cells["items_per_s"])
+    if text := cells.get("items", ""):
         yield from wrong_positive("items", text)

@@ -63,8 +63,8 @@ class UpdateTime:
         if not self.framework:
             return 0.0
         state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
-        between = self.rates.session_ns(self.variables, self.interval)
-        return float((between / self.updates + state) / _NANOSECONDS)
+        session_ns = self.rates.session_ns(self.variables, self.interval)
+        return float((session_ns / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int) -> float:
         """Return the seconds of a weight update after ``count`` micro-batches, the host's part included."""
@@ -72,7 +72,7 @@ class UpdateTime:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedRow:
     """A row prepared at three counts for pricing with any rates.
 
     Attributes:
@@ -133,13 +133,13 @@ class Prepared:
 
 
 @sharing
-def prepare(row: ThroughputRow) -> Prepared:
+def prepare(row: ThroughputRow) -> PreparedRow:
     """Prepare a row at counts with a full pipeline.
 
     Raises FileError, with the row's position, for errors of the scenario and for a pipeline that is never full.
     """
     try:
-        return _prepared(row)
+        return _prepare(row)
     except (ScenarioError, NeverFullError) as error:
         if not row.position:
             raise
@@ -147,20 +147,20 @@ def prepare(row: ThroughputRow) -> Prepared:
         raise FileError("\n".join(f"{row.position}: {row.model}: {line}" for line in lines)) from error
 
 
-def _prepared(row: ThroughputRow) -> Prepared:
+def _prepare(row: ThroughputRow) -> PreparedRow:
     overrides = (WITH_MISFITS, *row.overrides, WITHOUT_ARITHMETIC, "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
     multiple = first.schedule.count_step(first.program.shape)
 
     @cache
-    def at(count: int) -> tuple[Job, Fraction]:
+    def job_at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, cycles_without_host(job)
 
-    full = once_full(lambda count: at(count)[1], multiple)
-    jobs, cycles = zip(*(at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
-    return Prepared(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
+    full = once_full(lambda count: job_at(count)[1], multiple)
+    jobs, cycles = zip(*(job_at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
+    return PreparedRow(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 
 
 def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
@@ -170,11 +170,11 @@ def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
     """
     system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
 
-    def priced(of: Job) -> tuple[Costs, System]:
-        costs = of.costs if rates is None else pricing.price_plan(of.plan, of.program, system)
+    def price(part: Job) -> tuple[Costs, System]:
+        costs = part.costs if rates is None else pricing.price_plan(part.plan, part.program, system)
         return replace(costs, host=replace(costs.host, call=0, state=0)), system
 
-    return update_cycles(job, priced)
+    return update_cycles(job, price)
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class SimulatedRow:
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
-    def judged(self) -> float:
+    def reported_error(self) -> float:
         """Error to report: ``unseen_error`` if present, else ``error``."""
         return self.error if self.unseen_error is None else self.unseen_error
 
@@ -235,16 +235,16 @@ class SimulatedRow:
 
 
 @sharing
-def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
+def prepare_rows(rows: Sequence[ThroughputRow]) -> list[PreparedRow]:
     """Prepare the rows, sharing equal simulations; raises the errors of :func:`prepare`."""
-    known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
+    by_key: dict[tuple[Path, tuple[str, ...]], PreparedRow] = {}
     for row in rows:
-        if row.runs not in known:
-            known[row.runs] = prepare(row)
-    return [replace(known[row.runs], row=row) for row in rows]
+        if row.runs not in by_key:
+            by_key[row.runs] = prepare(row)
+    return [replace(by_key[row.runs], row=row) for row in rows]
 
 
-def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
+def update_times(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[UpdateTime]:
     """Return the rows' times of a weight update with ``rates`` or the scenarios'."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
@@ -253,27 +253,27 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
     return [times[row.row.runs] for row in rows]
 
 
-def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
+def simulate_rows(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return the rows with simulated throughputs, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
     return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
-def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
+def sensitivities(training: PreparedRow, known_rates: Collection[str] = ()) -> dict[str, float]:
     """Return the relative change of a row's throughput for a 1 % increase of each rate that changes it.
 
-    Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
+    Keys are attributes of Rates. Rates in ``known_rates``, and rates at their upper bound, are left out.
     """
-    row = prepared.row
+    row = training.row
 
     def seconds(rates: Rates) -> float:
-        return prepared.time(rates).seconds(row.count)
+        return training.time(rates).seconds(row.count)
 
-    before, changes = seconds(prepared.rates), {}
+    base_s, changes = seconds(training.rates), {}
     for rate in hardware.RATES:
-        value = getattr(prepared.rates, rate.attribute) * Fraction(101, 100)
-        if rate.attribute not in known and value <= rate.most and rate.unit != "links":
-            after = seconds(prepared.rates.with_values(**{rate.attribute: value}))
-            if after != before:
-                changes[rate.attribute] = before / after - 1
+        value = getattr(training.rates, rate.attribute) * Fraction(101, 100)
+        if rate.attribute not in known_rates and value <= rate.most and rate.unit != "links":
+            new_s = seconds(training.rates.with_values(**{rate.attribute: value}))
+            if new_s != base_s:
+                changes[rate.attribute] = base_s / new_s - 1
     return changes

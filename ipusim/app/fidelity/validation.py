@@ -10,10 +10,10 @@ from typing import Any, Final
 from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
-from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
+from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
@@ -28,22 +28,22 @@ class Validation(Result):
     Attributes:
         products: dense products.
         chip: chip of the measured products.
-        fitted: whether the products were used to fit the rates.
+        is_fitted: whether the products were used to fit the rates.
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
         felt: sensitivity of a training to the rates; None for a user's rows.
         dials: fitted rates with the number of measurements that determine each; None for a user's rows.
-        prepared: trainings prepared for pricing by other rates.
+        trainings: trainings prepared for pricing by other rates.
     """
 
     products: Sequence[products.ValidatedRow]
     chip: hardware.IpuSpec
-    fitted: bool
+    is_fitted: bool
     throughputs: Sequence[SimulatedRow]
     benchmarks: Sequence[micro.MicroBenchmark]
     felt: Table | None = None
     dials: Table | None = None
-    prepared: Sequence[Prepared] = ()
+    trainings: Sequence[PreparedRow] = ()
 
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
@@ -71,7 +71,7 @@ class Validation(Result):
             yield products.product_table(self.products)
             yield products.error_table(self.products)
             yield products.planner_rate_table(rows, self.chip)
-            yield from products.words(rows, self.chip, fitted=self.fitted)
+            yield from products.words(rows, self.chip, is_fitted=self.is_fitted)
             yield ""
         if self.benchmarks:
             yield micro.benchmark_table(self.benchmarks)
@@ -80,19 +80,19 @@ class Validation(Result):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row per measurement: kind, name, unit, measured, simulated and error."""
-        made: list[tuple[object, ...]] = []
-        for each in self.throughputs:
-            named = "throughput", throughput_report.row_name(each.row), "items/s"
-            made.append((*named, each.row.items_per_s, each.items_per_s, each.error))
+        lines: list[tuple[object, ...]] = []
+        for training in self.throughputs:
+            head = "throughput", throughput_report.row_name(training.row), "items/s"
+            lines.append((*head, training.row.items_per_s, training.items_per_s, training.error))
         for product in self.products:
             row = product.row
-            named = "product", f"{row.m} x {row.k} by {row.k} x {row.n}, {row.dtype}", "TFLOP/s"
-            made.append((*named, row.tflops, product.modelled_tflops, product.error))
+            head = "product", f"{row.m} x {row.k} by {row.k} x {row.n}, {row.dtype}", "TFLOP/s"
+            lines.append((*head, row.tflops, product.modelled_tflops, product.error))
         for benchmark in self.benchmarks:
-            named = "micro-benchmark", f"{benchmark.what}, {benchmark.system}", benchmark.unit
+            head = "micro-benchmark", f"{benchmark.label}, {benchmark.system}", benchmark.unit
             error = micro.error(benchmark, benchmark.simulated)
-            made.append((*named, benchmark.published or None, benchmark.simulated, error))
-        return [dict(zip(_COLUMNS, row, strict=True)) for row in made]
+            lines.append((*head, benchmark.published or None, benchmark.simulated, error))
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in lines]
 
     def data(self) -> dict[str, Any]:
         """Return the verdicts and the rows."""
@@ -127,22 +127,22 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     """
     everything = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
-    measured: Sequence[ProductRow] = read_rows(own_products or MEASURED) if everything or own_products else ()
+    product_rows: Sequence[ProductRow] = read_rows(own_products or PRODUCTS_FILE) if everything or own_products else ()
     published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
     if own_rows:  # also rows copied from the package's file fit no rates here
         published = tuple(replace(row, use="held") if row.use == "fitted" else row for row in published)
-    prepared = prepare_rows(published)
-    simulated = simulate_rows(prepared)
+    trainings = prepare_rows(published)
+    results = simulate_rows(trainings)
     if everything:
-        unseen = with_sources_left_out(prepared, simulated)
-        simulated = [replace(row, unseen=other) for row, other in zip(simulated, unseen, strict=True)]
+        unseen = with_sources_left_out(trainings, results)
+        results = [replace(row, unseen=figure) for row, figure in zip(results, unseen, strict=True)]
     return Validation(
-        products.validate_products(measured, chip, fitted=everything),
+        products.validate_products(product_rows, chip, is_fitted=everything),
         chip,
         everything,
-        simulated,
+        results,
         micro.read_benchmarks() if everything else (),
-        throughput_report.sensitivity_table(prepared) if everything else None,
-        throughput_report.dial_table(prepared, simulated) if everything else None,
-        prepared,
+        throughput_report.sensitivity_table(trainings) if everything else None,
+        throughput_report.dial_table(trainings, results) if everything else None,
+        trainings,
     )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
-from ipusim.app.suggest.prices import Maxima, Prices, raised
+from ipusim.app.suggest.prices import Maxima, Prices, raise_prices
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
@@ -28,12 +28,12 @@ _MATTERS: Final = 0.05
 #: Empty partial cut.
 _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles of an impossible cut.
-_NEVER: Final = float(1 << 62)
+_UNREACHABLE: Final = float(1 << 62)
 #: Number of steps that raise prices, and largest number of coefficients for which these steps take reasonable time.
 _STEPS: Final = 600
 _LARGE: Final = 4_000_000
 #: Relative tolerance of sums of fractions in bounds by prices.
-_ROUNDED: Final = 1e-9
+_ROUNDING: Final = 1e-9
 
 
 class Bounds:
@@ -49,13 +49,13 @@ class Bounds:
         """
         self._units, self._layout, self._terms = units, layout, layout.terms
         self._stages = layout.plan.shape.stages
-        self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
+        self._transfers = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
         shape = layout.plan.shape
         # Cycles in which the host fills elements beyond the prefetched ones.
         self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill_of(layout.system.replicas)
         # Cycles of all cuts besides the terms: work begins only after the host has filled the first element.
         self._at_once = 0 if shape.overlapped_io else units.host.fill_of(1)
-        self._possible = self._apart(shape.mapping)
+        self._possible = self._possible_stages(shape.mapping)
         if possible is not None:
             self._possible = self._possible & possible
         self._prices: Prices | None = None
@@ -71,17 +71,17 @@ class Bounds:
         self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes
         #: Tables of the remaining stages, by term.
-        self._rests = [self._programmes(term.loads.sum(axis=0)) for term in terms]
+        self._remainders = [self._programmes(term.loads.sum(axis=0)) for term in terms]
         # Coefficients of the mean over IPUs, summed over terms, and its least value for the remaining stages.
         shares = [term.times / term.busy * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
-        self._shared = self._programmes(self._share)[1]
+        self._mean_remainder = self._programmes(self._share)[1]
 
     @property
     def least(self) -> int:
         """Least cycles of any cut."""
-        priced = 0 if self._prices is None else self._from_prices(_ROOT)[0]
-        return int(max(self.of(_ROOT)[0], priced))
+        price = 0 if self._prices is None else self._from_prices(_ROOT)[0]
+        return int(max(self.of(_ROOT)[0], price))
 
     @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
@@ -98,11 +98,11 @@ class Bounds:
         """Return these bounds with prices, raised until no cut below ``enough`` is left."""
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
-        priced = copy(self)
-        priced._base = int(self._copies(self.values(_ROOT))[0])
-        beside = np.inf if enough is None else float(enough - priced._base - priced._at_once)
-        priced._prices = raised(self._whole, _STEPS, beside, spend)
-        return priced
+        result = copy(self)
+        result._base = int(self._copies(self.values(_ROOT))[0])
+        margin = np.inf if enough is None else float(enough - result._base - result._at_once)
+        result._prices = raise_prices(self._whole, _STEPS, margin, spend)
+        return result
 
     @property
     def _least_maxima(self) -> Numbers:
@@ -125,23 +125,23 @@ class Bounds:
     def _from_prices(self, cuts: Table) -> Table:
         """Return lower bounds on the cycles of ``cuts`` from the prices."""
         assert self._prices is not None
-        cycles = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
-        return np.floor(np.minimum(cycles, _NEVER)).astype(np.int64)
+        cycles = self._prices.of(cuts) * (1 - _ROUNDING) + self._base + self._at_once
+        return np.floor(np.minimum(cycles, _UNREACHABLE)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
         """Return the least cycles for streaming the optimizer's state, per stage and for all stages."""
         system, offload, profiles = self._layout.system, self._layout.offload, self._units.profiles
-        stored = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
+        sizes = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:
             return np.zeros(1), 0.0
         # Rounding: sums of parts may exceed the part of a sum by a byte each.
-        moved = np.maximum(2 * sums(stored) - 2 * sums([1] * len(stored)), 0)
+        amounts = np.maximum(2 * sums(sizes) - 2 * sums([1] * len(sizes)), 0)
         machines = {system.streaming_memory_of(ipu) for ipu in range(system.count)}
-        together = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
+        all_ipus = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
         cycles_per_byte = float(system.clock_hz / system.streaming.share(1))
-        return np.floor(moved * cycles_per_byte), float(moved[0, -1]) * together
+        return np.floor(amounts * cycles_per_byte), float(amounts[0, -1]) * all_ipus
 
-    def _apart(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    def _possible_stages(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Return a mask of possible stages between units.
 
         Units that share weights with the first unit must be on its IPU.
@@ -170,39 +170,39 @@ class Bounds:
             takes += counts[UPDATE][:, None, None] * self._updates
         return np.where(self._possible, takes, np.inf)
 
-    def within(self, below: int) -> Bounds:
-        """Return tighter bounds, valid only for cuts below ``below``.
+    def within(self, limit: int) -> Bounds:
+        """Return tighter bounds, valid only for cuts below ``limit``.
 
-        Other work takes at least its minimum; the rest of ``below`` limits the longest stage in each kind of time-step.
+        Other work takes at least its minimum; the rest of ``limit`` bounds the longest stage in each kind of time-step.
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])
         total = sum(term.times * cycles for term, cycles in zip(terms, least, strict=True)) + self._at_once + copies
         heavy = [number for number, term in enumerate(terms) if term.times * least[number] >= _MATTERS * total]
         narrowed = copy(self)
-        narrowed._rests = list(self._rests)
+        narrowed._remainders = list(self._remainders)
         for number in heavy:
-            most = least[number] + max(below + 1 - total, 0) / terms[number].times
+            most = least[number] + max(limit + 1 - total, 0) / terms[number].times
             takes = self._takes(terms[number].loads.sum(axis=0))
             takes[takes > most] = np.inf
-            narrowed._rests[number] = least_longest(takes), least_sum(takes)
+            narrowed._remainders[number] = least_longest(takes), least_sum(takes)
         narrowed._heavy = heavy
         narrowed._light = total - sum(terms[number].times * least[number] for number in heavy)
         return narrowed
 
-    def lower(self, cuts: Table, below: int) -> tuple[Table, Table]:
-        """Return the cuts with a bound below ``below``, and their bounds.
+    def lower(self, cuts: Table, limit: int) -> tuple[Table, Table]:
+        """Return the cuts with a bound below ``limit``, and their bounds.
 
         The heaviest terms are checked first, with minimum cycles for all other work: most cuts are dropped there.
         """
         if self._prices is not None:
-            cuts = cuts[self._from_prices(cuts) < below]
+            cuts = cuts[self._from_prices(cuts) < limit]
         at_least = np.full(len(cuts), self._light)
         for number, cycles in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
             at_least += self._terms.passes[number].times * cycles
-        cuts = cuts[at_least - _SLACK < below]
+        cuts = cuts[at_least - _SLACK < limit]
         bounds = self.of(cuts)
-        low = bounds < below
+        low = bounds < limit
         return cuts[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
@@ -216,66 +216,66 @@ class Bounds:
             values[:, : len(KINDS), stage] = self._passes[:, start, end].T
             values[:, UPDATE, stage] = self._updates[start, end]
         values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
-        between = cuts[:, 1 : self._stages]
-        for sent, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._sent, strict=True):
-            moved = values[:, TRANSFERS][:, sent, stages]
-            moved[:] = by_unit[1:-1].min(initial=np.inf)
-            moved[:, : between.shape[1]] = by_unit[between]
+        borders = cuts[:, 1 : self._stages]
+        for direction, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._transfers, strict=True):
+            columns = values[:, TRANSFERS][:, direction, stages]
+            columns[:] = by_unit[1:-1].min(initial=np.inf)
+            columns[:, : borders.shape[1]] = by_unit[borders]
         if (sends := self._terms.sends) is not None:
             values[:, TRANSFERS] = sends[0] + np.floor(values[:, TRANSFERS] * sends[1])
         return values.reshape(len(cuts), COLUMNS * self._stages)
 
     def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:
         """Yield the least cycles of the selected terms for ``cuts`` with their ``values``."""
-        done, at = cuts.shape[1] - 1, cuts[:, -1]
+        stages, ends = cuts.shape[1] - 1, cuts[:, -1]
         for number in numbers:
-            term, (longest, whole) = self._terms.passes[number], self._rests[number]
+            term, (longest, whole) = self._terms.passes[number], self._remainders[number]
             rows = values @ term.rows.T
             maximum = rows.max(axis=1)
-            if done < self._stages:
+            if stages < self._stages:
                 loads = rows if term.loads is term.rows else values @ term.loads.T
-                together = (loads.sum(axis=1) + whole[done, at]) / term.busy
-                maximum = np.maximum(maximum, (loads + self._still(number, done)).max(axis=1))
-                together -= 1e-12 * np.minimum(maximum, _NEVER)
-                maximum = np.maximum(np.maximum(maximum, longest[done, at]), np.floor(together))
+                mean = (loads.sum(axis=1) + whole[stages, ends]) / term.busy
+                maximum = np.maximum(maximum, (loads + self._later_cycles(number, stages)).max(axis=1))
+                mean -= 1e-12 * np.minimum(maximum, _UNREACHABLE)
+                maximum = np.maximum(np.maximum(maximum, longest[stages, ends]), np.floor(mean))
             if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # the weight updates
                 maximum = np.maximum(maximum, np.floor(self._streams[1]))
             yield maximum
 
-    def _still(self, number: int, done: int) -> Numbers:
+    def _later_cycles(self, number: int, first: int) -> Numbers:
         """Return the least cycles that later stages add to each IPU in a term."""
-        if (key := (number, done)) not in self._to_come:
+        if (key := (number, first)) not in self._to_come:
             term = self._terms.passes[number]
             takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
             ipus = self._layout.plan.ipus
             least = np.zeros(len(term.loads))
-            for stage in range(done, self._stages):
+            for stage in range(first, self._stages):
                 least[ipus.index(self._layout.plan.shape.mapping[stage])] += takes[stage]
             self._to_come[key] = least
         return self._to_come[key]
 
     def of(self, cuts: Table) -> npt.NDArray[np.int64]:
         """Return lower bounds on the cycles of all completions of ``cuts``; a complete cut has stages + 1 numbers."""
-        done, at, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
+        stages, ends, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))
         terms = self._terms.passes
         for term, maximum in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
             total += term.times * maximum
-        if done < self._stages:  # each maximum is at least the mean, and means are sums over stages
-            means = values @ self._share + self._shared[done, at]
-            total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
+        if stages < self._stages:  # each maximum is at least the mean, and means are sums over stages
+            means = values @ self._share + self._mean_remainder[stages, ends]
+            total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _UNREACHABLE)))
         total += self._at_once
         total += self._copies(values)
-        total = np.minimum(total, _NEVER)
+        total = np.minimum(total, _UNREACHABLE)
         return np.maximum(np.floor(total + _SLACK).astype(np.int64), self._filling)
 
     def _copies(self, values: Numbers) -> Numbers:
         """Return the cycles of all merged copies on the fastest device."""
-        cycles = [[_copied(merged, values) for merged in copies] for copies in self._terms.copies]
+        cycles = [[_copy_cycles(merged_copy, values) for merged_copy in copies] for copies in self._terms.copies]
         return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
 
 
-def _copied(merged: Copy, values: Numbers) -> Numbers:
+def _copy_cycles(merged_copy: Copy, values: Numbers) -> Numbers:
     """Return the cycles of a merged copy, multiplied by its count."""
-    busiest = (values @ merged.links.T).max(axis=1)
-    return np.asarray(merged.times * (merged.fixed + np.ceil(busiest - _SLACK)))
+    busiest = (values @ merged_copy.links.T).max(axis=1)
+    return np.asarray(merged_copy.times * (merged_copy.fixed + np.ceil(busiest - _SLACK)))

@@ -58,7 +58,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Raise OptionError for numbers below 1 and unknown names."""
-        known: dict[str, Sequence[str]] = {
+        names_of_limit: dict[str, Sequence[str]] = {
             "sync": [mode.value for mode in Sync],
             "placements": PLACEMENTS,
             **dict.fromkeys(("recompute", "offload", "sharding"), tuple(_YES_NO)),
@@ -73,8 +73,8 @@ class Limits:
             for value in values:
                 if isinstance(value, int) and value < 1:
                     raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
-                if field.name in known and value not in known[field.name]:
-                    names = known[field.name]
+                if field.name in names_of_limit and value not in names_of_limit[field.name]:
+                    names = names_of_limit[field.name]
                     text = f"expected {runs.one_of(names)}, got {runs.show(value)}{did_you_mean(value, names)}"
                     raise OptionError(field.name, text)
 
@@ -89,7 +89,7 @@ class Limits:
             return False
         job, options = baseline.job, baseline.request.options
         shape, offload = job.program.shape, job.program.offload
-        given: dict[str, set[Any]] = {
+        values: dict[str, set[Any]] = {
             "global_batch": {baseline.global_batch},
             "ipus": {baseline.ipus},
             "replicas": {baseline.replicas},
@@ -104,14 +104,16 @@ class Limits:
             "orders": {job.system.selection_order, options.system.selection_order},
         }
         limits = {name: getattr(self, name) for name in self.names}
-        return all(given[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items())
+        return all(
+            values[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items()
+        )
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
-        own = baseline.micro_batch_size
-        sizes = self.micro_batch_sizes or (own,)
-        if baseline.request.has_timed_stages and any(size != own for size in sizes):
-            text = f"expected {own}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
+        plan_size = baseline.micro_batch_size
+        sizes = self.micro_batch_sizes or (plan_size,)
+        if baseline.request.has_timed_stages and any(size != plan_size for size in sizes):
+            text = f"expected {plan_size}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
             raise OptionError("micro_batch_sizes", text)
         return sizes
 
@@ -203,24 +205,24 @@ class Choice:
         if self.moved == "streaming_memory" and not baseline.machine.free:
             changes["system.enable_remote_buffers"] = True
         if baseline.training:
-            there = baseline.request.options.system.enable_remote_buffers or self.offload
-            changes["pipeline.offload_weight_update_variables"] = self.offload if there else None
+            has_memory = baseline.request.options.system.enable_remote_buffers or self.offload
+            changes["pipeline.offload_weight_update_variables"] = self.offload if has_memory else None
             if self.offload:
                 changes |= {"system.enable_remote_buffers": True, "pipeline.variables_on_host": None}
         if units.movable:
-            changes |= {"pipeline.stages": None, "pipeline.splits": [units.names[cut] for cut in cuts[1:]] or None}
+            changes |= {"pipeline.stages": None, "pipeline.splits": [units.names[unit] for unit in cuts[1:]] or None}
         return changes
 
     def _moves(self, baseline: Baseline, units: Units) -> dict[str, Any] | None:
         """Return the moved activations: the given plan's settings, if the destination is the same."""
-        given = baseline.request.options.pipeline.offload_activations
+        spec = baseline.request.options.pipeline.offload_activations
         if self.moved == STAY:
             return None
-        if self.moved != baseline.activations or not isinstance(given, runs.MovedActivationsSpec):
+        if self.moved != baseline.activations or not isinstance(spec, runs.MovedActivationsSpec):
             return {"to": self.moved}
-        named = () if units.movable else ("stages",)  # new cuts change the names of stages
-        own = {name: getattr(given, name) for name in ("to", *named, "keep", "buffers")}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value}
+        stage_names = () if units.movable else ("stages",)  # new cuts change the names of stages
+        settings = {name: getattr(spec, name) for name in ("to", *stage_names, "keep", "buffers")}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items() if value}
 
 
 def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[int, ...]:
@@ -255,48 +257,48 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
     states = _states(baseline, limits)
-    for (ipus, placement, mapping), size in product(_placed(baseline, limits, units), limits.sizes_of(baseline)):
+    for (ipus, placement, mapping), size in product(_placements(baseline, limits, units), limits.sizes_of(baseline)):
         replicas = ipus // hardware.shards_of(mapping)
-        count, rest = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
+        count, remainder = divmod(batch, size * replicas * baseline.hosts * baseline.serialization)
         if whatever:
-            count, rest = 1, 0
-        if rest or not count or (limits.replicas and replicas not in limits.replicas):
+            count, remainder = 1, 0
+        if remainder or not count or (limits.replicas and replicas not in limits.replicas):
             continue
-        for (called, schedule), (offload, sharding, stored) in product(schedules, states):
+        for (name, schedule), (offload, sharding, activations) in product(schedules, states):
             if sharding and replicas == 1:
                 continue
             syncs = _syncs(baseline, limits, schedule)
-            again, moves = _recomputations(baseline, limits, schedule), _moves_of(baseline, limits)
-            for sync, recompute, moved in product(syncs, again, moves):
+            recomputations, moves = _recomputations(baseline, limits, schedule), _moves_of(baseline, limits)
+            for sync, recompute, destination in product(syncs, recomputations, moves):
                 yield Choice(
-                    ipus, mapping, placement, replicas, called, sync, size, count, recompute, offload, sharding, stored,
-                    moved,
+                    ipus, mapping, placement, replicas, name, sync, size, count, recompute, offload, sharding,
+                    activations, destination,
                 )  # fmt: skip
 
 
 def _syncs(baseline: Baseline, limits: Limits, schedule: Schedule) -> Sequence[str]:
     """Return the sync modes to search for a schedule; an empty text stands for its default mode."""
-    own = baseline.request.options.pipeline.sync
+    mode = baseline.request.options.pipeline.sync
     if limits.sync is not None:
-        return sorted(limits.sync, key=lambda sync: sync != own)
-    if own is not None or baseline.job is None or baseline.job.plan.sync is schedule.syncs[0]:
-        return (own or "",)
+        return sorted(limits.sync, key=lambda sync: sync != mode)
+    if mode is not None or baseline.job is None or baseline.job.plan.sync is schedule.syncs[0]:
+        return (mode or "",)
     return (baseline.job.plan.sync.value,)
 
 
-def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+def _placements(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
     """Yield device size, placement and mapping for all placements of a replica's stages."""
     for ipus in sizes_of(baseline, limits):
-        seen: set[tuple[int, ...]] = set()
-        for used, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
-            mapping = mapping_of(placement, used, None if units.movable else len(units))
+        mappings: set[tuple[int, ...]] = set()
+        for count, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
+            mapping = mapping_of(placement, count, None if units.movable else len(units))
             if placement == "given":
-                mapping = baseline.mapping if len(set(baseline.mapping)) == used else ()
+                mapping = baseline.mapping if len(set(baseline.mapping)) == count else ()
             stages = len(mapping)
             fits = stages <= len(units) if units.movable else stages == len(units)
             if (
                 not mapping
-                or mapping in seen
+                or mapping in mappings
                 or not fits
                 or ipus % hardware.shards_of(mapping)
                 or hardware.shards_of(mapping) > ipus
@@ -304,7 +306,7 @@ def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[
                 continue
             if limits.stages and stages not in limits.stages:
                 continue
-            seen.add(mapping)
+            mappings.add(mapping)
             yield ipus, placement, mapping
 
 
@@ -338,9 +340,9 @@ def possible(choice: Choice, units: Units) -> bool:
     stages, size, mapping = choice.stages, len(units), choice.mapping
     return all(
         any(
-            mapping[one] == mapping[other] and one <= first and stages - 1 - other <= size - 1 - second
-            for one in range(stages)
-            for other in range(one, min(stages, one + second - first + 1))
+            mapping[lower] == mapping[upper] and lower <= first and stages - 1 - upper <= size - 1 - second
+            for lower in range(stages)
+            for upper in range(lower, min(stages, lower + second - first + 1))
         )
         for first, second in units.shared_pairs
     )
@@ -348,15 +350,17 @@ def possible(choice: Choice, units: Units) -> bool:
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
     """Return the schedules by name, beginning with the given schedule, which wins ties."""
-    own = baseline.request.options.pipeline.schedule
+    plan_name = baseline.request.options.pipeline.schedule
     candidates = (
-        (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.expand_names(limits.schedules)
+        (plan_name, *GRAPHCORES, "single")
+        if limits.schedules is None
+        else core_schedules.expand_names(limits.schedules)
     )
     result: dict[str, Schedule] = {}
     for name in candidates:
         schedule = core_schedules.schedule_of(name, baseline.request.folder)
         result[schedule.name if schedule.name in core_schedules.names() else name] = schedule
-    return sorted(result.items(), key=lambda item: item[0] != own)
+    return sorted(result.items(), key=lambda item: item[0] != plan_name)
 
 
 def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
@@ -373,15 +377,16 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
     options = baseline.request.options
     on_popart = options.system.host.framework in hardware.ON_POPART
     on_ipus = on_popart and baseline.training and not options.pipeline.variables_on_host
-    return [(offload, sharding, stored) for offload, sharding, stored in states if offload or on_ipus or not sharding]
+    return [state for state in states if state[0] or on_ipus or not state[1]]
 
 
 def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
     """Return the destinations of moved activations to search."""
     if not baseline.training or baseline.serialization > 1:
         return (STAY,)
-    there = baseline.machine.streaming is not None or baseline.machine.free
-    return tuple(to for to in limits.activations or (baseline.activations,) if to != "streaming_memory" or there)
+    has_memory = baseline.machine.streaming is not None or baseline.machine.free
+    destinations = limits.activations or (baseline.activations,)
+    return tuple(name for name in destinations if name != "streaming_memory" or has_memory)
 
 
 def _word(truth: bool) -> str:

@@ -109,15 +109,15 @@ class Cutter:
         cut, surplus = _descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
         return None if surplus else cut
 
-    def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
-        """Return the cuts with a bound below ``below`` that may fit in memory.
+    def below(self, limit: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
+        """Return the cuts with a bound below ``limit`` that may fit in memory.
 
         Each stage keeps only the best ``most`` partial cuts.
         """
         stages, size = len(self.memory.mapping), len(self.units)
-        starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
+        starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
         bounds = np.zeros(1, dtype=np.int64)
-        left: int | None = None
+        least_dropped: int | None = None
         looked_at = 0
         for stage in range(stages):
             if self.units.movable:
@@ -126,7 +126,7 @@ class Cutter:
                 ends = (stage + 1,)
             parts = []
             for part in _parts(starts_of_cuts):
-                parts.append(self._longer(part, np.array(ends), below, within))
+                parts.append(self._longer(part, np.array(ends), limit, within))
                 looked_at += parts[-1][2]
                 spend(parts[-1][2])
             starts_of_cuts = np.concatenate([cuts for cuts, _, _ in parts])
@@ -134,19 +134,19 @@ class Cutter:
             if len(starts_of_cuts) > most:
                 best = np.argsort(bounds, kind="stable")
                 left_bound = int(bounds[best[most]])
-                left = left_bound if left is None else min(left, left_bound)
+                least_dropped = left_bound if least_dropped is None else min(least_dropped, left_bound)
                 starts_of_cuts, bounds = starts_of_cuts[best[:most]], bounds[best[:most]]
         order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
-        return BoundedCuts(starts_of_cuts[order], bounds[order], left, looked_at)
+        return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped, looked_at)
 
-    def _longer(self, cuts_so_far: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
+    def _longer(self, cuts_so_far: Table, ends: Table, limit: int, within: Bounds) -> tuple[Table, Table, int]:
         """Extend partial cuts by a stage within bound and memory; count the candidates."""
         row, end = np.nonzero(cuts_so_far[:, -1:] < ends[None, :])
         cuts = np.concatenate([cuts_so_far[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
         cuts = cuts[self._share_ipus(cuts)]
         cuts = cuts[self.memory.fits(cuts)]
-        return *within.lower(cuts, below), looked_at
+        return *within.lower(cuts, limit), looked_at
 
     def _share_ipus(self, cuts: Table) -> Table:
         """Return a mask of the cuts that can still place units with shared weights on one IPU."""

@@ -45,30 +45,30 @@ class Layouts:
         """Prepare layouts for ``baseline`` variants."""
         self._baseline = baseline
         #: Layout, or message of a refusal, by the options of a choice that decide the Plan.
-        self._drawn: dict[tuple[object, ...], Layout | str] = {}
+        self._layouts: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
         #: Last choice and its request.
-        self._asked: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
+        self._last_request: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
         """Return the layout of a choice, or the refusing rule's message."""
         # Remote buffers change the device.
-        where = choice.ipus, choice.mapping, choice.offload, choice.moved
-        key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
-        if isinstance(drawn := self._drawn.get(key), str):
-            return drawn
-        asked = replace(choice, order="AUTO"), units
-        if asked != self._asked[0]:  # the search asks for a choice's orders one after the other
-            changes = asked[0].changes(self._baseline, units, range(choice.stages))
-            self._asked = asked, time_alone(self._baseline.request, changes)
-        auto = self._asked[1]
-        if drawn is None:
-            drawn = self._drawn[key] = self._draw(choice, auto)
-        if isinstance(drawn, str):
-            return drawn
-        system = drawn.system if choice.order == "AUTO" else drawn.system.reordered(choice.order)
+        key_of_device = choice.ipus, choice.mapping, choice.offload, choice.moved
+        key = (*key_of_device, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
+        if isinstance(layout := self._layouts.get(key), str):
+            return layout
+        request_key = replace(choice, order="AUTO"), units
+        if request_key != self._last_request[0]:  # the search asks for a choice's orders one after the other
+            changes = request_key[0].changes(self._baseline, units, range(choice.stages))
+            self._last_request = request_key, time_alone(self._baseline.request, changes)
+        auto = self._last_request[1]
+        if layout is None:
+            layout = self._layouts[key] = self._draw(choice, auto)
+        if isinstance(layout, str):
+            return layout
+        system = layout.system if choice.order == "AUTO" else layout.system.reordered(choice.order)
         findings = runs.Findings(auto.is_set)
-        training = drawn.plan.shape.training
+        training = layout.plan.shape.training
         offload = runs.resolve_offloads(auto.options, system, training, units.names, findings)
         try:
             offload = findings.settle(offload)
@@ -76,9 +76,9 @@ class Layouts:
             return str(error)
         if (terms := self._terms.get((*key, choice.order))) is None:
             independent = auto.options.system.sync_replicas_independently
-            device = system.replica(0) if independent and drawn.plan.sync.meets else system
-            terms = self._terms[*key, choice.order] = terms_on(device, drawn.plan, drawn.terms.passes)
-        return replace(drawn, system=system, offload=offload, terms=terms)
+            device = system.replica(0) if independent and layout.plan.sync.meets else system
+            terms = self._terms[*key, choice.order] = terms_on(device, layout.plan, layout.terms.passes)
+        return replace(layout, system=system, offload=offload, terms=terms)
 
     def one_by_one(self, choice: Choice) -> bool:
         """Return whether micro-batches run strictly one after the other; valid for all counts of the schedule."""
@@ -143,7 +143,7 @@ def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> i
     """
     ipus = layout.plan.ipus
     share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))
-    return min(_together(layout, {ipu: share}, profiles) for ipu in ipus)
+    return min(_common_cycles(layout, {ipu: share}, profiles) for ipu in ipus)
 
 
 def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
@@ -154,7 +154,7 @@ def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts
     bytes_of = {ipu: _bytes_of(layout, ()) for ipu in layout.plan.ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
         bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))
-    return _together(layout, bytes_of, profiles)
+    return _common_cycles(layout, bytes_of, profiles)
 
 
 def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes:
@@ -165,7 +165,7 @@ def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes
     )
 
 
-def _together(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
+def _common_cycles(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
     """Return the cycles of gradient sums, gathers and host updates from each IPU's bytes."""
     system, offload, cycles = layout.system, layout.offload, 0
     accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
@@ -173,10 +173,10 @@ def _together(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence
         cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
-        summed = _buffers(bytes_of, accumulators)
+        buffers = _buffers(bytes_of, accumulators)
         # A reduce-scatter takes as long as an all-gather of as many bytes.
         scattered = offload.sharded_update
-        cycles += _gather_cycles(system, summed) if scattered else _sum_cycles(system, summed, itemsize)
+        cycles += _gather_cycles(system, buffers) if scattered else _sum_cycles(system, buffers, itemsize)
         cycles += _gather_cycles(system, _buffers(bytes_of, gathered)) if offload.replicas > 1 else 0
     return cycles
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ipusim.api import pipelines, pricing
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
-from ipusim.app.suggest.prices import Maxima, raised
+from ipusim.app.suggest.prices import Maxima, raise_prices
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.units import Table, Units, maxima
 
@@ -50,7 +50,7 @@ class MemoryBound:
     sram_bytes: int | None
 
     @cached_property
-    def _rests(self) -> tuple[Numbers, Numbers]:
+    def _remainders(self) -> tuple[Numbers, Numbers]:
         """Least bytes of the largest remaining stage, and of all remaining stages.
 
         Both are tables over stages and units.
@@ -61,8 +61,8 @@ class MemoryBound:
     @property
     def least_bytes(self) -> int:
         """Least bytes of the fullest IPU under any cut."""
-        longest, together = self._rests
-        return int(max(longest[0, 0], together[0, 0] // len(self.live)))
+        longest, total = self._remainders
+        return int(max(longest[0, 0], total[0, 0] // len(self.live)))
 
     def bytes(self, cuts: Table) -> Table:
         """Return the fullest IPU's bytes for ``cuts``, shape (cuts, stages + 1).
@@ -95,37 +95,37 @@ class MemoryBound:
         """Return a mask of the ``cuts`` that may fit in memory."""
         if self.sram_bytes is None:
             return np.ones(len(cuts), dtype=bool)
-        done, at = cuts.shape[1] - 1, cuts[:, -1]
-        longest, together = self._rests
-        all_bytes = together[done, at]
-        for stage in range(done):
+        stages, ends = cuts.shape[1] - 1, cuts[:, -1]
+        longest, totals = self._remainders
+        all_bytes = totals[stages, ends]
+        for stage in range(stages):
             all_bytes = all_bytes + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
-        possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[done, at] <= self.sram_bytes)
+        possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[stages, ends] <= self.sram_bytes)
         return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
 
     @cached_property
-    def alone(self) -> Table:
+    def bytes_by_stage(self) -> Table:
         """Bytes of each stage, between any two units, on an IPU without other stages."""
-        alone = np.zeros_like(self.resident)
+        result = np.zeros_like(self.resident)
         for stages, moments in self.live.values():
             for number, stage in enumerate(stages):
                 live = np.zeros_like(self.temporary)
                 for count in np.unique(moments[:, number * len(PARTS) : (number + 1) * len(PARTS)], axis=0):
                     live = np.maximum(live, np.tensordot(count, self.parts[stage], 1))
-                alone[stage] = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
-        return alone
+                result[stage] = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
+        return result
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
         """Return a mask of stages that fit on an IPU without other stages."""
         if self.sram_bytes is None:
             return np.ones(self.resident.shape, dtype=bool)
-        return np.asarray(self.alone <= self.sram_bytes)
+        return np.asarray(self.bytes_by_stage <= self.sram_bytes)
 
     def of_units(self) -> Table:
         """Return each unit's least bytes on its IPU, under any cut."""
-        size = self.alone.shape[-1]
-        none = np.iinfo(np.int64).max
-        least = np.where(np.arange(size)[:, None] < np.arange(size), self.alone.min(axis=0), none)
+        size = self.bytes_by_stage.shape[-1]
+        maximum = np.iinfo(np.int64).max
+        least = np.where(np.arange(size)[:, None] < np.arange(size), self.bytes_by_stage.min(axis=0), maximum)
         of_first = np.minimum.accumulate(least, axis=0)  # minimum over stages with an equal or earlier first unit
         of_both = np.minimum.accumulate(of_first[:, ::-1], axis=1)[:, ::-1]
         return np.asarray(of_both.diagonal(1))
@@ -150,7 +150,7 @@ class MemoryBound:
         tables = (*np.moveaxis(parts, 1, 0), self.resident.astype(np.float64), self.temporary.astype(np.float64))
         fullest = Maxima(tables, np.array([rows]), np.ones(1), np.zeros(1), possible)
         enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
-        return int(min(raised(fullest, _STEPS, enough, spend).bound * (1 - 1e-9), float(1 << 62)))
+        return int(min(raise_prices(fullest, _STEPS, enough, spend).bound * (1 - 1e-9), float(1 << 62)))
 
 
 def memory_bound(
@@ -179,8 +179,8 @@ def memory_bound(
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
     state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
-    loaded = units.sum_of(offload.weight_bytes) + state
-    temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
+    loaded_bytes = units.sum_of(offload.weight_bytes) + state
+    temporary, update = maxima(units.column("temporary_bytes")), loaded_bytes * shape.training
     return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
 
 
@@ -188,18 +188,20 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
     """Add the buffers of FIFOs and copies to ``resident``; ``stashes`` are bytes of a micro-batch in each stage."""
     plan, shape = layout.plan, layout.plan.shape
     forward, backward = units.sent_forward, units.sent_backward
-    merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
+    is_merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
     elements = 1 if layout.offload.activations else shape.serialization
     for stage in range(shape.stages):
         if shape.training:
-            moved = layout.offload.moved
-            kept = plan.fifo_depths[stage] if moved is None else min(plan.fifo_depths[stage], moved.kept(shape.mapping))
-            resident[stage] += kept * stashes[stage]
+            moves = layout.offload.moved
+            count = (
+                plan.fifo_depths[stage] if moves is None else min(plan.fifo_depths[stage], moves.kept(shape.mapping))
+            )
+            resident[stage] += count * stashes[stage]
         if stage:
-            crosses = merged or shape.mapping[stage - 1] != shape.mapping[stage]
+            crosses = is_merged or shape.mapping[stage - 1] != shape.mapping[stage]
             resident[stage] += elements * backward[:, None] + (forward[:, None] if crosses else 0)
         if stage < shape.stages - 1:
-            crosses = merged or shape.mapping[stage + 1] != shape.mapping[stage]
+            crosses = is_merged or shape.mapping[stage + 1] != shape.mapping[stage]
             resident[stage] += elements * forward[None, :] + (backward[None, :] if crosses else 0)
 
 
@@ -213,10 +215,10 @@ def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> T
         parts["forward"] = np.maximum(parts["forward"], working)
     if shape.training:
         # Stages without a backward pass keep nothing.
-        taken = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
+        input_bytes = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
         gradients = np.maximum(working, units.sent_backward[:, None])
         if not layout.offload.activations:
-            parts["kept_bytes"] = taken if recomputes else stash
+            parts["kept_bytes"] = input_bytes if recomputes else stash
         if recomputes and shape.recompute:
             parts["recomputed"] = stash
         parts["backward"] = gradients + weights + (stash if recomputes and shape.recompute_inline else 0)

@@ -100,7 +100,7 @@ class Prices:
         return np.asarray(least)
 
 
-def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None]) -> Prices:
+def raise_prices(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None]) -> Prices:
     """Return the best prices found in ``steps`` subgradient steps.
 
     Args:
@@ -116,13 +116,13 @@ def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None])
     for step in range(steps):
         spend()
         takes = maxima.takes(weights)
-        rests, fixed = least_sum(takes), maxima.fixed(weights)
-        bound = float(rests[0, 0]) + fixed
+        remainders, fixed = least_sum(takes), maxima.fixed(weights)
+        bound = float(remainders[0, 0]) + fixed
         if best is None or bound > best.bound:
-            best = Prices(bound, takes, rests, fixed, ())
+            best = Prices(bound, takes, remainders, fixed, ())
         if bound >= enough or not np.isfinite(bound):
             break
-        cut = _cheapest(takes, rests)
+        cut = _cheapest(takes, remainders)
         last.pop(cut, None)
         last[cut] = None
         rows = maxima.of(cut)
@@ -133,11 +133,11 @@ def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None])
     return Prices(best.bound, best.takes, best.rests, best.fixed, tuple(last)[-_LAST:])
 
 
-def _cheapest(takes: Numbers, rests: Numbers) -> tuple[int, ...]:
+def _cheapest(takes: Numbers, remainders: Numbers) -> tuple[int, ...]:
     """Return the cheapest cut; ties go to the earliest cuts."""
     cut = [0]
     for stage in range(len(takes)):
-        cycles = takes[stage, cut[-1]] + rests[stage + 1]
+        cycles = takes[stage, cut[-1]] + remainders[stage + 1]
         cycles[: cut[-1] + 1] = np.inf
         cut.append(int(np.argmin(cycles)))
     return tuple(cut)

@@ -143,7 +143,7 @@ def _too_large(baseline: Baseline, outcome: Searched) -> str:
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:
     """Return the nearest global batches below and above ``batch`` that some choice divides."""
     steps = {step for choice in choices(baseline, limits, units, whatever=True) if (step := search.step_of(choice))}
-    below = max((batch // step * step for step in steps), default=0)
-    above = min((-(-(batch + 1) // step) * step for step in steps), default=0)
-    near = [str(step) for step in (below, above) if step]
+    lower = max((batch // step * step for step in steps), default=0)
+    upper = min((-(-(batch + 1) // step) * step for step in steps), default=0)
+    near = [str(step) for step in (lower, upper) if step]
     return f"; the nearest are {' and '.join(near)}" if near else ""

@@ -51,7 +51,7 @@ _PORTIONS: Final = 3
 _LOOKED: Final = 100
 #: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
 _FEW: Final = 300
-_NEVER: Final = 1 << 61
+_UNREACHABLE: Final = 1 << 61
 
 
 #: First unit, and unit after the last, of each stage of an IPU.
@@ -92,8 +92,8 @@ class _Open:
         A stage is given by its first unit and the unit after its last.
         """
         for ipu in dict.fromkeys(self.choice.mapping):
-            own = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
-            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in own)
+            stages = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
+            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in stages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class Search:
     """Search for the fastest plan."""
 
     def __init__(
-        self, baseline: Baseline, limits: Limits, *, most: int, budget: Budget, known: int | None = None
+        self, baseline: Baseline, limits: Limits, *, most: int, budget: Budget, given_cycles: int | None = None
     ) -> None:
         """Prepare a search within ``limits``, with at most ``most`` simulations, limited by ``budget``."""
         self._baseline, self._limits = baseline, limits
@@ -121,7 +121,7 @@ class Search:
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
         self._number = 0
         self._progress: Callable[[Searched], None] = lambda _: None
-        self.searched = Searched(known)
+        self.searched = Searched(given_cycles)
 
     def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
         """Run the search and return its results; raises OptionError if limits exclude all plans.
@@ -155,7 +155,7 @@ class Search:
             case Choice():
                 self._lay_out(bound, item)
             case _Open():
-                self._cut(item)
+                self._push_cuts(item)
             case _Leaf():
                 self._try(item)
 
@@ -169,8 +169,8 @@ class Search:
         if searched.left is None:
             searched.open, searched.stopped = 0, ""
         else:
-            below = (item for bound, *_, item in self._heap if searched.best is None or bound < searched.best)
-            searched.open += len({_choice_of(item) for item in below})
+            items = (item for bound, *_, item in self._heap if searched.best is None or bound < searched.best)
+            searched.open += len({_choice_of(item) for item in items})
         self._sort()
 
     def runners_up(self, count: int) -> None:
@@ -181,26 +181,26 @@ class Search:
         Kinds with many more passes than the best plan are skipped, as their simulation takes long.
         """
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
-        seen = {plan.choice.kind for plan in self.searched.plans}
-        looked_at, self._most = 0, _NEVER
-        while self._heap and len(seen) <= count and looked_at < _LOOKED * count:
+        kinds = {plan.choice.kind for plan in self.searched.plans}
+        looked_at, self._most = 0, _UNREACHABLE
+        while self._heap and len(kinds) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(self._heap)
             choice = _choice_of(item)
-            if choice.kind in seen or choice.passes > most:
+            if choice.kind in kinds or choice.passes > most:
                 continue
             looked_at += 1
-            before = len(self.searched.plans)
+            count_before = len(self.searched.plans)
             try:
                 self._spend()
                 if isinstance(item, _Open):
-                    for row in item.cutter.below(_NEVER, _FEW, self._spend).cuts[:1].tolist():
+                    for row in item.cutter.below(_UNREACHABLE, _FEW, self._spend).cuts[:1].tolist():
                         self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
                 else:
                     self._look(item, self._at_least(choice))
             except SearchEndedError:
                 break
-            if len(self.searched.plans) > before:
-                seen.add(choice.kind)
+            if len(self.searched.plans) > count_before:
+                kinds.add(choice.kind)
         self._sort()
 
     def _sort(self) -> None:
@@ -250,7 +250,7 @@ class Search:
         for order in orders_of(self._baseline, self._limits, choice):
             layout = self._layouts.of(replace(choice, order=order), units)
             if not isinstance(layout, str):
-                if all(layout.system.ipus != other.system.ipus for other in layouts.values()):
+                if all(layout.system.ipus != earlier.system.ipus for earlier in layouts.values()):
                     layouts[order] = layout
             elif not layouts:
                 self.searched.refused[layout] += 1
@@ -277,22 +277,22 @@ class Search:
 
     def _is_a_guess(self, layout: Layout) -> bool:
         """Return whether a layout puts stages of unknown memory on one IPU, and no placement was requested."""
-        given = self._baseline.job
-        if given is None or given.memory.is_known or self._limits.placements is not None:
+        job = self._baseline.job
+        if job is None or job.memory.is_known or self._limits.placements is not None:
             return False
-        return puts_together(given.program.shape, layout.plan.shape)
+        return puts_together(job.program.shape, layout.plan.shape)
 
-    def _cut(self, item: _Open) -> None:
+    def _push_cuts(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for the remaining cuts."""
         if item.together is None:
             self._look_closer(item)
             return
         best, least = self.searched.best, item.cutter.least
         # If no plan fits so far, even the slowest cuts must be checked before concluding that no plan fits.
-        below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
+        limit = least + int(least * item.width) + 1 if item.width < _FAR else _UNREACHABLE
         if best is not None:
-            below = min(below, best)
-        cuts = item.cutter.below(below, _MOST, self._spend)
+            limit = min(limit, best)
+        cuts = item.cutter.below(limit, _MOST, self._spend)
         self.searched.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.above:
@@ -302,8 +302,8 @@ class Search:
             best = self.searched.best
         if cuts.left is not None:
             self.searched.leave(cuts.left, f"the limit of {_MOST} cuts at once")
-        elif (best is None or below < best) and below < _NEVER:
-            self._push(below, replace(item, above=below, width=item.width * _GROWS))
+        elif (best is None or limit < best) and limit < _UNREACHABLE:
+            self._push(limit, replace(item, above=limit, width=item.width * _GROWS))
 
     def _look_closer(self, item: _Open) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
@@ -313,13 +313,13 @@ class Search:
             if needs > item.cutter.memory.sram_bytes:
                 searched.too_large += 1
                 return
-        together = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
-        bounds = cutter.bounds.later_by(together)
+        common_cycles = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
+        bounds = cutter.bounds.later_by(common_cycles)
         cutter = replace(cutter, bounds=bounds.priced(searched.best, self._spend) if many else bounds)
         width, least = _FIRST, cutter.least
         if searched.best is not None:
             width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
-        closer = replace(item, cutter=cutter, together=together, above=least, width=width)
+        closer = replace(item, cutter=cutter, together=common_cycles, above=least, width=width)
         self._push(least, closer)
         if many and (searched.best is None or least < searched.best):
             self._try_good(closer)
@@ -332,8 +332,8 @@ class Search:
             if cuts is None:
                 return
             bounds = {order: self._bound_under(order, item, cuts) for order in item.layouts}
-            spare += (over := self._try(_Leaf(item, cuts, min(bounds, key=lambda order: bounds[order]))))
-            if not over:
+            spare += (excess := self._try(_Leaf(item, cuts, min(bounds, key=lambda order: bounds[order]))))
+            if not excess:
                 return
 
     def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
@@ -344,8 +344,8 @@ class Search:
         layout = item.layouts[order]
         if order not in item.alone:
             item.alone[order] = Bounds(item.cutter.units, layout)
-        together = together_under(layout, item.cutter.units.profiles, cuts)
-        return int(item.alone[order].later_by(together).of(np.array([cuts]))[0])
+        common_cycles = together_under(layout, item.cutter.units.profiles, cuts)
+        return int(item.alone[order].later_by(common_cycles).of(np.array([cuts]))[0])
 
     def _try(self, leaf: _Leaf) -> int:
         """Assemble and simulate a cut; a cut without selection order is pushed again for each order.

@@ -342,7 +342,7 @@ class _SearchStart:
         """
         given_cycles = None if self.trial is None else self.trial.cycles
         least_cycles = min((cycles for cycles in (given_cycles, fastest) if cycles is not None), default=None)
-        search = Search(self.baseline, limits, most=most, budget=self.budget, known=least_cycles)
+        search = Search(self.baseline, limits, most=most, budget=self.budget, given_cycles=least_cycles)
         search.run(lambda outcome: progress(self.baseline, outcome))
         return search
 

@@ -45,7 +45,7 @@ def test_every_benchmark_has_a_row_and_every_figure_its_source_and_use():
         assert bool(row.published) == bool(row.source) == (row.use in {"fitted", "held"}), row
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.published], ids=lambda row: f"{row.what} on {row.system}")
+@pytest.mark.parametrize("row", [row for row in ROWS if row.published], ids=lambda row: f"{row.label} on {row.system}")
 def test_what_rates_were_fitted_to_is_met_and_what_is_held_is_near(row):
     off = error(row, row.simulated)
     if row.use == "fitted":
@@ -56,7 +56,7 @@ def test_what_rates_were_fitted_to_is_met_and_what_is_held_is_near(row):
         assert abs(off) < 0.05
 
 
-@pytest.mark.parametrize("row", rows_of("superstep with halo"), ids=lambda row: row.what)
+@pytest.mark.parametrize("row", rows_of("superstep with halo"), ids=lambda row: row.label)
 def test_a_pipeline_with_a_halo_between_neighbours_has_copies_of_that_length(row):
     ipus, halo = int(row.ipus), int(row.bytes)
     shape = PlanShape(mapping=tuple(range(ipus)), micro_batches=2 * ipus)
