@@ -133,7 +133,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "fifo_depth": "slots of the stage's FIFO buffer",
         "kept_bytes": "bytes of one micro-batch in the FIFO buffer",
         "fifo_bytes": "bytes of all slots",
-        "most_micro_batches_kept": "maximum number of micro-batches in the FIFO buffer",
+        "most_micro_batches_kept": "maximum number of micro-batches kept, in the FIFO buffer and in work",
     },
 }
 _MEMORY: Final = {
