@@ -153,7 +153,7 @@ def send_costs(
     system: System,
     links: dict[LinkDirection, int],
 ) -> Sends:
-    """Price the tensors sent from stage to stage in point-to-point, for every replica of ``system``.
+    """Price the tensors sent between stages in point-to-point, for every replica of ``system``.
 
     A send costs the same as a merged copy of a single tensor, minus the meeting of IPUs (assumed: an idealised
     machine). A shared cache keeps the prices of sends.

@@ -90,7 +90,7 @@ class Send(NamedTuple):
         lead_cycles: cycles from hand-over to the first byte on the links: all fixed parts of an exchange between IPUs
             except the sync (the part behind the bytes included), and the hops of the route.
         links: numbers of the link directions of the route.
-        cycles: cycles from first to last byte, without competing traffic on the links.
+        cycles: cycles from first to last byte, without competing traffic on links.
     """
 
     bytes: int = 0

@@ -1,7 +1,7 @@
 """Price host calls in passes: copies to the host, work on host buffers and arrays, copies back.
 
 A host operation is a library call on a single core, and the rate does not depend on the kind of operation (assumed).
-Operands outside the host's buffers for the IPU are in cache (assumed). Cycles given by a user count as cycles of the
+Operands outside the host's IPU buffers are in cache (assumed). Cycles given by a user count as cycles of the
 IPU's clock, unchanged.
 """
 
@@ -32,7 +32,7 @@ def host_calls(
 
 
 def _price(call: HostCall, system: System) -> PassHostCall:
-    """Return the price of a host call.
+    """Return a host call's price.
 
     A multiply-accumulate counts as two host operations. Every product and every step of vector work is a library call.
     """

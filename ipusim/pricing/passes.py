@@ -13,7 +13,7 @@ local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work
 
     operations = elementwise + reductions + quotients + transcendentals * transcendental_operations
 
-The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2). The cost of a compute set includes
+The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2). A compute set's cost includes
 the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products follow each other.
 ``sram_bytes`` only matter if even perfect vector code would wait for memory. ``sram_bytes`` include operands of
 products, read simultaneously by the matrix unit. Pools are distributed in whole positions of 8 bytes of channels, and a
@@ -55,14 +55,14 @@ _OF_PRODUCTS: Final = {
 
 
 def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> Sum:
-    """Return the cycles of a pass, a sum of terms over layers; measured cycles stay unchanged."""
+    """Return a pass's cycles, a sum of terms over layers; measured cycles stay unchanged."""
     # Most layers are equal: a transformer's thousands of works are a few dozen distinct ones.
     works = Counter(leaves(cost))
     return Sum(tuple((leaf_cycles(work, ipu, rates), times) for work, times in works.items()))
 
 
 def leaves(cost: PassCost) -> Iterator[Work]:
-    """Yield the elementary works of a pass in order, with sequences expanded."""
+    """Yield a pass's elementary works in order, with sequences expanded."""
     if isinstance(cost, int):
         yield MeasuredWork(cycles=cost)
         return

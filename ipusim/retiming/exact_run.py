@@ -60,7 +60,7 @@ class ExactRun:
     Attributes:
         plan, program, system, costs: arguments of the machine's run.
         executions: executions of the pipeline.
-        between: host exchanges before an execution, by the execution's number.
+        between: host exchanges before an execution, by execution number.
         slower: slowing factor per slow logical IPU.
         jitters: random draws of pass durations, each with the affected IPU; None for every IPU.
     """

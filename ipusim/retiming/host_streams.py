@@ -1,4 +1,4 @@
-"""Times of infeed and outfeed elements on the IPU and the host, computed without simulating events."""
+"""Times of infeed and outfeed elements on IPU and host, computed without simulating events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeedStream:
         code: INFEED or OUTFEED.
         shard: IPU at the end of the stream, by number within its replica.
         depth: elements of the buffer.
-        copy, host: cycles per element, for the IPU's copy and for the host's work.
+        copy, host: cycles per element, for the IPU's copy and the host's work.
         worked: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
         places: times of the handover of the last ``depth`` places of the buffer.
     """

@@ -27,7 +27,7 @@ _BEGIN = 0
 
 
 class Precedence:
-    """The nodes of an execution, compiled once."""
+    """Nodes of an execution, compiled once."""
 
     def __init__(self, run: ExactRun, streams: Streams, is_due: bool) -> None:
         """Compile the instructions of an execution; ``is_due`` tells whether results leave for the host."""

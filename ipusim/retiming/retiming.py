@@ -31,7 +31,7 @@ _MOST_TIMES: Final = 2**23
 
 
 class Makespans(NamedTuple):
-    """The lengths of a run for K sets of durations.
+    """Lengths of a run for K sets of durations.
 
     Attributes:
         cycles: end of the last execution, shape (K,).
@@ -43,7 +43,7 @@ class Makespans(NamedTuple):
 
 
 class DrawnRuns(NamedTuple):
-    """The lengths of a run for K sets of jitter seeds.
+    """Lengths of a run for K sets of jitter seeds.
 
     Attributes:
         cycles: end of the last session run, shape (K,).
@@ -165,7 +165,7 @@ class Retiming:
             further: additional cycles of every copy between IPUs (a merged copy, or a tensor), shape (K,).
 
         Returns:
-            Lengths of the run, exact or not.
+            The run's lengths, exact or not.
         """
         rows = np.asarray(durations, np.int64)
         longer = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])

@@ -32,7 +32,7 @@ _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 @dataclass
 class Record:
-    """Begin and end of the instructions of an execution, shape (instructions, replicas).
+    """Begin and end of an execution's instructions, shape (instructions, replicas).
 
     Only passes, weight updates and sent tensors have times; other entries are -1.
     """

@@ -80,6 +80,6 @@ def main() -> None:
 
 
 def _flag(option: str) -> str:
-    """Return the command-line spelling of an option or argument, such as ``--from``."""
+    """Return an option or argument in command-line spelling, for example ``--from``."""
     flags = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
     return flags.get(option, f"--{option.replace('_', '-')}")

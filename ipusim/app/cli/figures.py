@@ -46,7 +46,7 @@ def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
 def figure_rows(
     spec: hardware.IpuSpec | hardware.HostSpec | hardware.StreamingMemory,
 ) -> dict[str, tuple[str, str, str]]:
-    """Return name, value and source of each figure by attribute."""
+    """Return every figure's name, value and source by attribute."""
     sources: Mapping[str, str] = spec.sources
     return {name: (name, _value(name, getattr(spec, name)), source) for name, source in sources.items()}
 
@@ -67,7 +67,7 @@ def _value(name: str, value: int | Fraction) -> str:
 
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
-    """Yield the terms of ``costs``, then the terms' laws, rates and figures with sources."""
+    """Yield tables: terms of ``costs``, laws, rates, and figures with sources."""
     priced = pricing.terms_of(costs, plan, program, system)
     before = ("", *(term.of for term in priced))
     rows = tuple(

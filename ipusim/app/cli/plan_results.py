@@ -186,7 +186,7 @@ class SchedulesResult(Result):
         yield from listing()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return name, description, sync modes with the default first, and supported features of each."""
+        """Return every schedule's name, description, sync modes (default first) and supported features."""
         return [
             {
                 "schedule": entry.name,

@@ -1,4 +1,4 @@
-"""Options and errors shared by commands that run programs in Graphcore's API."""
+"""Shared options and errors of commands for programs in Graphcore's API."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
 
-#: Minimum seconds between writes of the rows finished so far.
+#: Minimum seconds between writes of finished rows.
 _EVERY_S: Final = 1.0
 #: Extensions of row files.
 _ROWS: Final = (".csv", ".parquet")
@@ -172,7 +172,7 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 class _Landing:
-    """Writer of the rows finished so far, at intervals and after an interrupt."""
+    """Writer of finished rows, at intervals and after an interrupt."""
 
     def __init__(self, results: ResultsFolder, names: Sequence[str]) -> None:
         """Write row files ``names`` into ``results``."""

@@ -199,7 +199,7 @@ class _Log:
         return self._recordings
 
     def _refuse(self) -> None:
-        """Refuse a log without any timer of a pass."""
+        """Refuse a log without timers of passes."""
         path = self._recordings[0].path
         self._names.refuse_unused(path, self._timers)
         if self._times:

@@ -72,7 +72,7 @@ def _note_resource(recording: Recording, process: str, resource: dict[str, Any])
 
 
 def _spans(source: Source) -> Iterator[_Raw]:
-    """Yield the spans of a file in either form."""
+    """Yield a file's spans in either form."""
     stream = source.json()
     while stream.peek():
         value = stream.value()

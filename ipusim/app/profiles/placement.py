@@ -91,7 +91,7 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
 
 
 def _in_order(stages: Sequence[str]) -> list[str]:
-    """Return stages in order of number, or of appearance; raises FileError for a missing number."""
+    """Return stages in order of number or appearance; raises FileError for a missing number."""
     names = list(dict.fromkeys(stages))
     if not all(name.isdecimal() for name in names):
         return names

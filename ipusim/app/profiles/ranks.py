@@ -1,4 +1,4 @@
-"""Ranks of processes: stated by a file, inferred from names, or assumed."""
+"""Ranks of processes: stated by files, inferred from names, or assumed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Measurement:
 
 
 def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Measurement:
-    """Return the measurements of files, with ranks of processes.
+    """Return the measurements of files, with process ranks.
 
     ``parts`` is the option of :class:`.spans.Options`. Raises FileError for files of different runs, contradicting or
     partly missing ranks, and passes of unlike parts.

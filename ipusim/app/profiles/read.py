@@ -37,7 +37,7 @@ class Reader:
 
 
 def _read_each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[Source], Options], list[Recording]]:
-    """Return a reader of several files from a reader of a single file."""
+    """Return a reader of several files from a single-file reader."""
 
     def recording(source: Source, options: Options) -> Recording:
         with source.reading():
@@ -108,7 +108,7 @@ def read_measured(
 
 
 def _kind(path: Path) -> Reader:
-    """Return the reader of a file; raises FileError for a known kind without a reader."""
+    """Return a file's reader; raises FileError for known kinds without a reader."""
     source = Source(path)
     with source.reading() as stream:
         start = stream.start()

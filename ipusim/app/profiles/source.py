@@ -56,7 +56,7 @@ class Source:
 
     @contextmanager
     def reading(self) -> Iterator[Source]:
-        """Close the file at the end; too large files and damaged archives raise FileError."""
+        """Close the file after the block; too large files and damaged archives raise FileError."""
         try:
             if self._size > MOST_BYTES:
                 raise self._too_large(self._size)

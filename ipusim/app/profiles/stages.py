@@ -177,7 +177,7 @@ def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
 
 
 def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
-    """Return the statistics of a stage by pass and update."""
+    """Return a stage's statistics by pass and update."""
     return {
         kind: Figure(statistics.median(values), min(values), max(values), len(values))
         for kind in PASSES

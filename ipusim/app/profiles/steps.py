@@ -16,7 +16,7 @@ _WARM_UP: Final = Fraction(3, 2)
 
 
 def number_steps(spans: Sequence[Span], first: int = 0) -> int:
-    """Number the steps of a rank's spans from ``first``; return the next number.
+    """Number a rank's steps from ``first``; return the next number.
 
     A step ends at the updates after its passes. Spans without a start keep the step of their file.
     """

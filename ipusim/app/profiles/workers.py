@@ -19,10 +19,10 @@ _Lane = tuple[str, str, bool]
 
 
 class Lanes:
-    """Spans of a file by thread."""
+    """A file's spans by thread."""
 
     def __init__(self, recording: Recording, names: Names) -> None:
-        """Start with an empty recording, and the names of passes."""
+        """Start from an empty recording and pass names."""
         self._recording, self._names = recording, names
         self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
         self._extents: dict[str, tuple[Any, Any]] = {}

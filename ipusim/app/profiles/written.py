@@ -48,7 +48,7 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return the statistics of stage times, and the sources of ranks.
+        """Return the statistics of stage times, and sources of ranks.
 
         Median, least and most are in microseconds.
         """

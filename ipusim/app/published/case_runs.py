@@ -31,7 +31,7 @@ class Case:
         ipus: number of devices.
         micro_batches: number per execution.
         cycles: cycles of a stage's forward and whole backward pass.
-        halves: cycles of the two halves of the backward pass; None without halves.
+        halves: cycles of the backward pass's two halves; None without halves.
         copy: cycles from the end of a pass until its output arrives on another device.
         per_ipu: stages per device.
         options: further keys of the pipeline, with their values.
@@ -54,7 +54,7 @@ class CaseRun:
     """Result of a case's run.
 
     Attributes:
-        makespan: cycles from the first pass to the end of the last.
+        makespan: cycles from the first pass's begin to the last pass's end.
         cost: longest time from a device's first pass to its last, in cycles.
         work: cycles of passes on the busiest device.
         peak: maximum number of stages' micro-batches, or of their segments, held by a device.

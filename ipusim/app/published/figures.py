@@ -27,7 +27,7 @@ _Figure = Callable[[PublishedValue, Sequence[PublishedValue]], Fraction | str]
 
 
 def case_of(row: PublishedValue) -> Case:
-    """Return the case of a value; times are sums over a device's stages, 1 by default."""
+    """Return a value's case; times are sums over a device's stages, 1 by default."""
     chunks = row.count("v")
 
     def cycles(key: str) -> int:
@@ -73,7 +73,7 @@ def _throughput(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Frac
 
 
 def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
-    """Return the time of an iteration: proportional to one fitted value, or on the line through two."""
+    """Return an iteration's time: proportional to one fitted value, or on the line through two."""
     points = [(Fraction(_run_of(point).makespan), point.value) for point in fit_rows]
     (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *points][-2:]
     return time + (longer - time) / (more - cycles) * (_run_of(row).makespan - cycles)
@@ -97,7 +97,7 @@ def _layers(row: PublishedValue) -> Fraction:
 
 
 def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
-    """Return the memory of devices whose stages hold given bytes."""
+    """Return the memory peaks of devices, for stages with given bytes."""
     assert all(size.denominator == 1 for size in holds.values()), f"of {row.table}, {row.group}: whole bytes"
     return job_of(case_of(row), **{key: int(size) for key, size in holds.items()}).memory.peaks
 
@@ -118,7 +118,7 @@ def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
 
 
 def _order(row: PublishedValue, _: Sequence[PublishedValue]) -> str:
-    """Return the passes of a device in torch's notation."""
+    """Return a device's passes in torch's notation."""
     lines = schedules.write_torch_csv(job_of(case_of(row)).plan.order).splitlines()
     return " ".join(filter(None, lines[row.count("device", 0)].split(",")))
 

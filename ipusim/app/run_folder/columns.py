@@ -43,7 +43,7 @@ Columns = dict[str, Column]
 
 
 def span_columns(timeline: Timeline, start: int | None = None, end: int | None = None) -> Columns:
-    """Return a row for every span, in the order of the Timeline.
+    """Return a row for every span, in Timeline order.
 
     ``start`` and ``end`` restrict the table to spans between these cycles. Raises OutputError for a run of more spans
     than a table may have rows.
@@ -130,7 +130,7 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
 
 
 def in_rows(timeline: Timeline) -> Timeline:
-    """Return a run with a row for every span.
+    """Return a run with a row per span.
 
     Raises OutputError if spans exceed a table's rows.
     """

@@ -26,7 +26,7 @@ TABLES: Final = (".csv", ".parquet")
 
 
 def run_file(run: Path, name: str) -> Path:
-    """Return a file of a run folder, or ``run`` if already a file.
+    """Return a run folder's file, or ``run`` if already a file.
 
     Raises FileError for any other path.
     """

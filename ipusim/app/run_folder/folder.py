@@ -103,7 +103,7 @@ class ResultsFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the lock of the folder."""
+        """Release the folder's lock."""
         if self.is_mine:
             self._exit.close()
 

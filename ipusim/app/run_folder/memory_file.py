@@ -45,7 +45,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
 
     Args:
         folder: the run folder.
-        ipus: number of IPUs in the run.
+        ipus: the run's number of IPUs.
 
     Raises FileError for malformed curves, OSError for an unreadable file.
     """

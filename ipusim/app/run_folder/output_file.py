@@ -18,7 +18,7 @@ from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import check_target, naming, open_file, read_up_to, resolve
 
-#: Bytes searched for a mark at either end of a file.
+#: Bytes searched for a mark at either file end.
 _LOOKED_AT: Final = 1 << 16
 
 

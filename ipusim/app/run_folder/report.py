@@ -1,4 +1,4 @@
-"""Results as the files of a run folder."""
+"""Results as files of a run folder."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class StoredRun:
 
     @property
     def throughput_error(self) -> str:
-        """Error of the throughput in words; empty if not in the folder."""
+        """Throughput error in words; empty if not in the folder."""
         error = self.summary.get("throughput_error")
         return error if isinstance(error, str) else ""
 

@@ -129,7 +129,7 @@ class Bounds:
         return np.floor(np.minimum(cycles, _UNREACHABLE)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
-        """Return the least cycles for streaming the optimizer's state, per stage and for all stages."""
+        """Return the least cycles for streaming the optimizer's state, per stage and in total."""
         system, offload, profiles = self._layout.system, self._layout.offload, self._units.profiles
         sizes = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:

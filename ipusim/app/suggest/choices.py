@@ -349,7 +349,7 @@ def possible(choice: Choice, units: Units) -> bool:
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
-    """Return the schedules by name, beginning with the given schedule, which wins ties."""
+    """Return the schedules by name; the given schedule is first and wins ties."""
     plan_name = baseline.request.options.pipeline.schedule
     candidates = (
         (plan_name, *GRAPHCORES, "single")

@@ -21,7 +21,7 @@ from ipusim.app.suggest.units import Table, Units
 
 #: Maximum number of partial cuts in a batch.
 _PART_SIZE: Final = 4096
-#: Excess bytes charged to a cut that separates units with shared weights.
+#: Excess bytes charged for separating units with shared weights.
 _SPLIT_COST: Final = 1 << 50
 #: Precision of a choice's least time, one part in 2 ** _CLOSE, and maximum number of doublings to bracket that time.
 _CLOSE: Final = 9

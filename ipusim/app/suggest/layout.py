@@ -166,7 +166,7 @@ def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes
 
 
 def _common_cycles(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
-    """Return the cycles of gradient sums, gathers and host updates from each IPU's bytes."""
+    """Return the cycles of gradient sums, gathers and host updates from every IPU's bytes."""
     system, offload, cycles = layout.system, layout.offload, 0
     accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
     if offload.variables_on_host:

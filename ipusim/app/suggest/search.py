@@ -178,7 +178,7 @@ class Search:
 
         These plans are not proven best of their kinds.
 
-        Kinds with many more passes than the best plan are skipped, as their simulation takes long.
+        Kinds with many more passes than the best plan are skipped, as simulation would take long.
         """
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         kinds = {plan.choice.kind for plan in self.searched.plans}

@@ -1,6 +1,6 @@
 """Lower bound on the time of all cuts of a model under a Plan, as a sum of maxima over stages.
 
-In lock-step, a time-step lasts as long as its busiest IPU and ends with a merged copy: each kind of time-step gives a
+In lock-step, a time-step lasts as long as the busiest IPU and ends with a merged copy: each kind of time-step gives a
 term, with a row for each IPU. In point-to-point, an IPU begins once the first micro-batch arrives, runs its passes, and
 the last gradient still has to travel back: these paths through the pipeline are the rows of a single term.
 

@@ -212,7 +212,7 @@ def _passing(
 def _stash(
     profiles: Sequence[models.StageProfile], passing: Table, first_trained: int, layers: Sequence[runs.RequestedLayer]
 ) -> Table:
-    """Return lower bounds on the bytes that stages stash of a micro-batch.
+    """Return lower bounds on stages' stashed bytes per micro-batch.
 
     Neighbouring units may share an array of ``passing`` bytes, counted once. Skip connections may also share arrays
     between distant units; the bound is then 0.

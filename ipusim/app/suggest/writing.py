@@ -1,4 +1,4 @@
-"""Write the suggested scenario as a file, after checking that the scenario runs the suggested plan."""
+"""Write the suggested scenario to a file, after a check against the suggested plan."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class MatrixUnit:
 
     @property
     def load_cycles(self) -> int:
-        """Cycles to load the block of weights."""
+        """Cycles to load the weight block."""
         return self.outputs * _BLOCK_BYTES // _LOADED_BYTES_PER_CYCLE
 
 

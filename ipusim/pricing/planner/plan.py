@@ -75,7 +75,7 @@ class ProductTerm:
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """Best split of a product, with cycles and memory.
+    """A product's best split, with cycles and memory.
 
     Attributes:
         product: planned product.
@@ -116,7 +116,7 @@ def plan_product(
     rates: PlannerRates = DEFAULT_PLANNER_RATES,
     memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> ProductPlan:
-    """Return the split of a product over an IPU's tiles with the fewest cycles.
+    """Return the fastest split of a product over an IPU's tiles.
 
     ``memory_proportion`` of each tile's memory limits the product's temporary bytes. If no split meets the limit, the
     split with the least memory wins. Raises QuantityError for a proportion not above 0.

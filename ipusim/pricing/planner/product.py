@@ -25,7 +25,7 @@ class Product:
         own_inputs: inputs of a row shared with no other streamed row, at most k; 0 means all inputs. Rows of a
             convolution share most inputs, since neighbouring taps see the same input one row apart.
 
-    Raises QuantityError for sizes below 1 and for types without a matrix unit.
+    Raises QuantityError for sizes below 1 and types without a matrix unit.
     """
 
     m: int
