@@ -11,7 +11,7 @@ from tests.package_copies import ChangedPackage
 from tests.scenarios import ROOT
 
 RATE = """\
-    settle_cycles: Fraction = described(
+    settle_cycles: Fraction = describe(
         0, "cycles", (0, 10**6), part="computation", meaning="wait before each launch", source="assumed",
         evidence="nothing is published",
     )

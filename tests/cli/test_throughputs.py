@@ -164,7 +164,7 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     assert f"models unlike these were up to {unlike} too fast, small networks {small} and several pods {pods}" in words
     products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
-    assert f"Products are {worst} off at worst, with rates fitted to products of other sizes" in words
+    assert f"Products of matrices are {worst} off at worst, with rates fitted to other sizes" in words
 
 
 def test_a_model_that_lacks_layers_is_too_fast_by_the_same_on_every_pod_of_a_chip(simulated):
