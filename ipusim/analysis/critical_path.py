@@ -44,11 +44,12 @@ class CriticalPath:
 def critical_path_of(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a run.
 
-    The path leads from the run's start to the end of the last span on an IPU, or of the host work that this IPU
-    awaits. The search follows causes backwards from the end. Every span on the path begins in the cycle in which the
-    previous span ends, so their lengths add up to the run's length. Waits are never on the path; their causes are.
-    Among equally long paths, as in every even pipeline, an IPU's own span takes precedence over a tensor that arrives
-    in the same cycle. Inside a block the search goes copy by copy, until two copies are left at the same row.
+    The path leads from the run's start to the end of the last span on an IPU. If this span is a wait for the host, the
+    path ends with the host's work. The search follows causes backwards from the end. Every span on the path begins in
+    the cycle in which the previous span ends, so their lengths add up to the run's length. Waits are never on the path;
+    their causes are. Among equally long paths, as in every even pipeline, an IPU's own span takes precedence over a
+    tensor that arrives in the same cycle. Inside a block the search goes backwards from copy to copy, until it enters
+    two copies at the same row: from there the path repeats.
 
     Raises TimelineError for a Timeline without spans on IPUs, for a final wait without cause, and for a span that
     begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
@@ -172,7 +173,10 @@ class _Walk:
 
 
 def _last(timeline: Timeline) -> int:
-    """Find the last span on an IPU, or the cause of its last wait; of equal ends the last row."""
+    """Find the span that ends the run: on an IPU, or on the host if IPUs only wait.
+
+    Of several such spans, the last row is taken.
+    """
     on_ipu, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
     if not on_ipu.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")

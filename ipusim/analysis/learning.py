@@ -58,7 +58,7 @@ class Learning:
 
     @cached_property
     def mean_loss_by_step(self) -> dict[int, float]:
-        """Mean loss over micro-batches by step, for steps whose losses reached the host."""
+        """Mean loss by step, over executions, replicas and micro-batches; only steps whose losses reached the host."""
         losses_of: dict[int, list[float]] = {}
         for loss in self.losses:
             losses_of.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
@@ -70,7 +70,7 @@ class Learning:
 
     @property
     def warning(self) -> str:
-        """Sentence for a run without any finite loss; else empty."""
+        """Sentence for a run without a finite loss; empty for other runs, or if ``not_finite`` is empty."""
         if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
             return ""
         losses = "All losses are NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"

@@ -1,4 +1,4 @@
-"""Insert moves of activations, out of an IPU and back during passes, into the IPU's memory curve."""
+"""Insert moves of activations into an IPU's memory curve: out of the IPU and back, while passes run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def with_moves(
     for block, entry_block in zip(blocks, entries.repeats, strict=True):
         start, cycles = int(entries.time[entry_block.first]), block.cycles
         end = int(entries.time[entry_block.last]) if entry_block.last < len(entries.time) else np.iinfo(np.int64).max
-        if block.micro_batches:  # moves that go on at the end of a copy end in the next one
+        if block.micro_batches:  # a move under way at the end of a copy ends in the next copy
             start = max(int(timeline.start[block.first]), int(entries.time[entry_block.first - 1]))
             end = start + cycles
             events = _in_first_copy(events, block, start)
@@ -150,7 +150,8 @@ def _places_of(
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     """Shift the events of a block into the first of its copies (repetitions), which begins in cycle ``start``.
 
-    A move that begins in one copy of a block may end in the next copy. Events outside of all copies stay separate.
+    A move that begins in one copy of a block may end in the next copy. Events before and after all copies stay
+    unchanged. Events of rows outside the block within its time are dropped: shifted events of the block stand for them.
     """
     cycles, times = block.cycles, block.times
     inside = (events.row >= block.first) & (events.row < block.last)

@@ -12,9 +12,9 @@ from ipusim.timeline.timeline import NONE, Timeline
 def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     """Return start and end cycles of redone work: from each restart until the run is as far as before the loss.
 
-    Redone work takes as long as the lost work: whole executions and part of the last one. It ends inside this last
-    execution even if a spare IPU has slower routes. A further loss interrupts redone work; the rest follows after the
-    next restart.
+    Lost work consists of whole executions, and of the part of an execution that ran until the loss. Redone work takes
+    as many cycles, but ends inside the second run of the interrupted execution, even if a spare IPU has slower routes.
+    A further loss interrupts redone work; the rest follows after the next restart.
     """
     rows = timeline.rows(SpanKind.LOST_WORK)
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)

@@ -13,7 +13,7 @@ from ipusim.timeline.timeline import Timeline
 class Throughput:
     """Rates of a run.
 
-    A run lasts from its first IPU's start to its last IPU's end, or the end of the last session run.
+    A run consists of its executions, and of host work, checkpoints and restarts before, between and after executions.
 
     Attributes:
         effective_batch_size: samples per weight update: micro-batch size x gradient
@@ -34,7 +34,7 @@ class Throughput:
 
 
 def throughput_of(timeline: Timeline) -> Throughput:
-    """Return the rates of a run; all zero for an empty Timeline."""
+    """Return the rates of a run; an empty Timeline has only an effective batch size, and otherwise zeros."""
     info, executions, timeline = timeline.info, executions_of(timeline), timeline.peeled()
     calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if executions:
@@ -44,7 +44,7 @@ def throughput_of(timeline: Timeline) -> Throughput:
 
 
 def rates_of(info: TimelineInfo, cycles: int, executions: int) -> Throughput:
-    """Return the rates of a run from its length; all zero without executions.
+    """Return the rates of a run from its length; samples and rates are 0 without executions.
 
     Args:
         info: info of the Timeline.

@@ -46,15 +46,16 @@ class IpuUse:
 def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Table:
     """Return cycles as an int64 table of shape (IPUs of the device, SpanKinds).
 
-    A span of all IPUs counts on every IPU. With ``execution``, only that execution's pipeline counts, without the
-    weight update, which IPUs in point-to-point may begin while passes still run elsewhere. Without ``execution``, the
-    whole run counts.
+    A span of all IPUs counts on every IPU. Without ``execution``, the whole run counts. With ``execution``, only the
+    pipeline of that execution counts, without the weight update. In point-to-point, an IPU may begin the weight update
+    while passes still run on another IPU.
     """
     timeline = timeline.peeled(None if execution is None else execution.index)
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
-        # Transfers of the update, and the wait for its slowest IPU, carry the number after the last time-step.
+        # Transfers of the weight update carry the number after the last time-step. Waits with that number may begin
+        # while the pipeline runs.
         rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]

@@ -15,10 +15,10 @@ _ERRORS: Final = "ipusim"
 
 
 class _Outlet(io.TextIOWrapper):
-    """Standard output whose reader may close the pipe (``| head``): later text is dropped.
+    """Standard output or error whose reader may close the pipe (``| head``): later text is dropped.
 
-    Any other failure, such as a full disk, is raised once; Python would raise the error again at exit. Failures of
-    standard error are silent.
+    Any other failure of standard output, such as a full disk, is raised once; Python would raise the error again at
+    exit. Failures of standard error are silent.
 
     The class wraps the buffer, not the raw stream: an interrupt in a raw stream written in Python, between the system's
     write and the return, would leave printed text in the buffer, and print the text twice.

@@ -106,7 +106,7 @@ class System(Placement):
 
     @property
     def learners(self) -> int:
-        """Total number of replicas over the hosts, which share a weight update."""
+        """Number of replicas on all hosts; these replicas share a weight update."""
         return self.replicas * self.hosts
 
     @property
@@ -288,7 +288,7 @@ class System(Placement):
         """Return the same device with the IPUs in another selection order.
 
         Args:
-            order: SNAKE, HOOF, ZIGZAG or AUTO.
+            order: ZIGZAG, SNAKE or HOOF.
 
         Returns:
             The device, with another mapping from logical to physical IPUs.
@@ -306,8 +306,9 @@ class System(Placement):
     def replica(self, number: int) -> System:
         """Return a replica's part of the device, as a separate device.
 
-        Routes are the same as in the whole device. A replica consists of adjacent whole rungs (pairs of linked IPUs),
-        at most half of a torus or the complete torus. Shortest paths therefore stay inside, except around dead cables.
+        Routes are the same as in the whole device. A replica is a single IPU, a ladder of adjacent rungs (pairs of
+        linked IPUs), or a whole pod, which is a closed loop. Shortest paths therefore stay inside, except around dead
+        cables.
 
         Args:
             number: number of the replica, from 0.

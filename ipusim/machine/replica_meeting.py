@@ -1,7 +1,7 @@
 """Meetings of replicas within an execution: all-gathers of variables, and collectives called by passes.
 
-A collective precedes the calling pass, as the order of a pass's parts does not change the duration. IPUs of equal
-number within their replicas (a shard) meet.
+A collective of a pass runs before the pass, as the order of a pass's parts does not change the sum of their durations.
+The participants of a meeting have equal numbers within their replicas; such a number is called a shard.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplicaMeeting(Meeting):
         self._step = 0
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:
-        """Return the collectives of an instruction by stage, micro-batch and number."""
+        """Return the collectives of an instruction; a called collective's ``number`` is the kind of pass."""
         raise NotImplementedError
 
     def _part(

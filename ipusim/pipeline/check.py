@@ -1,9 +1,10 @@
 """Check the rules of every Plan, independently of the code that lays Plans out.
 
-The rules follow from the life of one micro-batch. A pass may start only in a time-step after its inputs were produced,
-because tensors move between steps at the end of a time-step. The last stage's backward pass is an exception: its inputs
-are on the same IPU, so the pass may follow the forward pass in the same time-step. Such a Plan cannot deadlock:
-time-steps run one after the other, and within a time-step no IPU waits for another.
+The rules follow from the life of one micro-batch. In lock-step, a pass may start only in a time-step after its inputs
+were produced, because tensors move at the end of a time-step. The last stage's backward pass is an exception: its
+inputs are on the same IPU, so the pass may follow the forward pass in the same time-step. The passes and copies of such
+a Plan cannot deadlock: time-steps run one after the other, and within a time-step no IPU waits for another. A Plan in
+point-to-point has no time-steps: its sends and receives are checked for circular waits.
 """
 
 from __future__ import annotations
@@ -33,11 +34,26 @@ _NO_STEP: Final = np.iinfo(np.int64).min
 def violations(plan: Plan) -> list[Violation]:
     """Return all violations in ``plan``; empty for a correct plan.
 
-    Rules: every pass of every stage over every micro-batch exactly once (once),
-    on the IPU of its stage (placement), after all needed passes (dependency);
-    no stage program twice in a time-step (repeat); no more micro-batches kept
-    between a stage's forward and backward than the FIFO and the stage hold
-    (memory); no operation outside the emitted time-steps (range).
+    Rules of all Plans:
+
+    - once: every pass of every stage over every micro-batch runs exactly once;
+    - placement: every pass runs on the IPU of its stage;
+    - dependency: every pass runs after all needed passes;
+    - memory: the FIFO and the stage hold all micro-batches between a stage's forward and backward pass;
+    - feed: each input and result is transferred once, in order with its pass;
+    - deadlock: no IPUs wait for each other in a circle.
+
+    Rules of lock-step:
+
+    - repeat: no stage program runs twice in a time-step;
+    - range: no operation lies outside the emitted time-steps;
+    - meeting: every IPU meets the others after every time-step, and runs passes in the Plan's time-steps.
+
+    Rule of point-to-point:
+
+    - sending: every received tensor is sent, after the pass that produces the tensor.
+
+    Feeds and the meetings of an execution's end are checked only in Plans without other violations.
     """
     rows = _Rows(plan)
     if not plan.sync.meets:

@@ -13,7 +13,9 @@ from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """A kind of content of memory, named as in messages; all but the last, live tensors, are resident.
+    """A kind of memory content; the value is the name in messages.
+
+    Every kind is resident, with a constant size during a run, except live tensors.
 
     Attributes:
         short: one word, as heading of a table column.

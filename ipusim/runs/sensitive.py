@@ -15,9 +15,9 @@ from ipusim.runs.other_passes import are_quick
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Changes of a run's length, each computed anew.
+    """Changes of a run's length; the run is timed again for each change.
 
-    The number of a stage's passes on a critical path would only be a bound, as several paths may be equally long.
+    Counting a stage's passes on a critical path would give only a bound: several paths may be equally long.
 
     Attributes:
         grows: growth of the run in cycles if each pass of a kind takes a cycle more in a stage, for each stage; None if

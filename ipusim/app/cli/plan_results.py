@@ -54,7 +54,7 @@ class MemoryResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class CheckResult(Result):
-    """Valid scenario.
+    """Result of ``check`` for a valid scenario.
 
     Attributes:
         scenario: path of the scenario file, as given.

@@ -153,7 +153,7 @@ def sweep(
 
 
 def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
-    """Return the options of the chart; raises OptionError beside --seeds and --slower, whose charts have no options."""
+    """Return the options of the chart; raises OptionError for changed options beside --seeds or --slower."""
     from ipusim.app.render.picture import Picture
 
     picture = Picture(title, size, theme)
@@ -164,7 +164,10 @@ def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
-    """Raise the ScenarioError of the scenario, or of the study's first point."""
+    """Raise a refused sweep's error as a ScenarioError, with places in the file.
+
+    The error is of the scenario, or else of the study's first point. Returns if both are valid.
+    """
     from ipusim.app.scenario.load import load_job
 
     load_job(study.scenario, overrides)

@@ -24,8 +24,9 @@ from ipusim.base.csv_table import csv_bytes
 BENCHMARKS_FILE: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
 #: Factors from seconds, bytes per second or cycles to units.
 _UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
-#: IPUs per replica of the collective, and bytes per element.
+#: IPUs per replica in the benchmark of all-reduces.
 _SHARDS: Final = 4
+#: Bytes per element in the benchmark of all-reduces.
 _HALF: Final = 2
 
 
@@ -87,7 +88,10 @@ def read_benchmarks() -> tuple[MicroBenchmark, ...]:
 
 
 def error(row: MicroBenchmark, figure: float) -> float | None:
-    """Return (simulated - published) / published; 0 within a published range, None without a figure."""
+    """Return the relative error of a simulated ``figure``; None if the row has no published figure.
+
+    The error is (simulated - published) / published; of a published range, the value nearest to ``figure`` counts.
+    """
     if row.range is None:
         return None
     nearest = min(max(figure, row.range[0]), row.range[1])
@@ -126,7 +130,10 @@ def _all_reduce(row: MicroBenchmark, system: System) -> float:
 
 
 def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:
-    """Return a function for the rate of a transfer that takes ``cycles``, by a single IPU or its host."""
+    """Return a function for the rate of a row's transfer, by an IPU or the host.
+
+    ``cycles`` returns the transfer's cycles for a System and a number of bytes.
+    """
     return lambda row, system: int(row.bytes) * system.clock_hz / cycles(system, int(row.bytes))
 
 

@@ -1,9 +1,10 @@
 """Fit the planner's rates to measured products: regularised least squares over logarithms of cycles and rates.
 
 The planner splits a product over the tiles of an IPU; its plan is the split with the fewest cycles, and depends on the
-rates. The fit therefore alternates: rates for the current plans, then plans for the new rates, until no plan changes. A
-rate has a normal prior around the middle of its plausible range, which is four standard deviations wide. Without
-priors, rates indistinguishable by the measurements would run to an edge.
+rates. The fit therefore alternates: rates for the current plans, then plans for the new rates, until no plan changes,
+or for at most 12 turns. The best rates of all turns are the result. A rate has a normal prior around the middle of its
+plausible range, which is four standard deviations wide. Without priors, rates indistinguishable by the measurements
+would run to an edge.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy.typing as npt
 
 from ipusim.api import hardware, pricing
 
-#: Relative standard deviation of a measurement against the model. Reading a picture contributes 2 to 3 %; the rest
-#: covers correlated errors, since rows of equal size share the model's omissions. The value was chosen after inspecting
-#: the measured rows: with 0.05, amp_ceiling ends at the edge of its range.
+#: Relative standard deviation of a measurement against the model. 2 to 3 % are reading errors of figures taken from a
+#: picture; the rest covers correlated errors, since rows of equal size share the model's omissions. The value was
+#: chosen after inspecting the measured rows: with 0.05, amp_ceiling ends at the edge of its range.
 _SPREAD: Final = 0.1
 _MOST_TURNS: Final = 12
 _DEVIATIONS: Final = 4

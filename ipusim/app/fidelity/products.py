@@ -19,10 +19,10 @@ from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
-#: Chip of the package's rows, unnamed by their source. On a GC200 the exchange of necessary bytes takes longer than the
-#: measured time minus multiplication at peak (m = k = 1024, n = 32768: 109,000 cycles at nominal rate with pairs
-#: sharing, compared with a remainder of 43,600), and the best fit is 18 % off with every rate at the edge of its range.
-#: On a Bow the same model explains the rows, with no rate at an edge.
+#: Chip of the package's rows; the source does not name the chip. On a GC200 the exchange of necessary bytes takes
+#: longer than the measured time minus multiplication at peak (m = k = 1024, n = 32768: 109,000 cycles at nominal rate
+#: with pairs sharing, compared with a remainder of 43,600), and the best fit is 18 % off with every rate at the edge of
+#: its range. On a Bow the same model explains the rows, with no rate at an edge.
 MEASURED_ON: Final = hardware.BOW
 
 
@@ -56,8 +56,8 @@ def validate_products(
 ) -> list[ValidatedRow]:
     """Return the rows with the planner's estimates.
 
-    If the rates were fitted to these rows (``is_fitted``), further estimates are by rates fitted without the rows of
-    equal m and k.
+    If the planner's rates were fitted to these rows (``is_fitted``), each row gets a second estimate: the rates are
+    fitted again, without the rows of equal m and k.
     """
     unseen = {}
     if is_fitted:

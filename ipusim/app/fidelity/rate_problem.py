@@ -47,7 +47,7 @@ class Problem:
 
     @property
     def start(self) -> Vector:
-        """Rates of the scenarios, moved into range."""
+        """Logarithms of the scenarios' rates, moved into range."""
         values = [max(float(getattr(self.rows.rates, rate.attribute)), 1e-300) for rate in self.free_rates]
         return np.clip(np.log(values), self.low, self.high)
 
@@ -59,7 +59,7 @@ class Problem:
         return self.rows.rates.with_values(**values)
 
     def misfits(self, rates: Rates) -> Vector:
-        """Return the logarithms of simulated over measured time, per row."""
+        """Return, per row, the logarithm of the ratio of simulated to measured time."""
         if rates not in self._misfits:
             self._misfits[rates] = np.log(self.rows.times(rates))
         return self._misfits[rates]

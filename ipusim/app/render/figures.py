@@ -26,7 +26,7 @@ _TAIL: Final = 0.2
 #: Pattern of a hatch in SVG, and a dot in a pattern as matplotlib writes it: eight curves from bottom to top and back.
 _PATTERN: Final = re.compile(rb"<pattern .*?</pattern>", re.DOTALL)
 _DOT: Final = re.compile(rb"M (\S+) (\S+) \n(?:C [^\n]+\n){3}C (?:\S+ ){5}(\S+) \n(?:C [^\n]+\n){4}z")
-#: Rotation of a text in SVG by nothing.
+#: Rotation of a text in SVG by 0 degrees.
 _NO_TURN: Final = re.compile(rb' transform="rotate\(-0 [^"]*\)"')
 
 
@@ -41,7 +41,10 @@ class Chart(Figure):
         return axes
 
     def write(self, left: float, top: float, text: str, **style: Any) -> None:
-        """Write text at inches from the left and the top, by default below."""
+        """Write text; ``left`` and ``top`` are inches from the chart's edges to the text's left and top edges.
+
+        ``style`` may change the alignment.
+        """
         width, height = self.get_size_inches()
         usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
         self.text(left / width, 1 - top / height, text, **(usual | style))

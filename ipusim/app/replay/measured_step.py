@@ -28,8 +28,8 @@ KINDS: Final = dict(
 )
 #: Passes that produce the tensor for the previous stage's backward pass.
 _BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
-#: Microseconds of rounding by profilers.
-_TOLERANCE_CYCLES: Final = 2
+#: Greatest error from rounding by profilers, in microseconds.
+_TOLERANCE_US: Final = 2
 #: A send within a pass's span takes at most the shortest pass's time, divided by this number.
 _SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
@@ -159,7 +159,7 @@ def _step(
                     "give each of the two a span in the pair"
                 )
             continue
-        if begin < last[ipu] - _TOLERANCE_CYCLES:
+        if begin < last[ipu] - _TOLERANCE_US:
             raise FileError(
                 f"expected the passes and updates of rank {span.rank} one after the other to replay, got "
                 f"{span.activity} at {float(begin):.16g} us before the end of the previous pass"

@@ -20,7 +20,7 @@ class Averaged:
 
     Attributes:
         variable: shared name of the gradient's variable.
-        in_pass: whether the node runs inside a pass, because the loop body has no separate weight update.
+        in_pass: whether the node runs in a forward pass that may change variables; no separate weight update exists.
     """
 
     variable: str
@@ -34,7 +34,7 @@ class Averaging:
     Attributes:
         names: shared names of variables with averaged gradients.
         gradient_part: part that computes the gradients to average, from the accumulated gradients of all variables.
-        update_part: remaining update, computed from the averages, then the accumulated gradients.
+        update_part: remaining update; inputs are the averages, followed by the accumulated gradients.
     """
 
     names: tuple[str, ...]

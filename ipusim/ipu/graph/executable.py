@@ -126,7 +126,7 @@ class Executable:
         """Execute all steps.
 
         Args:
-            invocation: variables and draws.
+            invocation: the variables, and the generators of random draws.
             values: values of the feeds, then values of :attr:`external`.
 
         Returns:

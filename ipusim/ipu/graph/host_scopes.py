@@ -75,7 +75,11 @@ class HostScopes:
         return self._of_sum(node)
 
     def _of_sum(self, node: Node) -> str:
-        """Return a gradient sum's block: the parts' block, else the differentiated tensor's."""
+        """Return the block of a sum of gradients; empty on the IPU, and for other nodes.
+
+        If all parts are on the host, the sum runs in the block of the last part. If only some parts are, the sum runs
+        with the first gradient node that reads the sum.
+        """
         parts = [self.block_of(tensor.node) for tensor in node.inputs]
         if node.type != "AddN" or not any(parts):
             return ""
@@ -142,7 +146,7 @@ class HostCalls:
     def _operands(self, entry: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
         """Yield the tensors read by a node.
 
-        Parts of a sum are added first on the side that computed them.
+        Each side first adds its own parts of a sum, so only one tensor crosses sides.
         """
         is_crossed = False
         for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True):

@@ -11,7 +11,7 @@ from ipusim.ipu.graph.executable import Executable, Invocation, Observer
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Output
 
-#: Values of tensors from outside the step, such as pipeline inputs.
+#: Values, by tensor, that a traced step reads but does not compute, such as pipeline inputs.
 Constants = Mapping[Output, Any]
 
 
@@ -20,7 +20,7 @@ class StagePasses:
 
     Attributes:
         stage_cut: the stage.
-        constants: tensors from outside the step, read by the passes.
+        constants: tensors that the passes read and no node of the step computes.
     """
 
     def __init__(self, graph: Graph, stage_cut: StageCut, observer: Observer | None = None) -> None:
@@ -54,9 +54,9 @@ class StagePasses:
         """Run the forward pass.
 
         Args:
-            invocation: variables and draws.
+            invocation: the variables, and the generators of random draws.
             values: values of ``stage_cut.takes``.
-            constants: values of tensors from outside the step.
+            constants: values of tensors that the step does not compute.
 
         Returns:
             Values for the next stage, and values for the backward pass.
@@ -72,10 +72,10 @@ class StagePasses:
         """Run the backward pass.
 
         Args:
-            invocation: variables and draws.
+            invocation: the variables, and the generators of random draws.
             stash: values kept by the forward pass.
             arriving: values returned by the next stage.
-            constants: values of tensors from outside the step.
+            constants: values of tensors that the step does not compute.
 
         Returns:
             Values for the previous stage, and gradients of variables by shared name.

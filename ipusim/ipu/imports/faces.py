@@ -1,6 +1,6 @@
-"""Faces: modules as a program sees them, with ipusim's names in front of names of installed modules.
+"""Faces: modules for the imports of a program, with ipusim's names in place of names of installed modules.
 
-A row of the table of names (``rows``) gives a dotted name's object, or the modules behind its face.
+In the table of names (``rows``), the row of a dotted name has the name's object, or the modules behind a face.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Faces:
         """Return the object under a dotted name.
 
         Raises:
-            MissingImportError: the name does not exist.
+            MissingImportError: a module of ipusim lacks the name.
+            ModuleNotFoundError: an installed module lacks the name.
         """
         if name not in self._objects:
             self._objects[name] = self._make(name)
@@ -138,7 +139,7 @@ class Face(ModuleType):
         raise MissingNameError(f"{self.__name__}.{name} is not simulated{did_you_mean(name, list(dir(self)))}")
 
     def __dir__(self) -> list[str]:
-        """Return all names."""
+        """Return the names of rows directly below, and of the modules, but not of packages without a row."""
         names = {key.rpartition(".")[2] for key in self._faces.rows if key.rpartition(".")[0] == self.__name__}
         return sorted(names.union(*(dir(import_module(module)) for module in self._modules)))
 

@@ -37,7 +37,8 @@ def compile_computation(
 ) -> Any:
     """Trace a computation into TensorFlow's current graph, and add the operation that runs the computation.
 
-    A computation without loop or pipeline becomes a loop of one iteration if queues or collectives are used.
+    If ``options`` are given, a computation with queues or collectives, but without loop or pipeline, becomes a loop of
+    one iteration.
 
     Args:
         computation: takes and returns tensors; returned operations run too.
@@ -68,7 +69,7 @@ def compile_computation(
 
 
 def _values_of_iteration(graph: Any, start: int) -> list[Any]:
-    """Return queues and collectives from operation ``start`` on; empty if a program contains them already."""
+    """Return queues and collectives from operation ``start`` on; empty beside a loop or pipeline."""
     nodes = read_graph(graph).nodes
     nodes_of_iteration = [nodes[node.name] for node in graph.get_operations()[start:]]
     values = [entry.value for node in nodes_of_iteration if (entry := entry_of(node)) is not None]
@@ -131,7 +132,10 @@ class Computation:
         return results
 
     def _run(self, token: Any, *values: Any) -> Any:
-        """Run in the session of a token, in the context of the session's caller."""
+        """Run the nodes in a copy of the caller's context (``contextvars``).
+
+        ``token`` is the number of the session's run, which the caller began.
+        """
         host = RunningSession(int(token))
         return host.context.copy().run(self._run_in, host, values)
 

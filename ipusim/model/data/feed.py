@@ -23,8 +23,8 @@ class Feed:
 
     Every epoch shuffles the samples with a generator seeded by (seed, epoch), and drops the remainder that fills no
     micro-batch, like ``shuffle``, ``batch`` with ``drop_remainder`` and ``repeat`` of tf.data. An element depends only
-    on dataset, seed and index. Without shuffling, samples keep dataset order. Raises ModelError for a batch size larger
-    than the dataset.
+    on dataset, seed and index. Without shuffling, samples keep dataset order. Raises ModelError for a batch size below
+    1, or above the size of the dataset.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> None:
@@ -53,7 +53,8 @@ class Feed:
     def element(self, index: int) -> tuple[Array, Array]:
         """Return inputs and labels of micro-batch ``index``, counted from 0 over the epochs.
 
-        Within an epoch an element costs a gather of samples; a change of epoch costs a new permutation.
+        An element is a gather of shuffled samples, or else a slice of the dataset. A change of epoch takes a new
+        permutation if samples are shuffled.
         """
         epoch, within = divmod(index, self.epoch_elements)
         start = within * self.batch_size

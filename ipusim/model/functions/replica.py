@@ -13,9 +13,10 @@ from ipusim.model.layers.layer import Array
 
 
 def among_equals(call: CollectiveCall, x: Array) -> Array:
-    """Return the first replica's result of a collective if every replica of the group holds ``x``.
+    """Return the first replica's result of a collective, supposing that all replicas hold ``x``.
 
-    Functions are tried like this before the device is known, and run like this on a single replica.
+    Used for calls without a meeting of replicas: in trials of functions before the device is known, in runs with a
+    single replica, and in the search for the first value that is not finite.
     """
     size = 1 if call.group is None else call.group
     arrays = np.broadcast_to(x, (size, *x.shape))
@@ -54,5 +55,5 @@ class Replica:
     count: int = 1
 
 
-#: Replica outside of a run.
+#: Replica of a trial, and of a run with a single replica.
 ONLY_REPLICA: Final = Replica()

@@ -19,7 +19,7 @@ class Surroundings(NamedTuple):
 
     Attributes:
         untrained: variables that the function reads and changes without an optimizer; None outside of a program.
-        replica: replica that runs the function; the only replica outside of a run.
+        replica: replica that runs the function; :data:`ONLY_REPLICA` in a trial, and in a run with a single replica.
         collectives: list that records collective calls, if wanted.
         look_ups: list that records the traffic of look-ups in host tables, for trials without learning.
     """

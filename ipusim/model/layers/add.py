@@ -38,7 +38,7 @@ class Add(Join):
         return grad, grad
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a sum per element, forward of values and backward of gradients."""
+        """Return the work: an addition per element, of outputs forward and of gradients backward."""
         count = batch * math.prod(input_shape)
         work = work_of(itemsize, vector=VectorWork(count), accesses=3 * count, exchanged=count)
         return LayerCost(work, work)

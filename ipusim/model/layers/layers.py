@@ -119,7 +119,7 @@ class Dense(InHalves):
         """
         if not input_shape:
             raise ModelError("a dense layer needs an input of at least one axis, got a scalar for each sample")
-        if self.serialization_dimension != "a_columns":  # a_columns contains the batch: see cost and forward
+        if self.serialization_dimension != "a_columns":  # a_columns depends on the batch: cost checks it
             self._matmul.check(0, input_shape[-1], self.units)
         return (*input_shape[:-1], self.units)
 
@@ -233,7 +233,7 @@ class ActivationLayer(Parameterless):
         return pull_back(self.activation, saved_values, grad)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: the activation's per element, read and written in place."""
+        """Return the activation's work; an element takes two accesses to memory forward, and three backward."""
         rule, no_work = activation(self.activation), Work(itemsize=itemsize)
         if rule.keeps == "nothing":
             return LayerCost(no_work, no_work)

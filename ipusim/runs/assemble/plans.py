@@ -46,8 +46,8 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
 def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> tuple[int, ...]:
     """Return the legal gradient accumulation counts next to a refused count.
 
-    A candidate is legal if a Plan can be made of it: a schedule may refuse multiples of its step, such as counts below
-    a minimum, and accept counts in between.
+    Candidates are multiples of the schedule's step, or all counts if the schedule may accept counts between multiples.
+    A candidate is legal if a Plan can be made of it: a schedule may refuse multiples, such as counts below a minimum.
 
     Args:
         schedule: schedule that refuses the count.
@@ -55,7 +55,7 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
         sync: sync mode; None for the schedule's own.
 
     Returns:
-        Next lower and next higher legal counts, in whole micro-batches. Either is missing if no tried count is legal.
+        Nearest legal count below, and nearest above, in whole micro-batches; a side without one is missing.
 
     Example:
         >>> from ipusim.api import pipelines, schedules
@@ -64,7 +64,7 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
     """
     step = 1 if schedule.between else schedule.count_step(shape)
     lower = max(shape.micro_batches, 0) // shape.segments // step * step
-    # Built-in schedules have no minimum count above their steps, except for groups of more micro-batches.
+    # The minimum count of a built-in schedule is at most ``shape.steps``, or a group of micro-batches if larger.
     tries = max(shape.steps + 2, schedule.count_step(shape) // step)
 
     def first_legal(counts: Iterable[int]) -> list[int]:

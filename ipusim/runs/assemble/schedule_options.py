@@ -1,4 +1,4 @@
-"""Separate the options of orders, counts and disturbances from all other options, for caching."""
+"""Set options of orders, counts and disturbances to fixed values, to cache results that do not depend on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipusim.base.cache import shared
 from ipusim.runs.request.request import options_set
 from ipusim.runs.request.schema import Options
 
-#: Options that data, stages, device and prices do not depend on, with one value for all requests.
+#: Options without effect on data, stages, device and prices, and their fixed values.
 _ORDER: Final[Mapping[str, Any]] = {
     "schedule": "grouped",
     "sync": None,
@@ -23,9 +23,8 @@ _ORDER: Final[Mapping[str, Any]] = {
 def without_schedule_options(options: Options) -> Options:
     """Return ``options`` with fixed orders, counts and disturbances.
 
-    Equal results are one object.
-
-    Objects cached by the result cannot depend on the options of a particular request.
+    Equal results are one object, a key for caches. Objects cached under this key hold for every request with equal
+    other options.
     """
     base = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
     return shared().first(base, substitute=options_set(base))
@@ -40,7 +39,7 @@ def micro_batches_of(options: Options, segments: int) -> int:
 def with_schedule_options(base: Options, options: Options) -> Options:
     """Return ``base`` with orders, counts and disturbances of ``options``.
 
-    Rules may check any option.
+    Reverses :func:`without_schedule_options`, for checks of all options.
     """
     further = {"steps": options.steps, "disturbances": options.disturbances}
     return base.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=further)

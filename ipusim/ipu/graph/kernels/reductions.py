@@ -17,7 +17,10 @@ _SUM: Final[Kernel] = np.sum
 
 
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the mean; NaN without elements and without NumPy's warning."""
+    """Return the mean, rounded down for integers; of no elements NaN, or 0 for integers.
+
+    NumPy's ``mean`` warns of empty arrays.
+    """
     total = np.asarray(_SUM(x, axis=axis, keepdims=keepdims))
     count = np.prod([x.shape[number] for number in axis], dtype=int)
     return np.asarray(total / total.dtype.type(count)) if x.dtype.kind in "fc" else total // max(count, 1)

@@ -6,8 +6,9 @@
 - Views and single integers, such as iteration counters, cost nothing. Padding, gathering and other element moves
   cost memory traffic.
 
-:mod:`ipusim.model.functions.counted_calls` has the same rules; here they use TensorFlow's names. A node that has
-vector work or moves elements counts as one compute set, a reduction as two.
+:mod:`ipusim.model.functions.counted_calls` has the same rules; here they use TensorFlow's names. A node without
+products counts as one compute set, a reduction as two, and an operation that fuses several calls, such as Softmax, as
+6 to 13.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _types(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Node types without work: they only change the view of values, or read only shapes.
+#: Node types without work: views, such as slices and concatenations, shapes, random states, checks, and host functions.
 FREE: Final = _types(
     "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
     "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
@@ -52,7 +53,7 @@ _ELEMENTARY: Final = _types(
 _QUOTIENTS: Final = _types(
     "RealDiv Div DivNoNan TruncateDiv FloorDiv FloorMod Mod TruncateMod Reciprocal Inv Xdivy Softsign"
 )
-#: Vector work per element of the first input, for operations that fuse several calls.
+#: Vector work per element of the first input, and compute sets, for operations that fuse several calls.
 _COMPOUND: Final = {
     **dict.fromkeys(_types("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"), (VectorWork(5, reductions=2), 7)),
     **dict.fromkeys(
@@ -86,7 +87,7 @@ _WIDEST: Final = 4
 
 
 def work_of_node(entry: ObservedNode) -> Work | None:
-    """Return the work of a node; None for a free node."""
+    """Return the work of a node; None for a free node, or a node with only single integers."""
     kind = entry.node.type
     if kind in FREE or _counts(entry):
         return None
