@@ -228,8 +228,9 @@ def _job(
     request: Request, options: Options, base: Options, laid_out: _LaidOut, content: Content, findings: Findings
 ) -> Job:
     def job_with(micro_batches: int, repeat_count: int) -> Job:
-        """Return the Job with other counts; the laid out number of micro-batches keeps Plan and prices."""
-        if micro_batches == laid_out.plan.shape.micro_batches:
+        """Return the Job with other counts; if only the repeat count differs, the prices stay."""
+        laid_out_count = laid_out.plan.shape.micro_batches
+        if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
             fewer = replace(program, repeat_count=repeat_count)
             plan = complete(laid_out.plan, fewer, laid_out.system.replicas, laid_out.system.hosts)
             return replace(job, program=fewer, plan=plan, in_part=False)
