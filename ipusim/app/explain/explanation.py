@@ -183,8 +183,13 @@ class Explanation(Result):
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
     def _growth(self) -> dict[str, list[int | None]]:
-        """Return the growth per cycle of each pass, by kind, for each IPU: of the stage with the largest growth."""
+        """Return the growth per cycle of each pass, by kind, for each IPU: of the stage with the largest growth.
+
+        Empty if the growth is unknown, or of a scenario with other stages than the Timeline.
+        """
         info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
+        if any(len(cycles) != len(info.stages) for cycles in grows.values()):
+            return {}
         stages_of = [info.stages_of_ipu.get(ipu, ()) for ipu in info.ipu_rows]
         return {
             kind.name.lower(): [_largest([cycles[stage] for stage in stages]) for stages in stages_of]
