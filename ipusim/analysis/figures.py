@@ -29,8 +29,8 @@ OLDER_VERSIONS: Final[Mapping[int, str]] = {
 _TERMINAL: Final = 80
 #: Placeholder in a path for the item chosen by the suffix of a figure's name.
 _ITEM: Final = "{}"
-#: Suffixes that select from a list, as functions. A None in a list stands for an infinite or NaN item; ``most`` and
-#: ``least`` of such a list are None.
+#: Suffixes that select from a list, as functions. A None in a list stands for an infinite or NaN item, and makes
+#: ``most`` and ``least`` None.
 ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "first": lambda items: items[0],
     "last": lambda items: items[-1],

@@ -8,9 +8,10 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Return the start time-steps of overlapping micro-batches: all S of them, for any mapping.
+    """Return the start time-steps of overlapping micro-batches.
 
-    S is the number of steps of a micro-batch, so a micro-batch starts in every time-step."""
+    A micro-batch starts in every time-step, for any mapping.
+    """
     return tuple(range(shape.steps))
 
 

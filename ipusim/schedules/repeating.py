@@ -65,8 +65,8 @@ class Repeating(Schedule):
         """Return the smallest count increase that adds whole periods to a Plan."""
         return math.lcm(self.stretch.period, shape.serialization)
 
-    def legal_count(self, count: int) -> int:
-        """Return the legal number of micro-batches nearest to ``count`` from above, or the schedule's own."""
+    def legal_count(self, count: int, shape: PlanShape) -> int:  # noqa: ARG002, of other schedules
+        """Return the legal number of micro-batches nearest to ``count`` from above, at most the original number."""
         cut = min(self.count - count, self.stretch.most_cut(self.count))
         return self.count - max(cut, 0) // self.stretch.period * self.stretch.period
 

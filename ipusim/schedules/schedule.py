@@ -157,6 +157,19 @@ class Schedule:
         period = 1 if self.period is None else self.period(shape)
         return math.lcm(self.multiple(shape), period, shape.serialization)
 
+    def legal_count(self, count: int, shape: PlanShape) -> int:
+        """Return the legal number of micro-batches nearest to a count from above.
+
+        Args:
+            count: minimum number of micro-batches.
+            shape: stages and their IPUs.
+
+        Returns:
+            Micro-batches.
+        """
+        step = self.step(shape)
+        return step * math.ceil(count / step)
+
     def ramps(self, shape: PlanShape) -> int:
         """Return the minimum number of micro-batches in an Order beyond whole periods.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from reports import outputs
+from reports.outputs import ROOT
 
-ROOT = Path(__file__).parents[2]
 #: Every page as text, by its path from the top.
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -22,7 +21,7 @@ PAGES = {
 
 def all_blocks(text):
     """Return language and content of every block of a page."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [(block.language, block.content) for block in outputs.blocks(text)]
 
 
 def blocks(text, language):
@@ -32,5 +31,4 @@ def blocks(text, language):
 
 def commands(text):
     """Return the command lines that a page shows, each on one line."""
-    lines = re.sub(r" \\\n +", " ", "".join(blocks(text, "console"))).splitlines()
-    return [line.removeprefix("$ ") for line in lines]
+    return outputs.command_lines("".join(blocks(text, "console")))

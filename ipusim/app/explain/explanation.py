@@ -313,8 +313,9 @@ def explain(
 
 
 def _largest(cycles: Sequence[int | None]) -> int | None:
-    known = [each for each in cycles if each is not None]
-    return max(known) if known and len(known) == len(cycles) else None
+    """Return the maximum; None without cycles, and with unknown cycles."""
+    known = [number for number in cycles if number is not None]
+    return None if len(known) < len(cycles) else max(known, default=None)
 
 
 def _share(part: int, whole: int) -> str:

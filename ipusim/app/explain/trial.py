@@ -120,8 +120,8 @@ class ChangeTrials:
         cycles = None if self._repeats else runs.run_without_events(job, job.executions, priced)
         if cycles is None:
             return trial, per_sample(trial.timeline)
-        seconds = Fraction(cycles, max(trial.samples * job.executions, 1) * job.system.clock_hz)
-        return replace(trial, run_cycles=cycles), seconds
+        cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
+        return replace(trial, run_cycles=cycles), cycles * cycle
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.
@@ -166,4 +166,9 @@ def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:
 def per_sample(timeline: Timeline) -> Fraction:
     """Return the seconds per sample of a run."""
     throughput = analysis.throughput_of(timeline)
-    return Fraction(throughput.run_cycles, max(throughput.samples, 1) * timeline.info.clock_hz)
+    return throughput.run_cycles * seconds_of_cycle(throughput.samples, timeline.info.clock_hz)
+
+
+def seconds_of_cycle(samples: int, clock_hz: int) -> Fraction:
+    """Return the seconds per sample that correspond to one cycle of a run of ``samples``."""
+    return Fraction(1, max(samples, 1) * clock_hz)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import combinations
 from typing import Final
 
 from ipusim.api import Job, Sync, Timeline, analysis, runs
 from ipusim.app.explain.changes import LINKS, changes
 from ipusim.app.explain.settings import settings
-from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf
+from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf, seconds_of_cycle
 from ipusim.app.study.trial import Trial
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
@@ -90,18 +89,14 @@ def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
 
 def _cause(waterfall: analysis.Waterfall, timeline: Timeline, trial: Trial) -> tuple[str, float]:
     """Return the part of the time that shrinks most in another run, with its present share."""
-    new_waterfall, cycle = trial.waterfall, _cycle(timeline)
-    new_cycle = Fraction(1, max(trial.samples * trial.accepted_job.executions, 1) * trial.accepted_job.system.clock_hz)
+    job, new_waterfall = trial.accepted_job, trial.waterfall
+    cycle = seconds_of_cycle(analysis.throughput_of(timeline).samples, timeline.info.clock_hz)
+    new_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
     savings = {
         part: waterfall.cycles[part] * cycle - new_waterfall.cycles[part] * new_cycle for part in waterfall.cycles
     }
     part = max(savings, key=lambda part: savings[part])
     return part.words, waterfall.share(part)
-
-
-def _cycle(timeline: Timeline) -> Fraction:
-    """Return the seconds per sample that correspond to one cycle of a run."""
-    return Fraction(1, max(analysis.throughput_of(timeline).samples, 1) * timeline.info.clock_hz)
 
 
 def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:

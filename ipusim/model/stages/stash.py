@@ -40,7 +40,7 @@ def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters do not count. If no earlier stage learns, data kept by layers before the first that learns does not count
-    either, since no gradient reaches them. A frozen layer behind it counts with all it keeps.
+    either, since no gradient reaches them. A frozen layer after the first layer that learns counts fully.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)

@@ -17,7 +17,6 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
 from ipusim.runs.request.pipeline_spec import MovedActivationsSpec, PipelineSpec
-from ipusim.schedules.repeating import Repeating
 from ipusim.schedules.schedule import Schedule
 
 _PATH: Final[KeyPath] = ("pipeline", "offload_activations")
@@ -67,10 +66,8 @@ def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""
-        step, passes = schedule.step(shape), of_passes(shape)
-        count = step * math.ceil((schedule.ramps(shape) + passes) / step)
-        if isinstance(schedule, Repeating):
-            count = schedule.legal_count(count)
+        passes = of_passes(shape)
+        count = schedule.legal_count(schedule.ramps(shape) + passes, shape)
         return math.lcm(passes, of_moves(replace(shape, micro_batches=count)))
 
     return replace(schedule, period=period)
