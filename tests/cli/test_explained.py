@@ -6,13 +6,15 @@ import re
 
 import pytest
 
+from ipusim.analysis.figures import figure_names
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
-from reports.outputs import named_files
+from reports.outputs import named_files, pages
 from reports.scenario_keys import sections
 from tests.cli.pages import PAGES
 
+SHOWING = pages()
 EXPLANATION, HOW_TO, BUBBLES = (
     PAGES[name] for name in ("scenarios/explanation.md", "scenarios/how_to.md", "reports/bubbles.md")
 )
@@ -29,6 +31,18 @@ def test_keys_exist(text):
     known = {f"{part.path}.{key}" for part in sections(json_schema()).values() for key in part.keys}
     named = set(re.findall(r"`((?:system|pipeline|outfeed|infeed|data|evaluate)(?:\.\w+)+)(?:: [^`]+)?`", text))
     assert len(named) >= 5, "hardly any key is found on the page: look at the pattern above"
+    assert named <= known
+
+
+def test_keys_with_values_exist():
+    """Of any page: a word with a colon and a value in code, such as ``numerics: off``, is a key or a figure."""
+    known = {key for part in sections(json_schema()).values() for key in part.keys} | {*figure_names()}
+    named = {
+        word
+        for page in SHOWING.values()
+        for word in re.findall(r"`(?:\w+\.)*([a-z]\w*): [^`]+`", re.sub(r"(?ms)^```.*?^```$", "", page))
+    }
+    assert len(named) > 20, "hardly any key is found on the pages: look at the pattern above"
     assert named <= known
 
 
