@@ -28,6 +28,9 @@ _OF_TEXT, _OF_LINES = 4.5, 3.0
 _VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
+#: Greys for print in place of a colour's luminance: face and hatching of input gradients, close to forward passes.
+_GREYS: Final = {"#f2a35e": "#c8c8c8", "#fac99e": "#f6f6f6"}
+
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
 Theme = Callable[[str, bool], str]
 
@@ -55,7 +58,9 @@ def in_dark(colour: str, is_face: bool) -> str:
 
 
 def in_grey(colour: str, is_face: bool) -> str:  # noqa: ARG001 - the signature of every theme
-    """Return the grey of a colour's luminance."""
+    """Return the grey of a colour's luminance, or a more distinct grey."""
+    if colour in _GREYS:
+        return _GREYS[colour]
     light = luminance(colour)
     part = 12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055
     return _hex([round(255 * part)] * 3)

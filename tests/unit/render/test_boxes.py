@@ -6,6 +6,7 @@ import pytest
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.app.render.content import content
+from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import LOOKS, SpanKind
@@ -123,6 +124,22 @@ def lightness(colour):
 def test_looks_differ_in_grey_or_by_their_hatching():
     for one, other in itertools.combinations(LOOKS, 2):
         assert abs(lightness(one.face) - lightness(other.face)) >= 8 or one.hatch != other.hatch, (one, other)
+
+
+def test_looks_differ_in_print_by_lightness_or_hatching_and_passes_by_lightness():
+    greys = [lightness(in_grey(look.face, True)) for look in LOOKS]
+    passes = {LOOKS.index(kind.row.look) for kind in SpanKind if kind.row.of_pass is not None}
+    for one, other in itertools.combinations(range(len(LOOKS)), 2):
+        is_distinct = abs(greys[one] - greys[other]) >= 8
+        assert is_distinct or LOOKS[one].hatch != LOOKS[other].hatch, (LOOKS[one], LOOKS[other])
+        assert is_distinct or not {one, other} <= passes, (LOOKS[one], LOOKS[other])
+
+
+def test_hatches_stand_out_in_print():
+    for look in LOOKS:
+        if look.hatch:
+            greys = [lightness(in_grey(colour, is_face)) for colour, is_face in ((look.face, True), (look.ink, False))]
+            assert abs(greys[0] - greys[1]) >= 8, look
 
 
 def test_numbers_stand_out_from_their_boxes():
