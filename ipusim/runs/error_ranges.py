@@ -80,9 +80,9 @@ def _words() -> dict[str, str]:
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS[:2], allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
         ends = [end_text(float(cells[end])) for end in ("least", "most") if cells.get(end)]
-        rows = counted(int(cells["rows"]), "row")
-        within = f"models of this kind ({cells['kind']}, {rows}): 80% within {' to '.join(ends)}"
-        words[cells["kind"]] = within if ends else f"not known: {rows} of this kind ({cells['kind']})"
+        trainings = counted(int(cells["rows"]), "published training")
+        within = f"{' to '.join(ends)} for 80% of models of this kind ({cells['kind']}; {trainings})"
+        words[cells["kind"]] = within if ends else f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
 
 

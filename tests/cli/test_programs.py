@@ -261,6 +261,15 @@ def test_a_program_that_ends_otherwise(tmp_path, monkeypatch, text, code, out, e
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("command", ["run", "import"])
+def test_help_of_a_program_ends_without_a_word_on_results(tmp_path, command):
+    path = written(tmp_path, "import argparse\nargparse.ArgumentParser(prog='mine').parse_args()\n")
+    ended = ipusim(command, path, "--out", tmp_path / "out.yaml", "--", "--help")
+    assert (ended.returncode, ended.stdout[:17]) == (0, "usage: mine [-h]\n")
+    assert ended.stderr == ("" if command == "run" else f"{path} is a program: it is run\n")
+    assert not (tmp_path / "out.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -114,4 +114,4 @@ def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_ful
     assert as_fast == f"As fast, among the plans below: {' and '.join(tied)}"
     (tmp_path / "slow.csv").write_text("stage,forward,backward\n" + "".join(f"{name},1 ms,2 ms\n" for name in "abcd"))
     done = ipusim("suggest", scenario, "--schedules", "zero_bubble_h1", "--sync", "point_to_point", "--replicas", "1")
-    assert "The ceiling, which no count passes, is 333 samples/s" in done.stdout
+    assert "Ceiling of the plan, its throughput with ever more micro-batches: 333 samples/s." in done.stdout

@@ -44,9 +44,9 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # A time-step takes 3000 cycles of 1.33 GHz, and three of them, with an update of 500 cycles, are a 19th of 64 and
     # a ninth of 32, or less; counts are multiples of 8.
     assert lesson == (
-        "90% of the ceiling of 443,333 samples/s from count 32 on, 95% from count 64; the ceiling itself, the limit "
-        "for any count, is 100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the "
-        "order of the passes leave 100.0% of this share."
+        "Ceiling, the throughput with ever more micro-batches: 443,333 samples/s. Counts from 32 on reach 90% of the "
+        "ceiling, counts from 64 on 95%. The ceiling is 100.0% of the ideal, IPUs that always compute: 100.0% by the "
+        "balance of the stages x 100.0% by copies, syncs, host and order of passes."
     )
     assert refused.startswith(f"1 of 8 did not run, for example gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")

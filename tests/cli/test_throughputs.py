@@ -183,8 +183,8 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     assert all(0.1 < each.error < 0.35 for each in apart)
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
-    kind = f"BERT, pre-training, several pods, {len(several)} rows"
-    assert words == f"models of this kind ({kind}): 80% within {intervals(simulated)[several[0].kind]}"
+    kind = f"BERT, pre-training, several pods; {len(several)} published trainings"
+    assert words == f"{intervals(simulated)[several[0].kind]} for 80% of models of this kind ({kind})"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -302,8 +302,8 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     }
     bert, found = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
-    assert words == f"models of this kind (BERT, pre-training, {len(bert)} rows): 80% within {found}"
-    assert error_words(load_job(MODELS / "unet.yaml")) == "not known: 1 row of this kind (U-Nets)"
+    assert words == f"{found} for 80% of models of this kind (BERT, pre-training; {len(bert)} published trainings)"
+    assert error_words(load_job(MODELS / "unet.yaml")) == "not known: only 1 published training of this kind (U-Nets)"
     given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     assert error_words(given) == "not known: no training of a model of this kind is published"
 

@@ -127,7 +127,8 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     others = replace(LIMITED, schedules=("gpipe", "1f1b", "interleaved"))  # without the given plan, which is grouped
     found, cache = (suggest(transformer(), others, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
-    assert "without a proof that no plan fits pod16: the limit of 0 bounded cuts ended the search" in found.why_none
+    assert "nor a proof that no plan fits pod16: the limit of 0 bounded cuts ended the search" in found.why_none
+    assert "Give more time with the option `seconds`" in found.why_none
     assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
@@ -201,7 +202,7 @@ def gpipe(shape):
     found = suggest(request, Limits(schedules=("mine.py:gpipe",), ipus=(2,), replicas=(1,), placements=("straight",)))
     assert found.outcome is Outcome.PLAN
     said = "\n".join(verdict(found))
-    assert "ceiling is not known, as its schedule refuses the counts needed for the ceiling: " in said
+    assert "Ceiling of the plan is not known, as its schedule refuses the counts needed for the ceiling: " in said
     assert "mine wants 16 micro-batches" in said
 
 

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
-from ipusim.app.cli.programs import Arguments, ProfileSteps, ProgramOptions, Synthetic, TensorFlow, is_program, running
+from ipusim.app.cli.programs import (
+    Arguments,
+    ProfileSteps,
+    ProgramOptions,
+    Synthetic,
+    TensorFlow,
+    asks_for_help,
+    is_program,
+    running,
+)
 from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
 
@@ -173,6 +182,8 @@ def _write_program(
         recording(Recorder(options.steps)) as recorder,
     ):
         file.run(arguments, tensorflow=options.tensorflow)
+        if asks_for_help(arguments):
+            raise typer.Exit
         recorder.check(str(program))
     result = as_scenario(_choose(program, recorder.programs, number).as_job(file.name), file.description)
     folder = Path() if out is None else out.parent

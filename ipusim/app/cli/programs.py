@@ -147,6 +147,11 @@ def _numbered() -> Iterator[None]:
         errors.finish()
 
 
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Return whether a program's arguments ask for its help instead of a run."""
+    return not {"-h", "--help"}.isdisjoint(arguments)
+
+
 def profiled(
     path: Path,
     arguments: Sequence[str],
@@ -175,6 +180,7 @@ def profiled(
         if os.getpid() != process:  # a process forked by the program reports no results
             raise typer.Exit
         if not recorder.recorder.programs:
-            print(f"{path}: no pipeline or loop has run on IPUs, so there are no results", file=sys.stderr)
+            if not asks_for_help(arguments):
+                print(f"{path}: no pipeline or loop has run on IPUs, so there are no results", file=sys.stderr)
             raise typer.Exit
     return dict(zip(recorder.folders, recorder.runs, strict=True))

@@ -173,7 +173,8 @@ class Comparison:
         words = [row.source] if self._differ("source") else []
         if self._varies("order"):
             words.append(_order(row))
-        if names_schedule or self._varies("schedule") or not (words or sync):
+        names_schedule = names_schedule or self._varies("schedule") or not (words or sync)
+        if names_schedule and row.schedule not in words:  # a scenario may have the name of its schedule
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name

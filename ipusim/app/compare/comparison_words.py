@@ -182,8 +182,8 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits is better in both than one of these"
-        yield f"Between time and memory{_mode(comparison)} (the front): {front}."
+        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits is both faster and smaller"
+        yield f"Best trade-offs of time and memory{_mode(comparison)} (the front): {front}."
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -197,7 +197,7 @@ def comparison_table(comparison: Comparison) -> Table:
     figures = [figure for figure in figures if any(figure.name in row.figures for row in comparison.rows)]
     figures.sort(key=lambda figure: figure.name not in _FIRST)
     header = [time, *(figure.head for figure in figures[1:])]
-    header.insert(_TO_FIRST, "to the first" if comparison.of_time else "samples/s to the first")
+    header.insert(_TO_FIRST, "against the first" if comparison.of_time else "samples/s against the first")
     header[_SLOWDOWN:_SLOWDOWN] = ["S"] if disturbed else []
     rows = []
     for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):

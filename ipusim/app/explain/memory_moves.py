@@ -25,7 +25,7 @@ _LEAST: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
 #: Modes of recomputation, with their description.
-_RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
+_RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "in separate passes"), (rules.INTERLEAVED, "in backward passes"))
 #: Description of halved memory for products.
 PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
 _REMOTE: Final = "system.enable_remote_buffers"
@@ -179,7 +179,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
     if shape.training and not (shape.recompute or shape.recompute_inline):
         for mode, words in _RECOMPUTE:
             changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
-            yield f"activations recomputed, {words}", "activations", changes
+            yield f"activations recomputed {words}", "activations", changes
     if job.schedule.shallower:
         shallower = job.schedule.shallower
         yield f"schedule {shallower}, FIFOs half as deep", "activations", {"pipeline.schedule": shallower}

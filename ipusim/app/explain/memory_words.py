@@ -27,7 +27,8 @@ def moves_table(moves: Moves) -> Table:
         freed_text = format_bytes(move.freed_bytes)
         rows.append(row(move.words, freed_text, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
-    header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
+    times = ("time per update", "difference", "extra time for")
+    header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, *times)
     return Table("Changes that take less memory", header, tuple(rows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ipusim.api import Sync, analysis, pipelines, timelines
+from ipusim.api import Sync, analysis, pipelines
 from ipusim.app.explain.trial import NEEDS_MEMORY, TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import HELP, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
@@ -17,8 +17,6 @@ _MOST_ROWS: Final = 16
 _MOST_KINDS: Final = 3
 #: Maximum number of listed changes without help.
 _MOST_WORDS: Final = 6
-#: Parts of the time with plural names.
-_SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DISTURBANCES.words)
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
@@ -36,8 +34,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
-            less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
-            yield f"The largest part of the saving: {' and '.join(less)}."
+            parts = " and ".join(f"{words}, now {share:.1%} of the time" for words, share in causes)
+            subject = "This change mainly shortens" if len(first) == 1 else "These changes mainly shorten"
+            yield f"{subject} {parts}."
     elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
         yield "No single change tried is faster and fits."
     else:
@@ -52,7 +51,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, without effect: {enumerated(no_help, _MOST_WORDS)}."
+        yield f"Tried, not faster: {enumerated(no_help, _MOST_WORDS)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "as stages would share an IPU, and the memory of stages is not known"
         yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. Use option `what` to try these changes."

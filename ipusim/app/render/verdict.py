@@ -39,7 +39,7 @@ def verdict_table(summary: Summary) -> Table:
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
         ("throughput", format_throughput(rates.samples_per_s)),
-        *([("its error", summary.throughput_error)] if summary.throughput_error else []),
+        *([("error of throughput", summary.throughput_error)] if summary.throughput_error else []),
         ("bubble", bubble_words(summary.bubble)),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
@@ -219,15 +219,16 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
     """Return one IPU's time for a weight update's samples, and its missing memory."""
-    lack = f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
-    return f"one IPU takes {format_seconds(seconds)} for the same number of samples{lack}"
+    lack = f" with {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
+    takes = "would take" if excess_bytes else "takes"
+    return f"one IPU{lack} {takes} {format_seconds(seconds)} for the same number of samples"
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:
     if learning is None:
         return
     constant_loss = learning.constant_predictor_loss
-    constant = "" if constant_loss is None else f"; {constant_loss:.4f} of the best constant predictor"
+    constant = "" if constant_loss is None else f"; a constant prediction has {constant_loss:.4f} at best"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
     if learning.diverged_at is not None:
         yield "mean loss", f"not finite from step {learning.diverged_at}: lower the learning rate"

@@ -83,7 +83,8 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
         f"{outcome.too_large} too large with every cut of the model"
     )
     plans = counted(outcome.assembled, "plan")
-    cuts = f"{outcome.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
+    tried = f"{plans} {'was' if outcome.assembled == 1 else 'were'} tried"
+    cuts = f"{counted(outcome.bounded, 'cut')} got a lower bound of the time, and {tried}"
     if outcome.left is None:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
         full = "with every layout and every cut, at least one IPU is too full"
@@ -95,10 +96,12 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
         return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.left / clock)}"
+    stage = "after" if outcome.assembled else "before"
     return (
-        f"No plan was found, without a proof that no plan fits {system}: {outcome.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open: {counted(outcome.open, 'layout')}{fastest}. Allow more time, or search fewer values "
-        "(ipus, stages, schedules)."
+        f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.stopped} ended the search {stage} "
+        "the first try of a plan. Give more time with the option `seconds` (`inf`: until a plan is proven the best), "
+        f"or limit the search by `stages`, `ipus` or `schedules`. {looked}; {cuts}. Still open: "
+        f"{counted(outcome.open, 'layout')}{fastest}."
     )
 
 

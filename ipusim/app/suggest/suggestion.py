@@ -77,9 +77,9 @@ class Ceiling:
         """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
         slope = self.full.slope or Fraction(1)
         return {
-            "work, evenly on all IPUs": float(self.mean / slope),
-            "imbalance of the stages": float((self.busiest - self.mean) / slope),
-            "copies, syncs and the host": float((slope - self.busiest) / slope),
+            "work, recomputation included": float(self.mean / slope),
+            "imbalance of stages": float((self.busiest - self.mean) / slope),
+            "copies, sync and host": float((slope - self.busiest) / slope),
         }
 
 

@@ -112,9 +112,9 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
         yield note
     yield job.memory.verdict()
-    yield from ceiling_words(suggestion.ceiling, job, "")
+    yield from ceiling_words(suggestion.ceiling, job, "Ceiling of the plan")
     if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
-        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "given plan's ")
+        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "Ceiling of the given plan")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
@@ -216,21 +216,19 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
-            yield (
-                f"The {owner}ceiling is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
-            )
+            yield f"{owner} is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
         return
     if not ceiling.full.slope:
         return
     count = job.request.options.pipeline.gradient_accumulation_count
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
-        f"The {owner}ceiling, which no count passes, is {format_throughput(float(rate))}; "
-        f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of it, "
+        f"{owner}, its throughput with ever more micro-batches: {format_throughput(float(rate))}. "
+        f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of this ceiling, "
         f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
-    yield f"Its parts: {parts}."
+    yield f"At this ceiling the time goes into: {parts}."
 
 
 def _micro_batches(count: int) -> str:
@@ -304,8 +302,8 @@ def plan_table(suggestion: Suggestion) -> Table:
         )
         for row in rows
     )
-    period = "update" if suggestion.job.program.shape.training else "execution"
-    header = ("plan", "schedule", "stages", "IPUs", "count", "again", "full", "fits", period, "time")
+    period = "per update" if suggestion.job.program.shape.training else "per execution"
+    header = ("plan", "schedule", "stages", "IPUs", "count", "recompute", "full", "fits", period, "relative")
     return Table("Plans, each simulated", header, cells)
 
 
@@ -343,15 +341,16 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if not outcome.choices:
         return
     yield (
-        "Other: a good plan of each of several other kinds. IPUs: IPUs of a replica x replicas; again: recomputation "
-        "of activations, in separate passes or within backward passes; full: the fullest IPU's memory; time: per "
-        "sample, as a multiple of the best."
+        "Rows named other: plans with another schedule, number of IPUs or recomputation. IPUs: IPUs of a replica x "
+        "replicas. Recompute: in separate passes (apart) or within backward passes (inside). Full: used memory of the "
+        "fullest IPU. Relative: time per sample divided by the best plan's."
     )
     yield (
-        f"Searched: {counted(outcome.choices, 'layout')} of the model before cuts, "
-        f"{outcome.refused.total()} refused by a rule and {outcome.too_large} too large with every cut; "
-        f"{counted(outcome.bounded, 'cut')} bounded, {outcome.misfits} of the cuts found too large, "
-        f"{counted(outcome.assembled, 'plan')} assembled, {outcome.simulated} simulated."
+        f"Searched: {counted(outcome.choices, 'layout')} (schedule, IPUs, replicas, use of memory), of which a rule "
+        f"refuses {outcome.refused.total()}, and {outcome.too_large} are too large with every cut of the model. "
+        f"{counted(outcome.bounded, 'cut')} got a lower bound of the time; {counted(outcome.assembled, 'plan')} with a "
+        f"low bound {'was' if outcome.assembled == 1 else 'were'} tried: {outcome.misfits} did not fit, "
+        f"{outcome.simulated} simulated."
     )
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
@@ -367,7 +366,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         ways, plans = counted(runner_up.choices, "layout"), counted(runner_up.simulated, "plan")
         yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
-        yield "Proven: no plan left out of simulation has a bound below the best simulated time."
+        yield "Proven: no plan within the options is faster, by lower bounds for all plans that were not simulated."
     else:
         gap = f"{suggestion.gap:.1%}"
-        yield f"Not proven: {suggestion.stopped} ended the search; any other plan is {gap} faster at most."
+        yield f"Not proven: {suggestion.stopped} ended the search; another plan could be {gap} faster at most."

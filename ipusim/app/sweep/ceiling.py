@@ -65,11 +65,11 @@ class Ceiling:
         """Return the ceiling as a sentence; ``options`` names the values of the other options."""
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
-            f"{f'{options}: ' if options else ''}{float(ENOUGH):.0%} of the ceiling of "
-            f"{format_throughput(self.samples_per_s)} from count {self.enough_count} on, {float(NEAR):.0%} from "
-            f"count {self.near_count}{beyond}; the ceiling itself, the limit for any count, is {self.of_ideal:.1%} of "
-            f"ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, host and the order of the "
-            f"passes leave {self.other_share:.1%} of this share."
+            f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
+            f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach {float(ENOUGH):.0%} of "
+            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. The ceiling is "
+            f"{self.of_ideal:.1%} of the ideal, IPUs that always compute: {self.balance:.1%} by the balance of the "
+            f"stages x {self.other_share:.1%} by copies, syncs, host and order of passes."
         )
 
 

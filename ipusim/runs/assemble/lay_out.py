@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
@@ -63,8 +64,11 @@ def lay_out(
         return system_for(DeviceMapping((0,))), None
     pipeline = options.pipeline
     modes, path = schedule.recomputation_modes, ("pipeline", "recomputation_mode")
-    mode = findings.attempt(path, recomputation, asked_mode(options, modes), modes, schedule.name)
-    if mode is None:
+    try:
+        mode = recomputation(asked_mode(options, modes), modes, schedule.name)
+    except UnsupportedProgramError as error:
+        remedy = "Leave recomputation_mode out, or set Auto: each schedule then takes a mode that it supports."
+        findings.add(path, f"{error} {remedy}", error)
         return system_for(mapping), None
     recomputed = mode if pipeline.allow_recompute and training else None
     path = ("pipeline", "allow_recompute")

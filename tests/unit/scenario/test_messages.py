@@ -283,13 +283,15 @@ CASES = {
         "grouped",
         "sequential\n  recomputation_mode: RecomputeThenBackpropagate",
         "bad.yaml:12:23: pipeline.recomputation_mode: Pipeline schedule Sequential does not support "
-        "'Recompute_then_backpropagate' recomputation mode.",
+        "'Recompute_then_backpropagate' recomputation mode. Leave recomputation_mode out, or "
+        "set Auto: each schedule then takes a mode that it supports.",
     ),
     "recomputation, interleaved": (
         "grouped",
         "interleaved\n  recomputation_mode: RecomputeAndBackpropagateInterleaved",
         "bad.yaml:12:23: pipeline.recomputation_mode: Pipeline schedule Interleaved does not support "
-        "'Recompute_and_backpropagate_interleaved' recomputation mode.",
+        "'Recompute_and_backpropagate_interleaved' recomputation mode. Leave recomputation_mode out, or "
+        "set Auto: each schedule then takes a mode that it supports.",
     ),
     "bytes of synthetic data": (
         "optimizer: {type",

@@ -208,7 +208,7 @@ def test_the_verdict_on_time_alone():
     assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario states no memory of its stages."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
-    assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
+    assert table.header == ("run", "time per weight update", "samples per s", "against the first", "bubble", "mark")
     assert table.rows[0] == ("grouped", "24.81 us", "322,424", "0%", "27.3%", "best")
     assert table.rows[2] == ("sequential", "72.18 us", "110,833", "+191%", "75.0%", "")
 
@@ -324,7 +324,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
-    assert front.startswith("Between time and memory (the front): interleaved (")
+    assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
