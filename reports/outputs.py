@@ -2,7 +2,7 @@
 
 A ``text`` block directly below a ``console`` block shows the output of the last command, 100 columns wide. A line
 ``...`` stands for any number of omitted lines. A block with a file name as comment in its first line, such as
-``# mine.yaml``, is written to this file before the next command.
+``# mine.yaml`` or ``# mine.yaml: a title``, is written to this file before the next command.
 
 ``python -m reports.outputs [PAGES]`` from the top of the repository renews the outputs of these pages, or of all pages.
 """
@@ -38,7 +38,7 @@ _SIMILAR: Final = 0.6
 _HEADING_OR_BLOCK: Final = re.compile(
     r"^## (?P<heading>[^\n]+)$|^```(?P<language>\w*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-_FILE: Final = re.compile(r"# ([\w./-]+\.(?:yaml|py|csv))\n")
+_FILE: Final = re.compile(r"# ([\w./-]+\.(?:yaml|py|csv))(?:: [^\n]*)?\n")
 _FIRST_RUN: Final = re.compile(r"\.venv/bin/(ipusim .+)")
 
 
