@@ -116,6 +116,12 @@ def test_several_run_as_they_are_or_crossed():
     found = Comparison(compare(both))
     assert found.titles == ("four, grouped in lock-step", "large, sharded in lock-step")
     assert found.title == "2 runs and scenarios"
+    pipeline = {"schedule": "gpipe", "gradient_accumulation_count": 8, "stages": STAGES}
+    same = Request.from_dict({"name": "gpipe", "system": {"name": "free"}, "pipeline": pipeline})
+    assert Comparison(compare([ComparedItem(same, "gpipe.yaml"), both[1]])).titles == (
+        "gpipe in point-to-point",
+        "large, sharded in lock-step",
+    )
     assert labels(both, ["grouped", "interleaved"]) == (
         "four, grouped",
         "four, interleaved",
