@@ -253,7 +253,8 @@ def _process(step: Step, folder: Path) -> tuple[int, str]:
     environment = {**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "ipusim", *step.words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+    # Standard error has a refusal's message; on a slow machine also the progress of a long command.
+    return done.returncode, done.stdout + (done.stderr if done.returncode else "")
 
 
 def renewed(page: str, text: str, run: Runner = _process) -> str:

@@ -182,7 +182,7 @@ def _write_program(
         recording(Recorder(options.steps)) as recorder,
     ):
         file.run(arguments, tensorflow=options.tensorflow)
-        if asks_for_help(arguments):
+        if not recorder.programs and asks_for_help(arguments):
             raise typer.Exit
         recorder.check(str(program))
     result = as_scenario(_choose(program, recorder.programs, number).as_job(file.name), file.description)
