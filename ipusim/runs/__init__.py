@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
     from ipusim.runs.request.expectation import Expectation
-    from ipusim.runs.request.fields import MOST_CYCLES, CyclesOfTime
+    from ipusim.runs.request.fields import MAX_STAGES, MOST_CYCLES, CyclesOfTime
     from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes
     from ipusim.runs.request.layer_spec import BuiltSpec
     from ipusim.runs.request.model_spec import NamedStageSpec, TimedStageSpec
-    from ipusim.runs.request.pipeline_spec import MAX_STAGES, MovedActivationsSpec, PipelineSpec
+    from ipusim.runs.request.moved_activations_spec import MovedActivationsSpec
+    from ipusim.runs.request.pipeline_spec import PipelineSpec
     from ipusim.runs.request.profile import (
         MeasuredStage,
         has_stages,

@@ -5,29 +5,20 @@ Commands and the Python API share this path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ipusim.analysis.fit import Fit
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import PlanError
-from ipusim.hardware.system import System
 from ipusim.lowering.lower import complete
-from ipusim.machine.run_changes import replacements
 from ipusim.pipeline.check import check_plan
-from ipusim.pipeline.instructions import Code
-from ipusim.pipeline.io_tiles import IoTiles
-from ipusim.pipeline.liveness import peaks
-from ipusim.pipeline.offload import Offload, no_effect_in_inference, no_effect_without_replicas
 from ipusim.pipeline.plan import Plan
-from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import with_temporary
-from ipusim.pricing.costs import Costs
-from ipusim.runs.assemble.lay_out import lay_out
+from ipusim.runs.assemble.lay_out import DeviceAndPlan, lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
 from ipusim.runs.assemble.limits import price_run, simulated_executions
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.named_files import resolve_rates, with_profile, with_stages
+from ipusim.runs.assemble.notes import notes
 from ipusim.runs.assemble.options import apply_options
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.assemble.program import build_program, timed_content
@@ -39,11 +30,9 @@ from ipusim.runs.assemble.system import resolve_io_tiles, resolve_offloads, reso
 from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
-from ipusim.runs.request.pipeline_spec import MovedActivationsSpec
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
-from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.repeating import Repeating
 from ipusim.schedules.schedule import Schedule
@@ -107,9 +96,9 @@ def assemble(request: Request) -> Job:
     offload = findings.settle(resolve_offloads(options, system, training, names, findings))
     whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
     short_count = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
-    laid_out = _LaidOut(schedule, system, plan, offload, io_tiles, short_count=short_count)
-    content = _content(request, base, requests, training, laid_out, layers, findings)
-    return _job(request, options, base, laid_out, content, findings)
+    layout = DeviceAndPlan(schedule, system, plan, offload, io_tiles, short_count=short_count)
+    content = _content(request, base, requests, training, layout, layers, findings)
+    return _job(request, options, base, layout, content, findings)
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
@@ -129,143 +118,71 @@ def _is_training(options: Options, requests: tuple[RequestedStage, ...] | None) 
     return options.optimizer is not None or any(stage.whole_backward for stage in timed_costs)
 
 
-@dataclass(frozen=True)
-class _LaidOut:
-    """System of a program, with its Plan and offloading.
-
-    Attributes:
-        schedule, system, plan, offload, io_tiles: attributes of the Job.
-        unused_reason: reason for unused I/O tiles; empty for used ones.
-        short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
-    """
-
-    schedule: Schedule
-    system: System
-    plan: Plan
-    offload: Offload
-    io_tiles: IoTiles
-    unused_reason: str = ""
-    short_count: int | None = None
-
-    def with_buffers_of_whole(self, micro_batches: int) -> _LaidOut:
-        """Return this layout with buffers sized for the run of all ``micro_batches``.
-
-        Buffers grow by a fixed number of tensors with each period if an IPU may run ahead of its successor, or keeps
-        all micro-batches.
-        """
-        plan, count = self.plan, self.plan.shape.micro_batches
-        if self.short_count in (None, micro_batches) or not (plan.waiting or self.schedule.in_phases):
-            return self
-        step = self.schedule.step(plan.shape)
-        longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
-
-        def of_whole(number: int, in_longer: int) -> int:
-            return number + (in_longer - number) * (micro_batches - count) // step
-
-        waiting_counts = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
-        depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
-        return replace(self, plan=plan.with_buffers(waiting_counts, depths))
-
-    def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
-        """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
-
-        A peak after the repeated part shifts by the number of left-out micro-batches.
-        """
-        count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
-        if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
-            return memory
-        step = self.schedule.step(self.plan.shape)
-        longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
-        renumbered = []
-        for peak, later in zip(memory.peaks, peaks(longer, memory.footprint), strict=True):
-            op = peak.op
-            if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
-                op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
-            renumbered.append(peak._replace(op=op))
-        return replace(memory, peaks=tuple(renumbered))
-
-    def settle(
-        self, options: Options, program: PipelineProgram, findings: Findings
-    ) -> tuple[_LaidOut, PipelineProgram]:
-        """Return the layout and the program; both lose overlapped I/O if elements of the feeds exceed the I/O tiles."""
-        program = replace(program, offload=self.offload)
-        problem = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
-        if not self.io_tiles.place_ops or not problem:
-            return self, program
-        shape = replace(self.plan.shape, overlapped_io=False)
-        resolution = resolve_plan(options, self.schedule, shape, findings)
-        plan = self.plan if resolution is None else resolution[1]
-        system = self.system.without_io_tiles()
-        return replace(self, plan=plan, system=system, unused_reason=problem), replace(program, shape=plan.shape)
-
-
 def _content(
     request: Request,
     options: Options,
     requests: tuple[RequestedStage, ...],
     training: bool,
-    laid_out: _LaidOut,
+    layout: DeviceAndPlan,
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
     """Return the profiles (costs) and the workload (arithmetic) of the stages, planned under the request's Poplar
     options."""
-    shape = laid_out.plan.shape.fewest_micro_batches
+    shape = layout.plan.shape.fewest_micro_batches
     if request.functions is not None:
-        content = request.functions.content(laid_out.system, laid_out.offload)
+        content = request.functions.content(layout.system, layout.offload)
     elif layers is None:
         return shared()(timed_content, options, requests, training, shape.segments)
     else:
-        returns = returning(laid_out.schedule, laid_out.plan.shape)
+        returns = returning(layout.schedule, layout.plan.shape)
         # Layers with arithmetic have state, so requests cannot share them.
-        arguments = layers, options, returns, shape, training, laid_out.offload
+        arguments = layers, options, returns, shape, training, layout.offload
         computes = options.numerics != "off"
         content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
     return replace(content, profiles=shared()(apply_options, options, content.profiles, shape))
 
 
 def _job(
-    request: Request, options: Options, base: Options, laid_out: _LaidOut, content: Content, findings: Findings
+    request: Request, options: Options, base: Options, layout: DeviceAndPlan, content: Content, findings: Findings
 ) -> Job:
     def job_with(micro_batches: int, repeat_count: int) -> Job:
         """Return the Job with other counts; if only the repeat count differs, the prices stay."""
-        laid_out_count = laid_out.plan.shape.micro_batches
+        laid_out_count = layout.plan.shape.micro_batches
         if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
             fewer = replace(program, repeat_count=repeat_count)
-            plan = complete(laid_out.plan, fewer, laid_out.system.replicas, laid_out.system.hosts)
+            plan = complete(layout.plan, fewer, layout.system.replicas, layout.system.hosts)
             return replace(job, program=fewer, plan=plan, in_part=False)
-        shape = replace(laid_out.plan.shape, micro_batches=micro_batches)
+        shape = replace(layout.plan.shape, micro_batches=micro_batches)
         count = shape.count // shape.serialization
         new_options = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
         problems = Findings(request.is_set)
-        _, plan = problems.settle(resolve_plan(new_options, laid_out.schedule, shape, problems))
+        _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
         with cache.entered():
-            return _job(request, new_options, base, replace(laid_out, plan=plan, short_count=None), content, problems)
+            return _job(request, new_options, base, replace(layout, plan=plan, short_count=None), content, problems)
 
     cache = shared()
-    program = build_program(options, request.name, laid_out.schedule.name, content, laid_out.plan.shape)
-    laid_out, program = laid_out.settle(options, program, findings)
-    program = replace(program, stages=cache(with_temporary, program.stages, laid_out.system))
-    laid_out = replace(laid_out, plan=complete(laid_out.plan, program, laid_out.system.replicas, laid_out.system.hosts))
-    micro_batches = micro_batches_of(options, laid_out.plan.shape.segments)
-    laid_out = laid_out.with_buffers_of_whole(micro_batches)
-    short = laid_out.short_count
-    costs = price_run(
-        options, laid_out.plan, program, laid_out.system, findings, content.result_bytes, short_count=short
-    )
-    _check(request, base, laid_out)
+    program = build_program(options, request.name, layout.schedule.name, content, layout.plan.shape)
+    layout, program = layout.settle(options, program, findings)
+    program = replace(program, stages=cache(with_temporary, program.stages, layout.system))
+    layout = replace(layout, plan=complete(layout.plan, program, layout.system.replicas, layout.system.hosts))
+    micro_batches = micro_batches_of(options, layout.plan.shape.segments)
+    layout = layout.with_buffers_of_whole(micro_batches)
+    short = layout.short_count
+    costs = price_run(options, layout.plan, program, layout.system, findings, content.result_bytes, short_count=short)
+    _check(request, base, layout)
     executions = program.repeat_count * options.steps
     fewer_executions = simulated_executions(program, costs, executions) < executions
     job = Job(
         request,
-        laid_out.system,
+        layout.system,
         replace(program, shape=replace(program.shape, micro_batches=micro_batches)),
-        laid_out.plan,
+        layout.plan,
         costs,
-        laid_out.schedule,
-        laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
+        layout.schedule,
+        layout.peaks_of_the_whole(memory_of(options, layout.system, program, layout.plan), micro_batches),
         options.steps,
-        tuple(_notes(request, options, laid_out, program, content, costs)),
+        tuple(notes(request, options, layout, program, content, costs)),
         content.workload,
         content.held_out,
         content.constant_loss,
@@ -276,12 +193,12 @@ def _job(
     return job
 
 
-def _check(request: Request, base: Options, laid_out: _LaidOut) -> None:
+def _check(request: Request, base: Options, layout: DeviceAndPlan) -> None:
     """Check the Plan. If Plans of a built-in schedule differ only in counts, check only the first.
 
     Tests check built-in schedules at all counts; the Plan of a user's schedule is checked each time.
     """
-    plan, schedule = laid_out.plan, laid_out.schedule
+    plan, schedule = layout.plan, layout.schedule
     of_the_house = registry.is_of_the_house(schedule)
     if isinstance(schedule, Repeating) or request.functions is not None or not of_the_house:
         broken = _broken(plan)
@@ -291,7 +208,7 @@ def _check(request: Request, base: Options, laid_out: _LaidOut) -> None:
             of_whom = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
             raise PlanError(f"{of_whom}{broken}")
         return
-    alike = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, laid_out.system.replicas
+    alike = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, layout.system.replicas
     cache = shared()
     if not cache.find(check_plan, *alike):
         check_plan(plan)
@@ -305,94 +222,3 @@ def _broken(plan: Plan) -> str:
     except PlanError as error:
         return str(error)
     return ""
-
-
-def _notes(
-    request: Request,
-    options: Options,
-    laid_out: _LaidOut,
-    program: PipelineProgram,
-    content: Content,
-    costs: Costs,
-) -> Iterator[str]:
-    """Yield Graphcore's warnings, and notes on schedule, program and data."""
-    pipeline, shape, system = options.pipeline, laid_out.plan.shape, laid_out.system
-    yield from laid_out.schedule.notes
-    if pipeline.recomputation_checkpoints and not shape.recompute_inline:
-        yield (
-            "recomputation_checkpoints will have no effect since activations are not recomputed inside the backward "
-            "pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
-        )
-    if not shape.training:
-        yield from no_effect_in_inference(
-            variables_on_host=pipeline.variables_on_host,
-            replicated_optimizer_state_sharding=pipeline.replicated_optimizer_state_sharding,
-            offload_weight_update_variables=pipeline.offload_weight_update_variables,
-            offload_gradient_accumulation_buffers=pipeline.offload_gradient_accumulation_buffers,
-            allow_recompute=pipeline.allow_recompute,
-            offload_activations=isinstance(pipeline.offload_activations, MovedActivationsSpec),
-        )
-    yield from no_effect_without_replicas(
-        laid_out.offload,
-        pipeline.replicated_optimizer_state_sharding and shape.training,
-        pipeline.replicated_weight_sharding,
-        pipeline.offload_weights,
-    )
-    if laid_out.unused_reason:
-        yield laid_out.unused_reason
-    if not laid_out.plan.sync.meets and costs.moves:
-        yield "Activations move at the same time as passes, as if on separate tiles: point-to-point is idealised."
-    yield from _without_effect(request, options, laid_out, costs)
-    gives_updates = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
-    if program.offload.variables_on_host and gives_updates:
-        yield (
-            "The given cycles of weight updates of stages are ignored, as the host updates the weights "
-            "(variables_on_host)."
-        )
-    batch = program.micro_batch_size * program.shape.count * system.learners
-    if content.workload is not None and program.shape.training and 0 < content.samples < batch:
-        yield (
-            f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: one update "
-            "uses samples several times. Use more samples, or a smaller pipeline.gradient_accumulation_count."
-        )
-    yield from _spares(program, system)
-
-
-def _without_effect(request: Request, options: Options, laid_out: _LaidOut, costs: Costs) -> Iterator[str]:
-    """Yield notes on options without effect."""
-    pipeline, plan, system = options.pipeline, laid_out.plan, laid_out.system
-    if pipeline.gradient_accumulation_dtype is not None and request.has_timed_stages:
-        yield (
-            "gradient_accumulation_dtype will have no effect since stages with only costs give their bytes in "
-            "accumulator_bytes."
-        )
-    if system.updates_optimizer is not None and system.framework is None:
-        yield (
-            "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
-        )
-    if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
-        yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
-    if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in laid_out.schedule.supports:
-        yield f"micro_batch_group_size will have no effect since {laid_out.schedule.name} has no groups of any size."
-    if pipeline.authors_order and Feature.AUTHORS_ORDER not in laid_out.schedule.supports:
-        yield f"authors_order will have no effect since {laid_out.schedule.name} has only one order."
-    if pipeline.overlapped != "sum" and not any(costs.composites(plan)):
-        yield f"overlapped will have no effect since {laid_out.schedule.name} has no composite passes."
-    if not pipeline.overlap_copies and plan.sync.meets:
-        yield "overlap_copies will have no effect since IPUs meet for all copies in lock-step."
-    if laid_out.offload.moved is not None and not plan.instructions_of(Code.MOVE):
-        yield "offload_activations will have no effect since each stage keeps few enough micro-batches on its IPU."
-
-
-def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
-    """Yield notes on the IPUs that take over stages of lost IPUs.
-
-    Only losses with a requested spare get a note.
-    """
-    is_one_replica = system.replicas == 1 and system.hosts == 1
-    reason = "no other IPU is without a stage" if is_one_replica else "collectives of replicas keep their routes"
-    for loss, spare in replacements(system, program.shape.mapping):
-        if loss.spare and loss.ipu % system.shards in program.shape.mapping:
-            mended = f"on the same IPU, repaired, as {reason}"
-            place = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
-            yield f"IPU {loss.ipu} is lost: its stages continue {place}."

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ipusim.analysis.fit import Fit
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
+from ipusim.pipeline.io_tiles import IoTiles
+from ipusim.pipeline.liveness import peaks
+from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
+from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recomputation, recomputation
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.runs.assemble.named_files import resolve_rates
+from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.assemble.recomputation import asked_mode
 from ipusim.runs.assemble.schedule_options import micro_batches_of, without_schedule_options
 from ipusim.runs.assemble.stages import RequestedStage, requested_stages
@@ -22,6 +29,76 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class DeviceAndPlan:
+    """System of a program, with its Plan and offloading.
+
+    Attributes:
+        schedule, system, plan, offload, io_tiles: attributes of the Job.
+        unused_reason: reason for unused I/O tiles; empty for used ones.
+        short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
+    """
+
+    schedule: Schedule
+    system: System
+    plan: Plan
+    offload: Offload
+    io_tiles: IoTiles
+    unused_reason: str = ""
+    short_count: int | None = None
+
+    def with_buffers_of_whole(self, micro_batches: int) -> DeviceAndPlan:
+        """Return this layout with buffers sized for the run of all ``micro_batches``.
+
+        Buffers grow by a fixed number of tensors with each period if an IPU may run ahead of its successor, or keeps
+        all micro-batches.
+        """
+        plan, count = self.plan, self.plan.shape.micro_batches
+        if self.short_count in (None, micro_batches) or not (plan.waiting or self.schedule.in_phases):
+            return self
+        step = self.schedule.step(plan.shape)
+        longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
+
+        def of_whole(number: int, in_longer: int) -> int:
+            return number + (in_longer - number) * (micro_batches - count) // step
+
+        waiting_counts = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
+        depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
+        return replace(self, plan=plan.with_buffers(waiting_counts, depths))
+
+    def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
+        """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
+
+        A peak after the repeated part shifts by the number of left-out micro-batches.
+        """
+        count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
+        if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
+            return memory
+        step = self.schedule.step(self.plan.shape)
+        longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
+        renumbered = []
+        for peak, later in zip(memory.peaks, peaks(longer, memory.footprint), strict=True):
+            op = peak.op
+            if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
+                op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
+            renumbered.append(peak._replace(op=op))
+        return replace(memory, peaks=tuple(renumbered))
+
+    def settle(
+        self, options: Options, program: PipelineProgram, findings: Findings
+    ) -> tuple[DeviceAndPlan, PipelineProgram]:
+        """Return the layout and the program; both lose overlapped I/O if elements of the feeds exceed the I/O tiles."""
+        program = replace(program, offload=self.offload)
+        problem = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
+        if not self.io_tiles.place_ops or not problem:
+            return self, program
+        shape = replace(self.plan.shape, overlapped_io=False)
+        resolution = resolve_plan(options, self.schedule, shape, findings)
+        plan = self.plan if resolution is None else resolution[1]
+        system = self.system.without_io_tiles()
+        return replace(self, plan=plan, system=system, unused_reason=problem), replace(program, shape=plan.shape)
 
 
 def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tuple[System, Plan]:

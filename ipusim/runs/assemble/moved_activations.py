@@ -16,7 +16,8 @@ from ipusim.pipeline.offload import MovedActivations, check_moved
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath, one_of
-from ipusim.runs.request.pipeline_spec import MovedActivationsSpec, PipelineSpec
+from ipusim.runs.request.moved_activations_spec import MovedActivationsSpec
+from ipusim.runs.request.pipeline_spec import PipelineSpec
 from ipusim.schedules.schedule import Schedule
 
 _PATH: Final[KeyPath] = ("pipeline", "offload_activations")

@@ -291,6 +291,8 @@ BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14,
 HostBytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**3, 10**14, "1 kB/s to 100 TB/s", whole=False)]
 #: Duration, such as ``3.7 us``.
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
+#: Maximum number of stages of a pipeline: 4 on each IPU of the largest pod, the upper limit of a pipeline.
+MAX_STAGES: Final = 256
 #: Maximum cycles of a duration, about a minute: the longest run fits in 64 bits.
 MOST_CYCLES: Final = 10**11
 #: Duration in cycles of the tile clock, or as a time.

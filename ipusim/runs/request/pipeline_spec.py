@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeVar, get_args
+from typing import Annotated, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Discriminator, Field, Strict, Tag
 
 from ipusim.model.learning.variable_work import Reduction
-from ipusim.pipeline.offload import Destination
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import Overlapped
 from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE
-from ipusim.runs.request.fields import MOST_CYCLES, Choice, CycleCount, Name, NameOfFile, Node, expects
+from ipusim.runs.request.fields import (
+    MAX_STAGES,
+    MOST_CYCLES,
+    Choice,
+    CycleCount,
+    Name,
+    NameOfFile,
+    Node,
+    expects,
+)
 from ipusim.runs.request.graphcore import Argument, Attribute
 from ipusim.runs.request.model_spec import StageCyclesSpec, StageSpec
+from ipusim.runs.request.moved_activations_spec import OffloadedActivations
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 from ipusim.schedules import registry
 from ipusim.schedules.named import FILE, FILE_WORDS
 
 #: Floating-point types of weights and accumulators.
 DType = Literal["float16", "float32", "float64"]
-
-#: Maximum number of stages of a pipeline: 4 on each IPU of the largest pod, the upper limit of a pipeline.
-MAX_STAGES: Final = 256
-
 
 _Ipu = Annotated[int, Field(ge=0, le=63)]
 
@@ -104,45 +109,6 @@ class StageOptionsSpec(Node, title="stage options"):
     )
 
 
-class MovedActivationsSpec(Node, title="moved activations"):
-    """Activations moved off their IPU after forward passes, and back before the passes that use them."""
-
-    to: Annotated[Literal["streaming_memory", "partner"], Choice(get_args(Destination))] = Field(
-        default="streaming_memory",
-        description="destination: the Streaming Memory of their IPU, or a partner IPU at the same distance from the "
-        "opposite end of the pipeline, as in BPipe",
-    )
-    stages: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=MAX_STAGES,
-        description="names of the stages whose activations are moved; default: all",
-    )
-    keep: int | None = Field(
-        default=None,
-        ge=0,
-        le=10**6,
-        description="maximum number of a stage's micro-batches that stay on its IPU; default: 1, or with partner the "
-        "number that limits each of p IPUs to half of p + 2 micro-batches, rounded up, under 1f1b",
-    )
-    buffers: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="maximum number of a stage's micro-batches in use or in transit at a time, in addition to keep; "
-        "with more than one buffer and sync: point_to_point, moves overlap the passes of other moved micro-batches",
-    )
-
-
-def _moved_kind(value: object) -> str:
-    return "<moved activations>" if isinstance(value, dict | Node) else "<true or false>"
-
-
-_Offloaded = Annotated[
-    Annotated[bool, Field(title="true or false"), Tag("<true or false>")]
-    | Annotated[MovedActivationsSpec, Tag("<moved activations>")],
-    Discriminator(_moved_kind),
-]
 _StageOptionsList = Annotated[tuple[StageOptionsSpec, ...], Strict(False)]
 
 
@@ -291,7 +257,7 @@ class PipelineSpec(Node, title="pipeline"):
         "the program has Streaming Memory",
     )
     offload_activations: Annotated[
-        _Offloaded | None,
+        OffloadedActivations | None,
         Argument(
             "activations in Streaming Memory, only with batch serialization; absent: true if the machine has Streaming "
             "Memory"

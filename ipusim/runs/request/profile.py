@@ -19,11 +19,10 @@ from ipusim.base.csv_table import Columns, CsvLine, CsvRow, CsvTable, decimal_co
 from ipusim.base.errors import FileError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import UNITS, enumerated
-from ipusim.runs.request.fields import CLOCK_HZ
+from ipusim.runs.request.fields import CLOCK_HZ, MAX_STAGES
 from ipusim.runs.request.medians import median
 from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.model_spec import StageCyclesSpec, TimedStageSpec
-from ipusim.runs.request.pipeline_spec import MAX_STAGES
 
 _SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)
