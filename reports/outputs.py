@@ -227,8 +227,8 @@ def _closest(text: str, lines: Sequence[str], start: int) -> int:
     return best if best >= 0 and start >= 0 and likeness[best] >= _SIMILAR else -1
 
 
-#: Function that runs the command of a step in a folder, and returns exit code and output.
-Runner = Callable[[Step, Path], tuple[int, str]]
+#: Function that runs the command of a step in a folder, and returns exit code, standard output and standard error.
+Runner = Callable[[Step, Path], tuple[int, str, str]]
 
 
 def take(step: Step, folder: Path, run: Runner) -> str:
@@ -239,7 +239,9 @@ def take(step: Step, folder: Path, run: Runner) -> str:
     """
     for name, content in step.files.items():
         (folder / name).write_text(content)
-    code, output = run(step, folder)
+    code, output, errors = run(step, folder)
+    if code:  # else standard error has at most the progress of a long command, on a slow machine
+        output += errors
     if code and not step.shown:
         raise ChildProcessError(f"{step.command}: exit code {code}\n{output}")
     if step.file:
@@ -248,13 +250,12 @@ def take(step: Step, folder: Path, run: Runner) -> str:
     return output
 
 
-def _process(step: Step, folder: Path) -> tuple[int, str]:
+def _process(step: Step, folder: Path) -> tuple[int, str, str]:
     """Run a step's command as a process."""
     environment = {**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "ipusim", *step.words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    # Standard error has a refusal's message; on a slow machine also the progress of a long command.
-    return done.returncode, done.stdout + (done.stderr if done.returncode else "")
+    return done.returncode, done.stdout, done.stderr
 
 
 def renewed(page: str, text: str, run: Runner = _process) -> str:

@@ -71,7 +71,7 @@ def test_a_walk_leads_to_its_end_and_prints_what_is_shown(workspace, walk):
         assert done.stdout or done.returncode or "--quiet" in words
         if words[0] in ("run", "compare"):
             assert list((folder / "reports").glob("*/*.png"))
-        return done.returncode, done.stdout + done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     changed = []
     for step in walk.steps:
@@ -184,7 +184,7 @@ def test_a_page_is_written_anew_with_what_its_commands_print():
 
     def run(step, folder):
         ran.append((" ".join(step.words), (folder / "mine.yaml").read_text()))
-        return 0, "first 2\nother\nlast 4\n"
+        return 0, "first 2\nother\nlast 4\n", "1 of 2 done\n"
 
     text = renewed("page.md", PAGE, run)
     assert text == PAGE.replace("first 1", "first 2").replace("last 3", "last 4")
@@ -194,7 +194,7 @@ def test_a_page_is_written_anew_with_what_its_commands_print():
 
 def test_a_command_that_fails_stops_a_page_unless_its_message_is_shown():
     def fails(step, folder):
-        return 2, "first 1\nlast 3\n"
+        return 2, "", "first 1\nlast 3\n"
 
     with pytest.raises(ChildProcessError, match=r"ipusim check mine\.yaml: exit code 2\nfirst 1"):
         renewed("page.md", PAGE, fails)
