@@ -25,7 +25,7 @@ from ipusim.base.units import format_bytes
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
 MAX_SCENARIO_BYTES: Final = 1 << 17
 #: Bytes per read: memory follows the real content, not the stated size.
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 19
 #: Array names listed in a message.
 _MOST_LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
