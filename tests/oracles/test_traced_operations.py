@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError
-from tests.programs import needs_tensorflow
-
 STEPS, BATCH, ELEMENTS, UNITS = 5, 3, 4, 6
-
-
-@pytest.fixture
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture
@@ -102,21 +91,6 @@ def test_slices_packed_and_unpacked_again_are_the_same(tf, run):
     source, unpacked, packed = run(both, on_ipus=True)
     np.testing.assert_array_equal(unpacked, source[[3, 4, 0]])
     np.testing.assert_array_equal(packed, source * np.array([[1], [0], [0], [1], [1]]))
-
-
-def test_arguments_that_do_not_fit_are_refused_in_graphcores_words(tf):
-    from ipusim.ipu import rnn_ops, slicing_ops  # noqa: PLC0415
-
-    x = np.zeros((3, 2), np.float32)
-    with pytest.raises(ProgramError, match="must have matching, nonzero shapes of rank 1"):
-        slicing_ops.sequence_slice(x, x, [1], [0, 1], [0], True)
-    with pytest.raises(ProgramError, match="inner shapes must match"):
-        slicing_ops.sequence_slice_pack(x, x[:, :1], [1], [0], True)
-    with tf.Graph().as_default():
-        with pytest.raises(ProgramError, match="Expecting input_shape with 3 dims, got 2"):
-            rnn_ops.PopnnGRU(4)(x)
-        with pytest.raises(ProgramError, match="expecting `LSTMStateTuple`"):
-            rnn_ops.PopnnLSTM(4)(_inputs(), x)
 
 
 def test_results_of_a_computation_come_in_its_structure(tf):

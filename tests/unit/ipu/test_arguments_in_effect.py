@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.programs import configure, hosted_names, on_hosts, run
+from tests.programs import configure, on_hosts, run
 
 ROWS = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def queues(names, *arrays):
@@ -205,20 +199,6 @@ def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names
     assert [each.op.name.rpartition("/")[2] for each in names.tf.get_collection("mine")] == ["gamma"]
 
 
-def test_a_histogram_counts_magnitudes_where_it_is_asked_to(names):
-    found, updated = names.ipu.statistics_ops.histogram, names.ipu.statistics_ops.histogram_update
-    values, levels = np.float32([-3, -1, 2]), np.float32([0, 2])
-
-    def counted(x):
-        return [
-            found(x, levels),
-            found(x, levels, absolute_of_input=True),
-            updated(np.float32([1, 1, 1]), x, levels, absolute_of_input=True),
-        ]
-
-    assert [each.tolist() for each in computed(names, counted, values)] == [[2, 0, 1], [0, 1, 2], [1, 2, 3]]
-
-
 def test_an_image_is_scaled_before_it_is_normalised(names):
     normalise = names.ipu.image_ops.normalise_image
     images, ones = np.ones((1, 1, 1, 3), np.float32), np.ones(3, np.float32)
@@ -290,19 +270,6 @@ def test_a_users_operation_that_fails_is_told_by_its_name(names, operation, tmp_
         computed(names, lambda x: call([x], str(library), outs=outs, name="Mine"), np.float32(3))
 
 
-# Tables on the host.
-def test_a_table_brings_ids_into_its_range_or_refuses_them(names):
-    table = names.ipu.embedding_ops.HostEmbedding("table", np.float32([[1], [2]]))
-
-    def found(clip):
-        with table.register():
-            return np.ravel(looped(names, lambda ids: table.lookup(ids, clip_indices=clip), np.int32([0, 9])).sent)
-
-    assert found(True).tolist() == [1, 2, 1, 2]
-    with pytest.raises(IpusimError, match="from 0 to 1"):
-        found(False)
-
-
 def test_a_table_is_looked_up_between_its_instructions_alone(names):
     tf, spec = names.tf, names.ipu.embedding_ops.HostEmbeddingOptimizerSpec(0.1)
     rows = tf.get_variable("rows", [4, 2], initializer=tf.ones_initializer(), use_resource=True)
@@ -356,38 +323,6 @@ def test_a_summary_is_in_its_collections_and_describes_itself(names):
     assert (value.metadata.summary_description, value.metadata.display_name) == ("a number", "My number")
 
 
-# Estimators.
-@pytest.mark.parametrize("mode", ["evaluation", "prediction"])
-def test_hooks_of_a_mode_run_with_it(names, mode):
-    tf, ipu, runs = names.tf, names.ipu, []
-
-    class Counting(tf.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            runs.append(mode)
-
-    def model(features, labels, mode):
-        loss = tf.reduce_mean(features)
-        return ipu.ipu_estimator.IPUEstimatorSpec(
-            mode,
-            predictions=features,
-            loss=loss,
-            train_op=tf.no_op(),
-            eval_metric_ops={"mean": tf.metrics.mean(features)},
-            evaluation_hooks=[Counting()],
-            prediction_hooks=[Counting()],
-        )
-
-    def given():
-        return tf.data.Dataset.from_tensors((ROWS, ROWS)).repeat(2)
-
-    estimator = ipu.ipu_estimator.IPUEstimator(model, config=ipu.ipu_run_config.RunConfig())
-    if mode == "evaluation":
-        estimator.evaluate(given, steps=2)
-    else:
-        assert len(list(estimator.predict(given, num_predictions=4))) == 4
-    assert len(runs) == 2
-
-
 # Keras.
 def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(names):
     extensions, keras = names.ipu.keras.extensions, names.keras
@@ -396,12 +331,6 @@ def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(name
     keras.Model(inputs, second(first(inputs)))
     found = extensions.ModelLayerPipelineStageAssignment(second, 0, pipeline_stage=3)
     assert (found.pipeline_stage, found.inbound_layers, found.layer) == (3, first, second)
-
-
-@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU", "PopnnDynamicGRU", "PopnnAUGRU"])
-def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(names, kind):
-    layer = getattr(names.ipu.rnn_ops, kind)
-    assert (layer(2, partials_dtype=np.float16)._partials, layer(2)._partials) == (2, 4)
 
 
 @pytest.mark.parametrize("kind", ["FunctionalExtension", "ModelExtension", "SequentialExtension"])

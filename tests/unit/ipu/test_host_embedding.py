@@ -8,22 +8,15 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import needs_tensorflow
 from tests.traced_training import ipus, train
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 TOKENS, WIDTH, BATCH, COUNT, RUNS = 20, 5, 4, 4, 3
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(0, TOKENS, (64, 3)).astype(np.int32)
 LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
 TABLE = RNG.normal(size=(TOKENS, WIDTH)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture(name="ops")

@@ -341,24 +341,5 @@ def test_what_is_refused(kind, text, wrong, refused):
     refused(kind, text, lambda: wrong(IPUConfig()))
 
 
-def test_several_processes_are_refused_where_they_are_configured(refused):
-    config = utils.set_experimental_multi_replica_distribution_options(utils.create_ipu_config(), 2, 1)
-    assert config.experimental.multi_replica_distribution.process_index == 1
-    text = (
-        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, got 2: "
-        "start so many hosts with horovod.run"
-    )
-    refused(NotImplementedError, text, lambda: utils.configure_ipu_system(config))
-
-
-@pytest.mark.parametrize(("index", "count"), [(0, 1), (5, 2), (6, 4)])
-def test_ipus_of_a_device_that_its_id_selects(index, count):
-    utils.configure_ipu_system(utils.select_ipus(utils.create_ipu_config(), [index]))
-    try:
-        assert utils.get_num_of_ipus_in_device("/device:IPU:0") == count
-    finally:
-        utils.reset_ipu_configuration()
-
-
 def test_data_of_a_program_travel():
     assert [utils.use_synthetic_data_for(each) for each in utils.SyntheticDataCategory] == [False] * 5

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, on_ipus
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 nn_ops, normalization_ops, rnn_ops = Lazily("nn_ops"), Lazily("normalization_ops"), Lazily("rnn_ops")
 math_ops, statistics_ops = Lazily("math_ops"), Lazily("statistics_ops")
@@ -15,14 +16,6 @@ ROWS = RNG.normal(size=(2, 4)).astype(np.float32)
 STEPS = RNG.normal(size=(3, 2, 2)).astype(np.float32)  # time steps, batch, elements
 SCORES = RNG.normal(size=(4, 2, 3)).astype(np.float32)  # time steps, batch, classes
 IMAGES = RNG.normal(size=(2, 3, 3, 4)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture

@@ -8,22 +8,16 @@ from scipy.stats import zscore
 
 from ipusim.base.errors import IpusimError, ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.model.work import MeasuredWork, VectorWork, Work
-from tests.programs import needs_tensorflow
+from tests.programs import tensorflow
 from tests.traced_training import Lazily, on_ipus, profile_of, train
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 X = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float32)
 custom_ops, embedding_ops, image_ops = Lazily("custom_ops"), Lazily("embedding_ops"), Lazily("image_ops")
 internal_ops, math_ops, nn_ops = Lazily("internal_ops"), Lazily("math_ops"), Lazily("nn_ops")
 normalization_ops, rand_ops, rnn_ops = Lazily("normalization_ops"), Lazily("rand_ops"), Lazily("rnn_ops")
 slicing_ops, statistics_ops = Lazily("slicing_ops"), Lazily("statistics_ops")
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def test_a_stage_prints_in_each_of_its_passes_and_not_before(tf, capsys):
@@ -189,9 +183,7 @@ def test_a_user_operation_takes_the_cycles_that_it_says(users):
 
 def picked(users, attributes=None):
     """The gradient of a row that a user's operation has picked, squared."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     x = tf.constant(X)
     named = {"op_name": "Picked", "gradient_attributes": attributes}
     (row,) = custom_ops.cpu_user_operation([x, np.array([1])], users, outs((1, 4)), **named)

@@ -283,12 +283,6 @@ def test_the_order_of_other_releases(run, refused):
     refused(TypeError, text, lambda: run(stages, 8, gradient_accumulation_for_captured_grads=10))
 
 
-def test_a_pipeline_without_variables_cannot_learn(run):
-    """In TensorFlow's own words."""
-    with pytest.raises(ValueError, match=r"^No variables to optimize\.$"):
-        run(computational_stages=[identity, identity], optimizer_function=learn)
-
-
 @pytest.mark.parametrize(("arguments", "kind", "text"), ARGUMENT_RULES)
 def test_arguments_of_pipeline(arguments, kind, text, run, refused):
     refused(kind, text, lambda: run(**arguments))

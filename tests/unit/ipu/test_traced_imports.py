@@ -14,15 +14,8 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
-from tests.programs import needs_tensorflow
 
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
+pytestmark = pytest.mark.usefixtures("tf")
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Names of modules and methods of version 1 that later versions of TensorFlow have elsewhere, or not."""
 
-import pytest
-
-from ipusim.base.errors import ProgramError
 from tests.programs import hosted_names
 
 IMPORTS = """
@@ -37,16 +34,3 @@ def test_a_layer_computes_in_the_dtype_of_its_input():
     with hosted_names() as names:
         tf = names.tf
         assert tf.keras.layers.Dense(2)(tf.placeholder(tf.float16, [1, 2])).dtype == tf.float16
-
-
-def test_a_stage_captures_no_tensor():
-    with hosted_names() as names:
-        tf, ipu = names.tf, names.ipu
-        x, rate = (tf.placeholder(tf.float32, []) for _ in range(2))
-        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-        def network(x):
-            return ipu.pipelining_ops.pipeline([lambda x: x * rate, lambda x: x], 4, inputs=[x], outfeed_queue=outfeed)
-
-        with ipu.scopes.ipu_scope("/device:IPU:0"), pytest.raises(ProgramError, match="Trying to capture the tensor"):
-            ipu.ipu_compiler.compile(network, [x])

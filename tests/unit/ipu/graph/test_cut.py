@@ -5,16 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs import needs_tensorflow
-
-
-@pytest.fixture
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
-
 
 def _cut(tf, stages, shapes, *, outside=(), trains=True):
     """The stages of functions of TensorFlow 1, with the names of what crosses; ``outside`` come before the inputs."""
