@@ -107,6 +107,18 @@ def test_an_input_that_a_stage_computes_with_travels(names):
     assert found.job.program.stages[0].output_bytes == 4 + X.nbytes
 
 
+def test_a_value_that_a_stage_takes_from_two_before_it_goes_through_the_one_between(names):
+    kept = []
+
+    def first(x):
+        kept.append(2 * x)
+        return x
+
+    found = pipeline(names, [first, lambda x: x + 1, lambda x: x * kept[0]])
+    assert found.sent[0].tolist() == [((X + 1) * 2 * X).tolist()] * COUNT
+    assert [stage.output_bytes for stage in found.job.program.stages[:2]] == [2 * X.nbytes] * 2
+
+
 def test_dictionaries_between_stages_and_out_of_the_pipeline(names):
     first = lambda x: {"a": x, "b": 2 * x}  # noqa: E731
     last = lambda both: {"sum": both["a"] + both["b"], "b": both["b"]}  # noqa: E731

@@ -13,7 +13,7 @@ from ipusim.ipu import ipu_compiler, loops  # noqa: E402 - which needs TensorFlo
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline  # noqa: E402 - as above
-from tests.unit.ipu.test_graphcore_texts import ONES, feed, fetched, identity, learn, tf  # noqa: E402 - as above
+from tests.unit.ipu.test_graphcore_texts import ONES, feed, fetched, identity, tf  # noqa: E402 - as above
 
 
 def run(infeed=None, outfeed=None, **given):
@@ -25,8 +25,8 @@ def run(infeed=None, outfeed=None, **given):
     fetched(program, infeed.feed.initializer)
 
 
-def trained(optimizer_function, stages=None):
-    stages = stages or [lambda x: x * tf.get_variable("w", [2], initializer=tf.ones_initializer()), tf.reduce_sum]
+def trained(optimizer_function):
+    stages = [lambda x: x * tf.get_variable("w", [2], initializer=tf.ones_initializer()), tf.reduce_sum]
     run(computational_stages=stages, optimizer_function=optimizer_function)
 
 
@@ -51,16 +51,6 @@ class ForgetsPairs(tf.train.GradientDescentOptimizer):
         return None
 
 
-def read_in_another_stage():
-    kept = []
-
-    def stage(x):
-        kept.append(x * tf.get_variable("w", [2]))
-        return kept[-1]
-
-    trained(learn, [stage, lambda x: tf.reduce_sum(kept[0] * x)])
-
-
 def nested():
     fetched(ipu_compiler.compile(lambda: loops.repeat(1, lambda x: loops.repeat(1, identity, [x]), [ONES])))
 
@@ -74,7 +64,6 @@ def a_pipeline_in_a_stage():
 ORDERS = {
     infeed_in_both: "",
     outfeed_twice: "An outfeed can only be enqueued once.",
-    read_in_another_stage: "",
     nested: "expected no loop of Graphcore's inside of a loop",
     a_pipeline_in_a_stage: "Only a single ipu.pipeline",
     lambda: trained(lambda: None): "optimizer_function: expected a function of 1 arguments, got too many",
