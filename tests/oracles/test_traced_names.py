@@ -203,12 +203,12 @@ def test_each_step_of_the_tutorial_has_the_losses_of_the_others(capsys):
     printed = []
     for step, repeats in zip(STEPS, (32, 32, 2, 2), strict=True):
         file = SCENARIOS / f"{step}.py"
-        arguments = ["--repeat-count", str(repeats), "--epochs", "0.6"]
+        arguments = ["--repeat-count", str(repeats), "--epochs", "0.4"]
         contextvars.Context().run(lambda: ProgramFile(file).run(arguments))  # noqa: B023 - runs at once
         printed.append([float(loss) for loss in re.findall(r"Mean loss: ([0-9.]+)", capsys.readouterr().out)])
     assert printed == [printed[0]] * len(STEPS)
-    first, second, third = printed[0]
-    assert first > second > third
+    first, second = printed[0]
+    assert first > second
 
 
 def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):

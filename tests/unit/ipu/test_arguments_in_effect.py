@@ -212,34 +212,6 @@ def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
     assert np.mean(found == 0) == pytest.approx(0.75, abs=0.05)
 
 
-WEIGHTS = {
-    "kernel": {"kernel_initializer": "ones", "kernel_regularizer": "l2", "kernel_constraint": "non_neg"},
-    "recurrent": {"recurrent_initializer": "ones", "recurrent_regularizer": "l2", "recurrent_constraint": "non_neg"},
-    "bias": {"bias_initializer": "ones", "bias_regularizer": "l2", "bias_constraint": "non_neg"},
-}
-
-
-@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU"])
-def test_weights_of_a_recurrent_layer_begin_and_are_regularized_and_constrained_as_it_is_said(names, kind):
-    layers, steps = names.ipu.keras.layers, np.ones((2, 3, 4), np.float32)
-    gates, beside = (4, {"unit_forget_bias": False}) if kind == "PopnnLSTM" else (3, {"reset_after": False})
-    for weights, size in (("kernel", 4 * gates * 5), ("recurrent", gates * 25), ("bias", gates * 5)):
-        layer = getattr(layers, kind)(5, **beside, **WEIGHTS[weights])
-        layer(steps)
-        with names.tf.Session() as session:
-            session.run(names.tf.global_variables_initializer())
-            assert session.run(layer.losses) == pytest.approx([0.01 * size], rel=1e-5)
-        assert [weight.constraint is not None for weight in layer.weights].count(True) == 1
-    layer = getattr(layers, kind)(5, activity_regularizer="l2", recurrent_dropout=0.5)
-    inputs = names.tf.constant(steps)
-    result, again = layer(inputs, training=True), layer(inputs, training=False)
-    with names.tf.Session() as session:
-        session.run(names.tf.global_variables_initializer())
-        found, plain, losses = session.run([result, again, layer.losses])
-    assert not np.allclose(found, plain)
-    assert len(losses) == 2
-
-
 def test_gates_of_an_lstm_forget_from_a_bias_of_one_on(names):
     for unit, expected in ((True, [0, 1, 0, 0]), (False, [0, 0, 0, 0])):
         layer = names.ipu.keras.layers.PopnnLSTM(1, unit_forget_bias=unit)
