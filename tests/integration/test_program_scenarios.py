@@ -272,6 +272,33 @@ def test_why_it_is_no_scenario_of_layers(ran, changes, why):
     assert assemble(said.request).name == "small"
 
 
+def summed(x, labels):
+    return ipu.cross_replica_ops.cross_replica_sum(hidden(x, labels)[0]), labels
+
+
+def looked_up(x, labels):
+    table = ipu.embedding_ops.HostEmbedding("rows", np.ones((8, 16), np.float32))
+    with table.register():
+        return table.lookup(tf.cast(x[:, 0], tf.int32) * 0), labels
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"first": summed, "optimizer": averaged, "ipus": 4},
+            r"^no scenario takes the same time as the program 'small': replicas call all_reduce of float32\[8, 16\] "
+            r"in small_stage_0, which a scenario cannot express$",
+        ),
+        ({"first": looked_up}, "small_stage_0 looks up rows in tables on the host, which a"),
+    ],
+)
+def test_what_a_scenario_cannot_express_is_refused(ran, changes, why):
+    program = ran(**changes)
+    with pytest.raises(UnsupportedProgramError, match=why):
+        as_scenario(program.as_job())
+
+
 def test_one_that_no_scenario_says_is_refused(ran, monkeypatch):
     program = ran(doubled)
     monkeypatch.setattr(said_so, "in_costs", lambda _job, _: {"pipeline": {"stages": []}})

@@ -82,27 +82,6 @@ def test_an_old_programs_configuration_keeps_its_activations(names):
     assert utils.running_on_ipu_model() is False
 
 
-# Hosts.
-@pytest.mark.parametrize(
-    "call",
-    [
-        "hvd.allgather(x, name=name)",
-        "hvd.broadcast(x, 0, name=name)",
-        "ipu.distributed.allgather(x, tensor_name=name)",
-        "ipu.distributed.broadcast(x, 0, tensor_name=name)",
-    ],
-)
-def test_hosts_must_agree_on_the_name_of_a_collective(call):
-    text = f"""
-def program():
-    x, name = tf.constant(np.ones(2)), f"of {{hvd.rank()}}"
-    with tf.Session() as session:
-        return session.run({call})
-"""
-    with pytest.raises(Exception, match="of 0"):
-        on_hosts(text, 2)
-
-
 @pytest.mark.parametrize(
     "strategy",
     ["IPUMultiWorkerStrategy(resolver, ", "IPUHorovodStrategy(", "IPUMultiReplicaStrategy(", "PopDistStrategy("],
