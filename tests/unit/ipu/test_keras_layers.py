@@ -162,15 +162,11 @@ def _model(layers):
 
 
 LAYERS = {
-    "normalised LSTM": (
-        lambda: [made("LayerNormalization"), made("LSTM", 4)],
-        lambda: [keras.layers.LayerNormalization(), keras.layers.LSTM(4)],
+    "normalised GRU": (
+        lambda: [made("LayerNormalization"), made("RecomputationCheckpoint"), made("GRU", 4, return_sequences=True)],
+        lambda: [keras.layers.LayerNormalization(), keras.layers.GRU(4, return_sequences=True)],
     ),
-    "GRU": (
-        lambda: [made("RecomputationCheckpoint"), made("GRU", 4, return_sequences=True)],
-        lambda: [keras.layers.GRU(4, return_sequences=True)],
-    ),
-    "masked": (
+    "masked LSTM": (
         lambda: [keras.layers.Masking(), made("LSTM", 4, recurrent_constraint="unit_norm")],
         lambda: [keras.layers.Masking(), keras.layers.LSTM(4, recurrent_constraint="unit_norm")],
     ),
