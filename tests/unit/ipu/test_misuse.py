@@ -154,7 +154,7 @@ PIPELINE = {
 
 def train(**changes):
     """Train a pipeline for an execution, in a session."""
-    given = {key: make() for key, make in PIPELINE.items()} | changes
+    given = {key: make() for key, make in PIPELINE.items() if key not in changes} | changes
     program = compiled(lambda: pipeline(**given))
     queue = given["infeed_queue"]
     fetched(program, tf.global_variables_initializer(), *([] if queue is None else [queue.initializer]))
@@ -167,7 +167,7 @@ NO_REMOTE = (
 PIPELINE_ARGUMENTS = of(
     "pipeline",
     train,
-    PIPELINE,
+    {},
     computational_stages=(
         (),
         "needs to be a list or a tuple|requires at least two computational stages|^When the pipeline stage is a list",
