@@ -16,7 +16,7 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.programs import needs_tensorflow
 
-COUNT, REPEATS, BATCH = 4, 5, 8
+COUNT, REPEATS = 4, 5
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "python"
 
 DATA = """

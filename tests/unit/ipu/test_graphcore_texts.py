@@ -27,6 +27,7 @@ from ipusim.ipu.optimizers import (  # noqa: E402 - as above
 )
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline  # noqa: E402 - as above
 from tests.unit.ipu.test_config import configured  # noqa: E402 - as above
+from tests.unit.ipu.test_misuse import identity, learn, sgd  # noqa: E402 - as above
 
 tf = load().compat.v1
 ONES = np.ones(2, np.float32)
@@ -38,10 +39,6 @@ def _graph():
         yield
 
 
-def sgd():
-    return tf.train.GradientDescentOptimizer(0.1)
-
-
 def adam():
     return load().keras.optimizers.legacy.Adam()
 
@@ -50,17 +47,9 @@ def feed(**arguments):
     return IPUInfeedQueue(tf.data.Dataset.from_tensors(ONES).repeat(), **arguments)
 
 
-def identity(x):
-    return x
-
-
 def times_w(x):
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         return x * tf.get_variable("w", [], initializer=tf.ones_initializer())
-
-
-def learn(loss):
-    return OptimizerFunctionOutput(sgd(), loss)
 
 
 def arguments_with(**arguments):

@@ -139,7 +139,9 @@ def test_indices_are_clipped_or_refused(tf, ops):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = ops.create_host_embedding("rows", [3, 2], tf.float32, initializer=tf.ones_initializer())
         far = tf.compat.v1.placeholder(tf.int32, [2])
-        clipped, refused = (compile(lambda clip=clip: embedding.lookup(far, clip)) for clip in (True, False))
+        clipped, refused = (
+            compile(lambda clip=clip: embedding.lookup(far, clip_indices=clip)) for clip in (True, False)
+        )
         session.run(tf.compat.v1.global_variables_initializer())
         assert session.run(clipped, {far: [-3, 99]})[0].tolist() == [[1, 1], [1, 1]]
         for given in (lambda: session.run(refused, {far: [2, 3]}), lambda: embedding.lookup([1, 3], False)):

@@ -184,7 +184,7 @@ def test_other_arguments():
     assert (exact, near) == (pytest.approx(0.841344746, abs=1e-7), pytest.approx(0.841191990, abs=1e-7))
     values, levels, before = np.float32([-3, -1, 2]), np.float32([0]), np.float32([10, 20])
     for absolute, counts in ((False, [2, 1]), (True, [0, 3])):
-        found = on_ipus(lambda a=absolute: statistics_ops.histogram(values, levels, a))
+        found = on_ipus(lambda a=absolute: statistics_ops.histogram(values, levels, absolute_of_input=a))
         assert found.tolist() == counts
-        found = on_ipus(lambda a=absolute: statistics_ops.histogram_update(before, values, levels, a))
+        found = on_ipus(lambda a=absolute: statistics_ops.histogram_update(before, values, levels, absolute_of_input=a))
         assert found.tolist() == [10 + counts[0], 20 + counts[1]]
