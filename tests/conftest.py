@@ -157,6 +157,23 @@ def lock_step() -> Callable[..., Timeline]:
 
 
 @pytest.fixture
+def tf():
+    """TensorFlow; where it is not installed the test skips, or fails where it is required."""
+    from tests.programs import tensorflow  # noqa: PLC0415
+
+    return tensorflow()
+
+
+@pytest.fixture
+def names():
+    """TensorFlow 1 and Graphcore's package, with a graph and no device of before."""
+    from tests.programs import hosted_names  # noqa: PLC0415
+
+    with hosted_names() as found:
+        yield found
+
+
+@pytest.fixture
 def load(tmp_path):
     """Resolve the text of a scenario, with changes: ``load(text, "steps=2")``."""
     from ipusim.app.scenario import load_job  # noqa: PLC0415

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.ipu.config import IPUConfig
+from tests.programs import tensorflow
 
 
 class LateKeras:
@@ -84,9 +85,7 @@ class Placed:
 
 def keras() -> Any:
     """tf_keras, with the functions of placed models installed."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     from ipusim.ipu.traced.keras.execution import install  # noqa: PLC0415
 
     install()
@@ -192,9 +191,7 @@ def stage_of(layers: Sequence[Layer], *, labelled: bool = True, predictions: boo
     """
 
     def function(x: Any, labels: Any = None) -> Any:
-        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-        tf, before = load(), x
+        tf, before = tensorflow(), x
         outputs: dict[str, Any] = {}
         for layer in layers:
             before, x = x, _call(tf, layer, x, labels, outputs)

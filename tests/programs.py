@@ -43,6 +43,14 @@ def needs_tensorflow(*, at_import=False):
         )
 
 
+def tensorflow() -> Any:
+    """TensorFlow, once :func:`needs_tensorflow` lets the test go on."""
+    needs_tensorflow()
+    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+
+    return load()
+
+
 @contextmanager
 def hosted_names(major: int = 1) -> Iterator[SimpleNamespace]:
     """TensorFlow of a version as ``tf`` and Graphcore's package as ``ipu``, with a graph and no device of before."""
@@ -129,6 +137,55 @@ def run(
         placed = program._placements[session]
         result = sent[0] if len(sent) == 1 else sent
         return RanProgram(placed.session.job, program.timelines[session], result, values, results)
+
+
+def pipelined(
+    names: SimpleNamespace,
+    stages: Sequence[Any],
+    dataset: Any,
+    count: int,
+    *,
+    ipus: int | None = None,
+    device: Mapping[str, Any] | None = None,
+    optimizer: Any = None,
+    mode: str = "ALL",
+    queue: Any = None,
+    feeds: Sequence[Mapping[Any, Any]] = ({},),
+    inputs: Sequence[Any] = (),
+    **arguments: Any,
+) -> RanProgram:
+    """Compile a pipeline, run it in a session once for each of ``feeds``, and return what is left.
+
+    Args:
+        names: TensorFlow and Graphcore's package.
+        stages: functions of the stages.
+        dataset: of the infeed.
+        count: micro-batches of an execution.
+        ipus: IPUs of the device that is configured first; None configures none.
+        device: attributes of that device, as for :func:`configure`.
+        optimizer: what trains on the last result of the last stage, or a function that makes it; None for inference.
+        mode: of the outfeed.
+        queue: an outfeed of the stages' own, whose elements are returned in place of the pipeline's.
+        feeds: of each run of the session.
+        inputs: of the pipeline.
+        arguments: of the pipeline.
+    """
+    ipu = names.ipu
+    if ipus is not None:
+        configure(names, ipus, **device or {})
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(ipu.ipu_outfeed_queue.IPUOutfeedMode[mode])
+
+    def learn(*outputs: Any) -> Any:
+        made = optimizer() if callable(optimizer) else optimizer
+        return ipu.pipelining_ops.OptimizerFunctionOutput(made, outputs[-1])
+
+    def network(*values: Any) -> Any:
+        given = {"infeed_queue": infeed, "outfeed_queue": outfeed, "inputs": list(values)}
+        given["optimizer_function"] = None if optimizer is None else learn
+        return ipu.pipelining_ops.pipeline(stages, count, **given | arguments)
+
+    return run(names, network, queue or outfeed, [infeed], feeds, inputs)
 
 
 HEAD = """

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.programs import tensorflow
+
 
 @dataclass
 class Model:
@@ -43,9 +45,7 @@ class Built:
 
 def build(model: Model) -> Built:
     """Trace a model into a graph of its own, as a program of TensorFlow 1 does, and TensorFlow's training beside it."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     from ipusim.ipu.graph.tracing import StepTracer  # noqa: PLC0415
 
     v1 = tf.compat.v1
@@ -81,29 +81,11 @@ def micro_batches(model: Model, count: int, seed: int = 0) -> list[list[np.ndarr
     return [[drawn(*each) for each in model.shapes] for _ in range(count)]
 
 
-def train_with_tensorflow(built: Built, batches: Sequence[Any]) -> tuple[dict[str, np.ndarray], list[float]]:
-    """Initial values of the variables by shared name, and the losses of one update for each micro-batch."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    v1 = load().compat.v1
-    from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
-
-    losses = []
-    with v1.Session(graph=built.graph) as session:
-        session.run(v1.variables_initializer(built.variables))
-        initial = dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
-        for batch in batches:
-            loss, _ = session.run([built.loss, built.train], dict(zip(built.feeds, batch, strict=True)))
-            losses.append(float(loss))
-    return initial, losses
-
-
 def initial_values(built: Built) -> dict[str, np.ndarray]:
     """The values that TensorFlow's initializers give the variables, by shared name."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
+    v1 = tensorflow().compat.v1
     from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
 
-    v1 = load().compat.v1
     with v1.Session(graph=built.graph) as session:
         session.run(v1.variables_initializer(built.variables))
         return dict(zip(map(variable_name, built.variables), session.run(built.variables), strict=True))
@@ -111,9 +93,7 @@ def initial_values(built: Built) -> dict[str, np.ndarray]:
 
 def accumulate_with_tensorflow(built: Built, batches: Sequence[Any], count: int) -> tuple[Any, list[float]]:
     """Initial values, and the losses of all micro-batches, with an update behind each ``count`` of them."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    v1 = load().compat.v1
+    v1 = tensorflow().compat.v1
     from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
 
     losses, gradients = [], [gradient for gradient, _ in built.pairs]
@@ -190,16 +170,22 @@ def traced_work(built: Built, initial: dict[str, np.ndarray], batch: Sequence[np
 
 
 def job_of(
-    layers: list[dict[str, Any]], data: dict[str, Any], splits: list[str], batch: int, optimizer: dict[str, Any]
+    layers: list[dict[str, Any]],
+    data: dict[str, Any],
+    splits: list[str],
+    batch: int,
+    optimizer: dict[str, Any],
+    updates: int = 2,
 ) -> Any:
-    """The Job of a scenario with these layers, of two weight updates."""
+    """The Job of a scenario with these layers, of so many weight updates."""
     from ipusim.api import Request, assemble  # noqa: PLC0415
 
     count = 2 * (len(splits) + 1)
-    pipeline = {"splits": splits, "micro_batch_size": batch, "gradient_accumulation_count": count, "repeat_count": 2}
+    pipeline = {"splits": splits, "micro_batch_size": batch, "gradient_accumulation_count": count}
+    pipeline["repeat_count"] = updates
     options = {
         "system": {"name": "m2000"},
-        "data": {"samples": 2 * count * batch, **data},
+        "data": {"samples": updates * count * batch, **data},
         "model": {"layers": layers},
         "pipeline": pipeline,
         "optimizer": optimizer,

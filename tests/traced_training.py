@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tests.programs import needs_tensorflow
+from tests.programs import needs_tensorflow, pipelined, tensorflow
 
 
 @dataclass
@@ -67,69 +69,27 @@ def train(
         runs: runs of the session.
         options: of the pipeline.
     """
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
-    from ipusim.ipu import (  # noqa: PLC0415
-        ipu_compiler,
-        ipu_infeed_queue,
-        ipu_outfeed_queue,
-        pipelining_ops,
-    )
-    from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
-
-    v1, found, run = tf.compat.v1, {}, DeviceProgram.run
-    options = {"gradient_accumulation_count": 4, "repeat_count": 2, **options}
-
-    def noted(program: Any, invocation: Any, running: Any, *rest: Any) -> Any:
-        result = run(program, invocation, running, *rest)
-        found["job"] = program._placements[running.session].session.job
-        found["timeline"] = program.timelines[running.session]
-        return result
-
-    with tf.Graph().as_default(), ExitStack() as stack:
+    v1 = tensorflow().compat.v1
+    modules = ("ipu_compiler", "ipu_infeed_queue", "ipu_outfeed_queue", "pipelining_ops", "scopes")
+    ipu = SimpleNamespace(**{name: import_module(f"ipusim.ipu.{name}") for name in modules})
+    names = SimpleNamespace(tf=v1, ipu=ipu)
+    count = options.pop("gradient_accumulation_count", 4)
+    with v1.Graph().as_default(), ExitStack() as stack:
         v1.set_random_seed(1)
-        outfeed = ipu_outfeed_queue.IPUOutfeedQueue()
-        dataset = tf.data.Dataset.from_tensor_slices(tuple(data)).batch(batch, drop_remainder=True).repeat()
-        infeed = ipu_infeed_queue.IPUInfeedQueue(dataset)
         written = stages(stack)
-
-        def learn(loss: Any, *_: Any) -> Any:
-            chosen = v1.train.GradientDescentOptimizer(rate) if optimizer is None else optimizer(v1)
-            return pipelining_ops.OptimizerFunctionOutput(chosen, loss)
-
-        compiled = ipu_compiler.compile(
-            lambda: pipelining_ops.pipeline(
-                written,
-                infeed_queue=infeed,
-                outfeed_queue=outfeed,
-                optimizer_function=None if rate is None else learn,
-                config=device or ipus(len(written)),
-                **options,
-            )
-        )
-        dequeued = outfeed.dequeue()
-        DeviceProgram.run = noted  # type: ignore[method-assign]
-        try:
-            with v1.Session() as session:
-                session.run([v1.global_variables_initializer(), infeed.initializer])
-                for _ in range(runs):
-                    session.run(compiled)
-                results = session.run(dequeued)
-                variables = {each.op.name: session.run(each) for each in v1.global_variables()}
-        finally:
-            DeviceProgram.run = run  # type: ignore[method-assign]
-    flat = list(results) if isinstance(results, list | tuple) else [results]
-    return Trained(flat, found["job"], found["timeline"], variables)
+        dataset = v1.data.Dataset.from_tensor_slices(tuple(data)).batch(batch, drop_remainder=True).repeat()
+        made = None if rate is None else (optimizer or (lambda v1: v1.train.GradientDescentOptimizer(rate)))(v1)
+        options = {"repeat_count": 2, "config": device or ipus(len(written)), "optimizer": made} | options
+        found = pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
+    sent = [found.sent] if runs == 1 else found.sent
+    each = [list(one) if isinstance(one, list | tuple) else [one] for one in sent]
+    results = [np.concatenate(parts) for parts in zip(*each, strict=True)]
+    return Trained(results, found.job, found.timeline, dict(found.variables))
 
 
 def on_ipus(build: Callable[[], Any]) -> Any:
     """Return the values of the tensors that a computation on simulated IPUs returns, in their structure."""
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     from ipusim.ipu.ipu_compiler import compile  # noqa: PLC0415
 
     structure: list[Any] = []
@@ -162,8 +122,6 @@ class OnIpus:
 
         def call(*arguments: Any, **named: Any) -> Any:
             needs_tensorflow()
-            from importlib import import_module  # noqa: PLC0415
-
             function = getattr(import_module(f"ipusim.ipu.{self.module}"), name)
             return on_ipus(lambda: function(*arguments, **named))
 
@@ -183,8 +141,6 @@ class Lazily:
 
     def __getattr__(self, name: str) -> Any:
         """Return an object by its name."""
-        from importlib import import_module  # noqa: PLC0415
-
         return getattr(import_module(f"ipusim.ipu.{self.module}"), name)
 
 
@@ -197,10 +153,7 @@ def profile_of(operation: Callable[..., Any], x: np.ndarray, *others: np.ndarray
         others: further arrays.
         trained: whether the program trains.
     """
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
 
     def first(x: Any, *others: Any) -> Any:
         if not trained:

@@ -70,7 +70,6 @@ def _convolutions(layers):
     ("name", "layers", "samples"),
     [
         ("mnist", _perceptron, 4000),
-        pytest.param("fashion_mnist", _perceptron, 8000, marks=slowest),
         pytest.param("cifar10", _convolutions, 8000, marks=slowest),
     ],
 )

@@ -18,7 +18,7 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
 from tests.effort import sampled, slowest
-from tests.programs import configure, hosted_names
+from tests.programs import hosted_names, pipelined
 
 #: TensorFlow, Graphcore's package and Keras' layers, while a test runs.
 tf: Any = None
@@ -132,28 +132,10 @@ def _ran(
         if key in changes:
             changes[key] = getattr(ipu.pipelining_ops, name)[changes[key]]
 
-    def learn(loss):
-        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer(), loss)
-
-    with recording(Recorder()) as found, tf.Graph().as_default(), tf.Session() as session:
-        configure(names, ipus, **device or {})
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(element).repeat())
-        outfeed_mode = ipu.ipu_outfeed_queue.IPUOutfeedMode[mode]
-
-        def network():
-            given = {
-                "gradient_accumulation_count": 4,
-                "repeat_count": 2,
-                "infeed_queue": infeed,
-                "outfeed_queue": ipu.ipu_outfeed_queue.IPUOutfeedQueue(outfeed_mode=outfeed_mode),
-                "optimizer_function": None if optimizer is None else learn,
-                "name": "small",
-            }
-            return ipu.pipelining_ops.pipeline([first, last], **given | changes)
-
-        compiled = ipu.ipu_compiler.compile(network)
-        session.run([tf.global_variables_initializer(), infeed.initializer])
-        session.run(compiled)
+    options = {"ipus": ipus, "device": device, "mode": mode, "optimizer": optimizer, "repeat_count": 2, "name": "small"}
+    with recording(Recorder()) as found, tf.Graph().as_default():
+        dataset = tf.data.Dataset.from_tensors(element).repeat()
+        pipelined(names, [first, last], dataset, changes.pop("gradient_accumulation_count", 4), **options | changes)
     (program,) = found.programs
     return program
 
@@ -270,6 +252,33 @@ def test_why_it_is_no_scenario_of_layers(ran, changes, why):
     said = as_scenario(ran(**changes).as_job())
     assert f"The scenario has costs in place of layers: {why}" in " ".join(said.comments)
     assert assemble(said.request).name == "small"
+
+
+def summed(x, labels):
+    return ipu.cross_replica_ops.cross_replica_sum(hidden(x, labels)[0]), labels
+
+
+def looked_up(x, labels):
+    table = ipu.embedding_ops.HostEmbedding("rows", np.ones((8, 16), np.float32))
+    with table.register():
+        return table.lookup(tf.cast(x[:, 0], tf.int32) * 0), labels
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"first": summed, "optimizer": averaged, "ipus": 4},
+            r"^no scenario takes the same time as the program 'small': replicas call all_reduce of float32\[8, 16\] "
+            r"in small_stage_0, which a scenario cannot express$",
+        ),
+        ({"first": looked_up}, "small_stage_0 looks up rows in tables on the host, which a"),
+    ],
+)
+def test_what_a_scenario_cannot_express_is_refused(ran, changes, why):
+    program = ran(**changes)
+    with pytest.raises(UnsupportedProgramError, match=why):
+        as_scenario(program.as_job())
 
 
 def test_one_that_no_scenario_says_is_refused(ran, monkeypatch):

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, pipelined
 
 X = np.ones((64, 6), np.float32)
 
 
 def of_version_1(names):
     """Train a pipeline of Keras' and TensorFlow's layers; leave a session open, and a graph of its own entered."""
-    tf, ipu, dense = names.tf, names.ipu, names.keras.layers.Dense
-    configure(names, 2)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(
-        tf.data.Dataset.from_tensor_slices(X).batch(4, drop_remainder=True).repeat()
-    )
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+    tf, dense = names.tf, names.keras.layers.Dense
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(4, drop_remainder=True).repeat()
     stages = [
         lambda x: dense(5)(names.keras.layers.Flatten()(x)),
         lambda x: tf.reduce_mean(tf.square(tf.layers.dense(x, 1))),
     ]
-
-    def learn(loss):
-        return ipu.pipelining_ops.OptimizerFunctionOutput(tf.train.MomentumOptimizer(0.01, 0.9), loss)
-
-    def model():
-        return ipu.pipelining_ops.pipeline(
-            stages, 4, repeat_count=3, infeed_queue=infeed, outfeed_queue=outfeed, optimizer_function=learn
-        )
-
-    found = run(names, model, outfeed, [infeed]).sent
+    optimizer = tf.train.MomentumOptimizer(0.01, 0.9)
+    found = pipelined(names, stages, dataset, 4, ipus=2, optimizer=optimizer, repeat_count=3).sent
     tf.Session(graph=tf.Graph()).__enter__()
     tf.InteractiveSession()
     return np.ravel(found)[::4].tolist()  # one of each weight update

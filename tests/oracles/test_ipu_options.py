@@ -11,7 +11,7 @@ import pytest
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from tests.effort import sampled
-from tests.programs import configure, hosted_names, run
+from tests.programs import pipelined
 
 WIDTH, BATCH, EXECUTIONS = 16, 4, 2
 #: Numbers that float32 has, in which TensorFlow keeps them.
@@ -19,12 +19,6 @@ RATE, MOMENTUM = 0.0625, 0.875
 REMOTE = {"device_connection__enable_remote_buffers": True}
 RECOMPUTE = {"allow_recompute": True}
 IO_TILES = {"io_tiles__num_io_tiles": 64, "io_tiles__place_ops_on_io_tiles": True}
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def weights(seed):
@@ -56,27 +50,11 @@ def stages(tf, middle=None):
 
 def train(names, count=12, *, ipus=4, device=None, written=None, **arguments):
     """Train for two executions."""
-    tf, ipu = names.tf, names.ipu
-    configure(names, ipus, **(device or {}))
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(tuple(elements())))
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def learn(loss):
-        optimizer = ipu.optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(RATE, MOMENTUM))
-        return ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
-
-    def network():
-        return ipu.pipelining_ops.pipeline(
-            written or stages(tf),
-            count,
-            repeat_count=EXECUTIONS,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=learn,
-            **arguments,
-        )
-
-    return run(names, network, outfeed, [infeed])
+    tf = names.tf
+    dataset = tf.data.Dataset.from_tensor_slices(tuple(elements()))
+    optimizer = names.ipu.optimizers.CrossReplicaOptimizer(tf.train.MomentumOptimizer(RATE, MOMENTUM))
+    options = {"ipus": ipus, "device": device, "optimizer": optimizer, "repeat_count": EXECUTIONS}
+    return pipelined(names, written or stages(tf), dataset, count, **options | arguments)
 
 
 @cache
@@ -129,7 +107,9 @@ def test_a_pipeline_learns_what_the_unsplit_model_does(names, schedule):
 def test_recomputation_changes_no_number(names, schedule, mode):
     found = train(names, pipeline_schedule=schedule, recomputation_mode=mode, device=RECOMPUTE)
     equal(found)
-    assert found.job.program.shape.recomputes(0)
+    shape = found.job.program.shape
+    assert shape.recomputes(0)
+    assert shape.recompute_inline == (mode is RecomputationMode.RecomputeAndBackpropagateInterleaved)
 
 
 def test_host_copies_on_io_tiles_change_no_number(names):
@@ -153,16 +133,17 @@ def test_replicas_average_their_gradients_however_variables_are_stored(names, sh
     assert found.job.system.replicas == 4
     assert found.sent[0].shape == (12, 4)
     equal(found, 6, replicas=4)
-    assert found.job.program.offload.weights == ("replicated_weight_sharding" in sharding)
+    offload = found.job.program.offload
+    assert (offload.sharded_state, offload.weights) == (bool(sharding), "replicated_weight_sharding" in sharding)
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_batch_serialization_is_more_micro_batches(names, remote):
-    found = train(names, 3, batch_serialization_iterations=4, ipus=1, device=REMOTE if remote else {})
+@pytest.mark.parametrize(("remote", "asked"), [(False, {}), (True, {}), (True, {"offload_activations": False})])
+def test_batch_serialization_is_more_micro_batches(names, remote, asked):
+    found = train(names, 3, batch_serialization_iterations=4, ipus=1, device=REMOTE if remote else {}, **asked)
     equal(found)
     assert found.job.plan.schedule == "sequential"
     assert set(found.job.program.shape.mapping) == {0}
-    assert found.job.program.offload.activations == remote
+    assert found.job.program.offload.activations == (remote and not asked)
 
 
 def test_offloads_take_time_and_change_no_number(names):
@@ -185,6 +166,10 @@ def test_options_of_products_reach_their_plans(names):
     equal(found)
     assert planned(found.job.program.stages[0].forward) == {(Fraction(1, 1000), 2)}
     assert planned(found.job.program.stages[0].backward) == {(None, 4)}
+    names.tf.reset_default_graph()
+    found = train(names, backward_propagation_stages_poplar_options=options)
+    assert planned(found.job.program.stages[0].forward) == {(None, 4)}
+    assert planned(found.job.program.stages[0].backward) == {(Fraction(1, 1000), 2)}
     names.tf.reset_default_graph()
     found = train(names, device={"matmuls__poplar_options": share})
     assert planned(found.job.program.stages[2].backward) == {(Fraction(1, 1000), 4)}

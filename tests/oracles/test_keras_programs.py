@@ -7,12 +7,9 @@ import re
 import pytest
 
 from tests.effort import slowest
-from tests.programs import needs_tensorflow, once
+from tests.programs import once
 
-
-@pytest.fixture(autouse=True)
-def _tensorflow():
-    needs_tensorflow()
+pytestmark = pytest.mark.usefixtures("tf")
 
 
 def _ends(out):

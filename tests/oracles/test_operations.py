@@ -17,7 +17,7 @@ from ipusim.model.layers.lstm import LSTM
 from ipusim.model.work import VectorWork, Work
 from ipusim.runs.execute import execute
 from tests.formulas import gru, lstm
-from tests.programs import needs_tensorflow
+from tests.programs import needs_tensorflow, tensorflow
 from tests.traced_training import OnIpus, on_ipus, profile_of
 
 RNG = np.random.default_rng(11)
@@ -101,9 +101,7 @@ def in_core_order(kernel, biases, elements, places, units):
 
 def with_variables(build):
     """Return results of a computation, and the values of its variables in the order of their making."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    v1 = load().compat.v1
+    v1 = tensorflow().compat.v1
     return on_ipus(lambda: (build(), [each.read_value() for each in v1.trainable_variables()]))
 
 

@@ -68,22 +68,12 @@ def test_a_program_of_the_tutorial_equals_its_scenario(case):
     assert program.timeline.rows(SpanKind.INFEED).size
 
 
-@pytest.mark.parametrize(("epochs", "below"), [(2, 1.5), pytest.param(5, 0.05, marks=slowest)])
-def test_the_pipeline_trains_as_the_tutorial_shows(epochs, below):
-    """To a low mean loss."""
-    out = once("step3_pipelining", "--epochs", str(epochs)).out
-    assert [row[:2] for row in printed(out)] == [(step, float(step)) for step in range(epochs)]
-    assert printed(out)[-1][-1] < below
-    count = 5120 * epochs
-    assert f"Steps {epochs} x examples per step 5120 (== {count} training examples, {epochs}.0 epochs of 5120" in out
-
-
-@slowest
-@pytest.mark.parametrize("name", ["step1_single_ipu", "step2_sharding"])
-def test_loops_train_as_the_tutorial_shows(name):
-    found = printed(once(name, "--epochs", "3").out)
-    assert [step for step, _, _ in found] == [0, 1, 2]
-    assert found[-1][-1] < 0.3
+def test_the_pipeline_trains_as_the_tutorial_shows():
+    """Losses of more epochs are those of its text, in tests/oracles/test_seeds_programs.py."""
+    out = once("step3_pipelining", "--epochs", "2").out
+    assert [row[:2] for row in printed(out)] == [(0, 0.0), (1, 1.0)]
+    assert printed(out)[-1][-1] < 1.5
+    assert "Steps 2 x examples per step 5120 (== 10240 training examples, 2.0 epochs of 5120" in out
 
 
 def test_layers_are_printed_as_in_the_tutorial():
@@ -260,48 +250,27 @@ def test_pictures_are_normalised_cut_and_counted():
     assert levels[1] == pytest.approx((levels[0] + levels[2]) / 2, abs=0.01)
 
 
-def test_an_operation_of_ones_own_trains_and_takes_its_cycles(tmp_path):
+def test_an_operation_of_ones_own_trains_and_takes_its_cycles():
     ran = once("custom_operation")
     out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 0.5) == (True, True)
-    # The same program beside an operation of other cycles, 1,000 more there and 700 more back.
-    for name in ("custom_operation", "soft_plus"):
-        text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
-        (tmp_path / f"{name}.py").write_text(
-            text.replace('"forward": 200', '"forward": 1200').replace(": 200", ": 900")
-        )
-    again = Ran(tmp_path / "custom_operation.py")
-    (other,) = again.programs
-    assert again.out == out
-    for kind, more in ((SpanKind.FORWARD, 1000), (SpanKind.BACKWARD, 700)):
-        lasting = [
-            {int(run.end[row] - run.start[row]) for row in run.rows(kind) if run.stage[row] == 0}
-            for run in (program.timeline, other.timeline)
-        ]
-        assert [len(each) for each in lasting] == [1, 1]
-        assert lasting[1].pop() - lasting[0].pop() == more
+    stage = program.job.program.stages[0]
+    there, back = (work.cycles for work in (*stage.forward, *stage.backward) if hasattr(work, "cycles"))
+    # 200 cycles, and 30 or 20 for each row of vectors on a tile, as soft_plus.py says.
+    assert 2 * (there - 200) == 3 * (back - 200) > 0
 
 
-def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp_path):
+def test_what_the_host_computes_takes_its_way_there_and_back():
     ran = once("outside_compilation")
     out, (program,) = ran.out, ran.programs
     first, last = map(float, re.findall(r"\d\.\d+", out))
     assert (first > 2, last < 1.5) == (True, True)
-    text = (PROGRAMS / "outside_compilation.py").read_text(encoding="utf-8")
-    scope = 'with scopes.outside_compilation_scope("squash"):'
-    assert scope in text
-    (tmp_path / "on_ipu.py").write_text(text.replace(scope, "if True:"))
-    again = Ran(tmp_path / "on_ipu.py")
-    (other,) = again.programs
-    assert again.out == out
     timeline = program.timeline
     moved = timeline.rows(SpanKind.OUTSIDE)
     # Of each micro-batch, forward and backward, 8 x 64 numbers there and as many back.
     assert len(moved) == 2 * 2 * 16 * 20
     assert set(timeline.bytes[moved].tolist()) == {4 * 8 * 64}
-    assert not len(other.timeline.rows(SpanKind.OUTSIDE))
-    assert timeline.end.max() > other.timeline.end.max()
 
 
 @rarest
@@ -356,13 +325,15 @@ def losses_on(hosts, *arguments):
 
 
 def test_hosts_train_as_one_host_does(monkeypatch):
-    """Each with its part of the batch: the losses over all are those of one host with all of it."""
+    """Each with its part of the batch: the losses over all are those of one host with all of it.
+
+    Horovod's strategy and PopDist's are held so in test_training_on_hosts.
+    """
     monkeypatch.setenv("TF_CONFIG", "{}")
     whole = losses_on(None)
     assert len(whole) == 10
     assert (whole[0] > 2, whole[-1] < 1.5) == (True, True)
-    for strategy, hosts in (("horovod", 3), ("multi-worker", 2), ("popdist", 2)):
-        np.testing.assert_allclose(losses_on(hosts, "--strategy", strategy), whole, atol=0.0011)
+    np.testing.assert_allclose(losses_on(2, "--strategy", "multi-worker"), whole, atol=0.0011)
 
 
 @pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)

@@ -6,12 +6,11 @@ import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.write import scenario_text
-from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Span
 from tests.effort import sampled, slowest
-from tests.programs import PROGRAMS, Ran, once
+from tests.programs import PROGRAMS, once
 from tests.scenarios import SCENARIOS
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
@@ -19,6 +18,7 @@ from tests.scenarios import SCENARIOS
 WITHOUT = {
     "dataset_benchmark",
     "host_embedding",
+    "outfeed_iteration",  # which is outfeed_example, but for how the host reads its queue
     "outside_compilation",
     "replicas",
     "several_hosts",
@@ -28,7 +28,7 @@ WITHOUT = {
 RECORDED = [path for path in sorted(PROGRAMS.glob("*.py")) if path.stem not in WITHOUT]
 #: Programs that take long, also in tests of their own.
 LONG = (
-    *("training", "step5_estimator", "outfeed_iteration", "sequences", "keras_functional"),
+    *("training", "step5_estimator", "sequences", "keras_functional"),
     *("evaluation", "concurrent_stages"),
 )
 #: What makes a program shorter, or other than it is by itself: as it runs in other tests already, where there are such.
@@ -46,7 +46,6 @@ ARGUMENTS = {
 LAYERS = {
     "estimator_on_hosts": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "outfeed_example": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
-    "outfeed_iteration": (("flatten", "dense", "dense_1", "softmax_cross_entropy"),),
     "step1_single_ipu": (("flatten", "dense256", "dense128", "dense64", "dense32", "logits", "softmax_ce"),),
     "step2_sharding": (
         ("flatten", "dense256", "dense128", "dense64"),
@@ -93,31 +92,6 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
             assert tuple(getattr(stage, "layers", stage) for stage in stages) == LAYERS[path.stem]
         else:
             assert said.request.options.model is None
-
-
-def of_one_weight_update(name, repeat_count, folder):
-    """Run a program for one weight update in place of ``repeat_count`` of them."""
-    text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
-    assert text.count(f"repeat_count={repeat_count},") == 1
-    file = folder / f"{name}.py"
-    file.write_text(text.replace(f"repeat_count={repeat_count},", "repeat_count=1,"))
-    return Ran(file, ())
-
-
-def test_what_replicas_do_together_is_refused(tmp_path):
-    (program,) = of_one_weight_update("replicas", 20, tmp_path).recorded
-    text = (
-        r"^no scenario takes the same time as the program 'pipeline': replicas call all_reduce of float32\[2, 64\] "
-        r"in pipeline_stage_0, which a scenario cannot express$"
-    )
-    with pytest.raises(UnsupportedProgramError, match=text):
-        as_scenario(program.as_job())
-
-
-def test_what_is_looked_up_on_the_host_is_refused(tmp_path):
-    (program,) = of_one_weight_update("host_embedding", 16, tmp_path).recorded
-    with pytest.raises(UnsupportedProgramError, match="pipeline_stage_0 looks up rows in tables on the host, which a"):
-        as_scenario(program.as_job())
 
 
 def test_the_layers_are_those_of_the_tutorials_scenario():

@@ -20,7 +20,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import draws_everything, sampled
-from tests.programs import configure, hosted_names, needs_tensorflow, run
+from tests.programs import configure, hosted_names, run, tensorflow
 from tests.traced_training import Lazily, ipus, train
 
 cross_replica_ops, all_to_all_op, optimizers = map(Lazily, ("cross_replica_ops", "all_to_all_op", "optimizers"))
@@ -29,13 +29,6 @@ reduce_scatter_op, replication_ops = Lazily("reduce_scatter_op"), Lazily("replic
 X = np.random.default_rng(5).normal(size=(4, 6)).astype(np.float32)
 START = np.linspace(0.2, 1.2, 6).astype(np.float32)
 RATE = 0.01
-
-
-def tensorflow():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def variable(name, start=START):

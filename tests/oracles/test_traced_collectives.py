@@ -7,8 +7,9 @@ import pytest
 
 from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
-from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, ipus, train
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 cross_replica_ops, all_to_all_op = Lazily("cross_replica_ops"), Lazily("all_to_all_op")
 reduce_scatter_op, replication_ops = Lazily("reduce_scatter_op"), Lazily("replication_ops")
@@ -17,14 +18,6 @@ REPLICAS, GROUP, LENGTH, RATE = 4, 2, 5, 1e-2
 X = np.random.default_rng(5).normal(size=(REPLICAS, LENGTH)).astype(np.float32)
 REDUCED = {"ADD": np.sum, "MUL": np.prod, "MIN": np.min, "MAX": np.max, "MEAN": np.mean}
 REDUCED["SQUARE_ADD"] = lambda x, axis: (x**2).sum(axis)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def together(function, elements=X):

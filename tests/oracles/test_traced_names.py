@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.programs import needs_tensorflow
 
-COUNT, REPEATS, BATCH = 4, 5, 8
+COUNT, REPEATS = 4, 5
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "python"
 
 DATA = """
@@ -50,7 +52,6 @@ def network():
     return ipu.pipelining_ops.pipeline(
         [first, last], 4, repeat_count=5, infeed_queue=infeed, outfeed_queue=outfeed, outfeed_loss=True,
         optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
-        pipeline_schedule=ipu.pipelining_ops.PipelineSchedule.{schedule},
     )
 """
 LOOP = """
@@ -94,27 +95,32 @@ with open("losses.json", "w") as file:
 """
 
 
-@pytest.fixture
-def losses(tmp_path, monkeypatch):
-    """Runs a program on TensorFlow, and returns the losses that it has written."""
+def _losses(folder, *parts):
     needs_tensorflow()
-    monkeypatch.chdir(tmp_path)
-
-    def call(*parts):
-        (tmp_path / "losses.json").unlink(missing_ok=True)
-        file = tmp_path / "program.py"
-        file.write_text("".join(parts))
+    (folder / "losses.json").unlink(missing_ok=True)
+    file = folder / "program.py"
+    file.write_text("".join(parts))
+    with contextlib.chdir(folder):
         contextvars.Context().run(lambda: ProgramFile(file).run())
-        return np.array(json.loads((tmp_path / "losses.json").read_text()))
-
-    return call
+    return np.array(json.loads((folder / "losses.json").read_text()))
 
 
-@pytest.mark.parametrize("schedule", ["Grouped", "Interleaved", "Sequential"])
-def test_a_pipeline_has_the_losses_of_tensorflow(losses, schedule):
-    found = losses(DATA, IPUS.format(ipus=2), PIPELINE.format(schedule=schedule), RUN)
+@pytest.fixture
+def losses(tmp_path):
+    """Runs a program on TensorFlow, and returns the losses that it has written."""
+    return partial(_losses, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """The losses of TensorFlow alone."""
+    return _losses(tmp_path_factory.mktemp("alone"), DATA, ALONE)
+
+
+def test_a_pipeline_has_the_losses_of_tensorflow(losses, expected):
+    found = losses(DATA, IPUS.format(ipus=2), PIPELINE, RUN)
     assert found.shape == (COUNT * REPEATS,)
-    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-7)
     assert found[-COUNT:].mean() < found[:COUNT].mean()
 
 
@@ -126,9 +132,9 @@ def test_a_pipeline_has_the_losses_of_tensorflow(losses, schedule):
         "sharded_optimizer.ShardedOptimizer(ipu.optimizers.GradientAccumulationOptimizerV2(optimizer, 4))",
     ],
 )
-def test_a_loop_that_accumulates_gradients_has_the_losses_of_tensorflow(losses, optimizer):
+def test_a_loop_that_accumulates_gradients_has_the_losses_of_tensorflow(losses, expected, optimizer):
     found = losses(DATA, IPUS.format(ipus=1), LOOP.format(iterations=20, optimizer=optimizer), RUN)
-    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-7)
 
 
 OWN = """
@@ -148,9 +154,9 @@ def network():
 """
 
 
-def test_a_loop_that_accumulates_by_an_operation_of_poplar_has_the_losses_of_tensorflow(losses):
+def test_a_loop_that_accumulates_by_an_operation_of_poplar_has_the_losses_of_tensorflow(losses, expected):
     found = losses(DATA, IPUS.format(ipus=1), OWN, RUN)
-    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-7)
 
 
 SHARDED = """
@@ -169,7 +175,7 @@ def network():
 
 
 @pytest.mark.parametrize(("last", "mapping", "schedule"), [(1, (0, 1), "sharded"), (0, (0,), "single")])
-def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, last, mapping, schedule, monkeypatch):
+def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, expected, last, mapping, schedule, monkeypatch):
     from ipusim.ipu.traced.device_program import DeviceProgram  # noqa: PLC0415
 
     jobs, place = [], DeviceProgram._place
@@ -184,7 +190,7 @@ def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, last, mapping, sc
     (job,) = jobs
     assert job.schedule.name == schedule
     assert tuple(job.plan.shape.mapping) == mapping
-    np.testing.assert_allclose(found, losses(DATA, ALONE), rtol=1e-5, atol=3e-7)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-7)
 
 
 #: Imports of the tutorial's programs in scenarios/python/, and how TensorFlow's programs write them.
@@ -197,12 +203,12 @@ def test_each_step_of_the_tutorial_has_the_losses_of_the_others(capsys):
     printed = []
     for step, repeats in zip(STEPS, (32, 32, 2, 2), strict=True):
         file = SCENARIOS / f"{step}.py"
-        arguments = ["--repeat-count", str(repeats), "--epochs", "0.6"]
+        arguments = ["--repeat-count", str(repeats), "--epochs", "0.4"]
         contextvars.Context().run(lambda: ProgramFile(file).run(arguments))  # noqa: B023 - runs at once
         printed.append([float(loss) for loss in re.findall(r"Mean loss: ([0-9.]+)", capsys.readouterr().out)])
     assert printed == [printed[0]] * len(STEPS)
-    first, second, third = printed[0]
-    assert first > second > third
+    first, second = printed[0]
+    assert first > second
 
 
 def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):
@@ -212,29 +218,9 @@ def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):
     np.testing.assert_allclose(found, losses(quarter, ALONE), rtol=1e-5, atol=3e-7)
 
 
-def test_a_mapped_gradient_is_what_the_function_returns(losses):
-    mapped = "MapGradientOptimizer(optimizer, lambda gradient, variable: gradient * 0.0)"
-    found = losses(DATA, IPUS.format(ipus=1), LOOP.format(iterations=100, optimizer=mapped), RUN)
-    np.testing.assert_array_equal(found[:50], found[50:])  # the weights stay, and the 50 batches come again
-
-
-def test_a_loop_of_iterations_that_do_not_fit_is_refused_in_graphcores_words(losses):
-    optimizer = "GradientAccumulationOptimizerV2(optimizer, 4)"
-    with pytest.raises(ProgramError, match="4 number of mini batches inside a loop with 18 iterations"):
-        losses(DATA, IPUS.format(ipus=1), LOOP.format(iterations=18, optimizer=optimizer), RUN)
-
-
 def test_what_a_device_does_not_take_is_one_line_of_ours_where_the_session_runs(losses, tmp_path):
     with pytest.raises(ProgramError, match=r"program\.py:\d+: Unsupported number of IPUs requested") as raised:
-        losses(DATA, IPUS.format(ipus=3), PIPELINE.format(schedule="Grouped"), RUN)
+        losses(DATA, IPUS.format(ipus=3), PIPELINE, RUN)
     assert "\n" not in str(raised.value)
     (line,) = re.findall(r"program\.py:(\d+)", str(raised.value))
     assert (tmp_path / "program.py").read_text().splitlines()[int(line) - 1].strip() == "session.run(compiled)"
-
-
-def test_a_program_gives_the_same_bytes_in_turn(losses):
-    parts = DATA.replace("tf.set_random_seed(1)", ""), IPUS.format(ipus=2), PIPELINE.format(schedule="Grouped"), RUN
-    unseeded = [part.replace("seed=2", "seed=None").replace("seed=3", "seed=None") for part in parts]
-    first, second = losses(*unseeded), losses(*unseeded)
-    np.testing.assert_array_equal(first, second)
-    assert not np.array_equal(first, losses(*parts))

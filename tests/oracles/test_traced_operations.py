@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError
-from tests.programs import needs_tensorflow
-
-STEPS, BATCH, ELEMENTS, UNITS = 5, 3, 4, 6
-
-
-@pytest.fixture
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
+STEPS, BATCH, ELEMENTS = 5, 3, 4
 
 
 @pytest.fixture
@@ -38,39 +27,6 @@ def _inputs():
     return np.random.default_rng(0).standard_normal((STEPS, BATCH, ELEMENTS)).astype(np.float32)
 
 
-def _with_gradients(tf, x, outputs, state, variables):
-    loss = tf.reduce_sum(outputs**2) + tf.reduce_sum(tf.sin(state))
-    return [outputs, state, *tf.gradients(loss, [x, *variables])]
-
-
-def test_an_lstm_has_the_values_and_gradients_of_tensorflows_cell(tf, run):
-    """Graphcore's gates are forget, input, candidate, output; those of the cell input, candidate, forget, output."""
-    v1 = tf.compat.v1
-
-    def graphcores():
-        from ipusim.ipu.rnn_ops import PopnnLSTM  # noqa: PLC0415
-
-        x = tf.constant(_inputs())
-        outputs, state = PopnnLSTM(UNITS, weights_initializer=v1.random_normal_initializer(seed=2))(x)
-        return _with_gradients(tf, x, outputs, state.c, v1.trainable_variables()[:1])
-
-    def tensorflows():
-        x = tf.constant(_inputs())
-        shape = [ELEMENTS + UNITS, 4 * UNITS]
-        kernel = v1.get_variable("popnn_lstm/kernel", shape, initializer=v1.random_normal_initializer(seed=2))
-        c = h = tf.zeros([BATCH, UNITS])
-        every = []
-        for step in range(STEPS):
-            forget, enter, candidate, leave = tf.split(tf.concat([x[step], h], 1) @ kernel, 4, axis=1)
-            c = tf.sigmoid(forget) * c + tf.sigmoid(enter) * tf.tanh(candidate)
-            h = tf.sigmoid(leave) * tf.tanh(c)
-            every.append(h)
-        return _with_gradients(tf, x, tf.stack(every), c, [kernel])
-
-    for found, expected in zip(run(graphcores, on_ipus=True), run(tensorflows, on_ipus=False), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("on_ipus", [True, False])
 def test_slices_have_the_rows_and_gradients_of_gathered_ones(tf, run, on_ipus):
     """On simulated IPUs, and outside of compiled computations, where the host runs them."""
@@ -89,34 +45,6 @@ def test_slices_have_the_rows_and_gradients_of_gathered_ones(tf, run, on_ipus):
 
     for found, expected in zip(run(graphcores, on_ipus=on_ipus), run(tensorflows, on_ipus=False), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-def test_slices_packed_and_unpacked_again_are_the_same(tf, run):
-    def both():
-        from ipusim.ipu.slicing_ops import sequence_slice_pack, sequence_slice_unpack  # noqa: PLC0415
-
-        source = tf.constant(_inputs()[:, 0])
-        unpacked = sequence_slice_unpack(source, [2, 1], [3, 0], 3)
-        return [source, unpacked, sequence_slice_pack(source, unpacked, [2, 1], [3, 0], True)]
-
-    source, unpacked, packed = run(both, on_ipus=True)
-    np.testing.assert_array_equal(unpacked, source[[3, 4, 0]])
-    np.testing.assert_array_equal(packed, source * np.array([[1], [0], [0], [1], [1]]))
-
-
-def test_arguments_that_do_not_fit_are_refused_in_graphcores_words(tf):
-    from ipusim.ipu import rnn_ops, slicing_ops  # noqa: PLC0415
-
-    x = np.zeros((3, 2), np.float32)
-    with pytest.raises(ProgramError, match="must have matching, nonzero shapes of rank 1"):
-        slicing_ops.sequence_slice(x, x, [1], [0, 1], [0], True)
-    with pytest.raises(ProgramError, match="inner shapes must match"):
-        slicing_ops.sequence_slice_pack(x, x[:, :1], [1], [0], True)
-    with tf.Graph().as_default():
-        with pytest.raises(ProgramError, match="Expecting input_shape with 3 dims, got 2"):
-            rnn_ops.PopnnGRU(4)(x)
-        with pytest.raises(ProgramError, match="expecting `LSTMStateTuple`"):
-            rnn_ops.PopnnLSTM(4)(_inputs(), x)
 
 
 def test_results_of_a_computation_come_in_its_structure(tf):

@@ -6,24 +6,20 @@ import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute, functions, runs
-from tests.programs import needs_tensorflow
+from tests.programs import tensorflow
 from tests.traced_steps import Model, build, initial_values, micro_batches
 
+pytestmark = pytest.mark.usefixtures("tf")
+
 BATCH, COUNT, UPDATES, REPLICAS, RATE = 8, 4, 3, 2, 0.05
-
-
-@pytest.fixture(autouse=True)
-def _tensorflow():
-    needs_tensorflow()
 
 
 def _sum_of_replicas(x):
     """The sum of a tensor over all replicas, whose gradient is the sum of gradients."""
     from ipusim.ipu.graph.own_nodes import add_node  # noqa: PLC0415
     from ipusim.ipu.graph.registry import Entry  # noqa: PLC0415
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
-    @load().custom_gradient
+    @tensorflow().custom_gradient
     def summed(value):
         entry = Entry(lambda node: lambda array: np.asarray(functions.all_reduce(np.asarray(array))))
         (result,) = add_node(entry, [value], [(value.dtype, value.shape)], "sum_of_replicas")
@@ -33,9 +29,7 @@ def _sum_of_replicas(x):
 
 
 def _model(steps):
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     dense = tf.keras.layers.Dense
 
     def first(x, labels):

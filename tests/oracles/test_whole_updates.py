@@ -6,38 +6,20 @@ import numpy as np
 import pytest
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, pipelined
 
 COUNT = 12
 #: First values of the variables of the stages below.
 HELD = np.array([[1.0, 2.0], [3.0, -1.0]])
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
-
-
 def train(names, stages, optimizer, elements, replicas=None, **arguments):
     """Train with an optimizer; on two IPUs for each of so many replicas if that is given."""
-    ipu, remote = names.ipu, {"device_connection__enable_remote_buffers": True}
+    dataset = names.tf.data.Dataset.from_tensor_slices(elements)
     if replicas:
-        configure(names, 2 * replicas, optimizations__minimum_remote_tensor_size=1, **remote)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(names.tf.data.Dataset.from_tensor_slices(elements))
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def network():
-        return ipu.pipelining_ops.pipeline(
-            stages,
-            COUNT,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss),
-            **arguments,
-        )
-
-    return run(names, network, outfeed, [infeed]).variables
+        remote = {"device_connection__enable_remote_buffers": True, "optimizations__minimum_remote_tensor_size": 1}
+        arguments |= {"ipus": 2 * replicas, "device": remote}
+    return pipelined(names, stages, dataset, COUNT, optimizer=optimizer, **arguments).variables
 
 
 def weight(tf, value, name="w"):

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.programs import tensorflow
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -115,9 +117,8 @@ def check_graph(
     from ipusim.ipu.graph.executable import Executable, Invocation, runs_for_effect  # noqa: PLC0415
     from ipusim.ipu.graph.node import Variable  # noqa: PLC0415
     from ipusim.ipu.graph.reading import read_graph  # noqa: PLC0415
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
-    tf = load()
+    tf = tensorflow()
     traced = tf.function(function, autograph=False).get_concrete_function(*map(tf.constant, arrays))
     graph = read_graph(traced.graph)
     owners = {id(variable.handle): variable for variable in variables}

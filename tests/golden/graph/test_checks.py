@@ -7,15 +7,14 @@ import pytest
 
 from tests.golden.graph.eager import check_graph
 from tests.golden.graph.values import drawn
+from tests.programs import tensorflow
 
 IN_GRAPHS = ["Assert", "PrintV2", "ControlTrigger", "Print"]
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_values_pass():
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
 
     def function(x):
         tf.raw_ops.Assert(condition=tf.constant(True), data=[x])

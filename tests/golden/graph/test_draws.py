@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.golden.graph.values import whole
+from tests.programs import tensorflow
 
 COUNT = 20_000
 #: Inputs and attributes, bounds, mean and standard deviation, as TensorFlow documents each.
@@ -50,9 +51,8 @@ def _executable(build):
     """What a function of no arguments builds, as the interpreter runs it."""
     from ipusim.ipu.graph.executable import Executable  # noqa: PLC0415
     from ipusim.ipu.graph.reading import output_of, read_graph  # noqa: PLC0415
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
-    tf = load()
+    tf = tensorflow()
     with tf.Graph().as_default() as graph:
         fetched = build(tf)
     return Executable(read_graph(graph), [], [output_of(tensor) for tensor in fetched])
@@ -150,15 +150,13 @@ def test_candidates_are_drawn_and_expected_as_tensorflow_expects_them(unique):
 
 
 def test_accidental_hits_are_those_of_tensorflow():
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
     true, drawn = np.array([[0, 3], [1, 7], [5, 5]], np.int64), np.array([3, 9, 5, 0], np.int64)
 
     def build(tf):
         return tf.raw_ops.ComputeAccidentalHits(true_classes=true, sampled_candidates=drawn, num_true=2)
 
     found = _executable(build).run(_invocation(1), [])
-    expected = [each.numpy() for each in build(load())]
+    expected = [each.numpy() for each in build(tensorflow())]
     order = np.lexsort((expected[1], expected[0]))
     own = np.lexsort((found[1], found[0]))
     for one, other in zip(found, expected, strict=True):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.golden.graph.eager import Case, check, check_graph
+from tests.golden.graph.eager import Case, check_graph
 from tests.golden.graph.values import drawn, whole
+from tests.programs import tensorflow
 
 CASES = [Case("ZerosLike", {"x": drawn(2, 3)})]
 IN_GRAPHS = [
@@ -31,14 +32,7 @@ IN_GRAPHS = [
 
 @pytest.fixture
 def raw():
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load().raw_ops
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_kernel_gives_tensorflows_values(case):
-    check(case)
+    return tensorflow().raw_ops
 
 
 def test_a_list_grows_and_shrinks(raw):
@@ -95,9 +89,7 @@ def test_optional_values(raw):
 
 
 def test_loops_and_branches_with_gradients():
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     weight = tf.Variable(drawn(3, 3))
 
     def function(x, steps):

@@ -7,6 +7,7 @@ import pytest
 
 from tests.golden.graph.eager import check_graph
 from tests.golden.graph.values import drawn, positive, whole
+from tests.programs import tensorflow
 
 HALF, SMALL, RATE = np.float32(0.5), np.float32(1e-3), np.float32(0.1)
 #: Names of slots, and other arguments of each operation, with the variants that its attributes make.
@@ -84,9 +85,7 @@ IN_GRAPHS = list(RULES)
 
 @pytest.mark.parametrize(("kind", "attributes"), [(kind, each) for kind, rule in RULES.items() for each in rule[2]])
 def test_three_updates_give_tensorflows_values(kind, attributes):
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     slots, arguments, _ = RULES[kind]
     sparse = "Sparse" in kind
     variable = tf.Variable(drawn(5, 3))

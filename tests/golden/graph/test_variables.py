@@ -7,6 +7,7 @@ import pytest
 
 from tests.golden.graph.eager import check_graph
 from tests.golden.graph.values import drawn, names, positive, whole
+from tests.programs import tensorflow
 
 CHANGES = names("Add Sub Mul Div Max Min Update")
 IN_GRAPHS = [
@@ -24,9 +25,7 @@ IN_GRAPHS = [
 
 @pytest.fixture
 def tf():
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
+    return tensorflow()
 
 
 def test_assignments_and_reads_follow_each_other(tf):

@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.programs import configure, hosted_names, on_hosts, run
+from tests.programs import configure, on_hosts, run
 
 ROWS = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def queues(names, *arrays):
@@ -86,27 +80,6 @@ def test_an_old_programs_configuration_keeps_its_activations(names):
     assert utils.set_recomputation_options(utils.create_ipu_config(), allow_recompute=False).allow_recompute is False
     assert utils.set_recomputation_options(utils.create_ipu_config()).allow_recompute is True
     assert utils.running_on_ipu_model() is False
-
-
-# Hosts.
-@pytest.mark.parametrize(
-    "call",
-    [
-        "hvd.allgather(x, name=name)",
-        "hvd.broadcast(x, 0, name=name)",
-        "ipu.distributed.allgather(x, tensor_name=name)",
-        "ipu.distributed.broadcast(x, 0, tensor_name=name)",
-    ],
-)
-def test_hosts_must_agree_on_the_name_of_a_collective(call):
-    text = f"""
-def program():
-    x, name = tf.constant(np.ones(2)), f"of {{hvd.rank()}}"
-    with tf.Session() as session:
-        return session.run({call})
-"""
-    with pytest.raises(Exception, match="of 0"):
-        on_hosts(text, 2)
 
 
 @pytest.mark.parametrize(
@@ -205,20 +178,6 @@ def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names
     assert [each.op.name.rpartition("/")[2] for each in names.tf.get_collection("mine")] == ["gamma"]
 
 
-def test_a_histogram_counts_magnitudes_where_it_is_asked_to(names):
-    found, updated = names.ipu.statistics_ops.histogram, names.ipu.statistics_ops.histogram_update
-    values, levels = np.float32([-3, -1, 2]), np.float32([0, 2])
-
-    def counted(x):
-        return [
-            found(x, levels),
-            found(x, levels, absolute_of_input=True),
-            updated(np.float32([1, 1, 1]), x, levels, absolute_of_input=True),
-        ]
-
-    assert [each.tolist() for each in computed(names, counted, values)] == [[2, 0, 1], [0, 1, 2], [1, 2, 3]]
-
-
 def test_an_image_is_scaled_before_it_is_normalised(names):
     normalise = names.ipu.image_ops.normalise_image
     images, ones = np.ones((1, 1, 1, 3), np.float32), np.ones(3, np.float32)
@@ -230,34 +189,6 @@ def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
     (found,) = computed(names, lambda x: names.ipu.rand_ops.dropout(x, rate=0.75), np.ones((64, 64), np.float32))
     assert set(np.ravel(found)) == {0, 4}
     assert np.mean(found == 0) == pytest.approx(0.75, abs=0.05)
-
-
-WEIGHTS = {
-    "kernel": {"kernel_initializer": "ones", "kernel_regularizer": "l2", "kernel_constraint": "non_neg"},
-    "recurrent": {"recurrent_initializer": "ones", "recurrent_regularizer": "l2", "recurrent_constraint": "non_neg"},
-    "bias": {"bias_initializer": "ones", "bias_regularizer": "l2", "bias_constraint": "non_neg"},
-}
-
-
-@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU"])
-def test_weights_of_a_recurrent_layer_begin_and_are_regularized_and_constrained_as_it_is_said(names, kind):
-    layers, steps = names.ipu.keras.layers, np.ones((2, 3, 4), np.float32)
-    gates, beside = (4, {"unit_forget_bias": False}) if kind == "PopnnLSTM" else (3, {"reset_after": False})
-    for weights, size in (("kernel", 4 * gates * 5), ("recurrent", gates * 25), ("bias", gates * 5)):
-        layer = getattr(layers, kind)(5, **beside, **WEIGHTS[weights])
-        layer(steps)
-        with names.tf.Session() as session:
-            session.run(names.tf.global_variables_initializer())
-            assert session.run(layer.losses) == pytest.approx([0.01 * size], rel=1e-5)
-        assert [weight.constraint is not None for weight in layer.weights].count(True) == 1
-    layer = getattr(layers, kind)(5, activity_regularizer="l2", recurrent_dropout=0.5)
-    inputs = names.tf.constant(steps)
-    result, again = layer(inputs, training=True), layer(inputs, training=False)
-    with names.tf.Session() as session:
-        session.run(names.tf.global_variables_initializer())
-        found, plain, losses = session.run([result, again, layer.losses])
-    assert not np.allclose(found, plain)
-    assert len(losses) == 2
 
 
 def test_gates_of_an_lstm_forget_from_a_bias_of_one_on(names):
@@ -288,19 +219,6 @@ def test_a_users_operation_that_fails_is_told_by_its_name(names, operation, tmp_
     call = getattr(names.ipu.custom_ops, operation)
     with pytest.raises(IpusimError, match="'Mine'"):
         computed(names, lambda x: call([x], str(library), outs=outs, name="Mine"), np.float32(3))
-
-
-# Tables on the host.
-def test_a_table_brings_ids_into_its_range_or_refuses_them(names):
-    table = names.ipu.embedding_ops.HostEmbedding("table", np.float32([[1], [2]]))
-
-    def found(clip):
-        with table.register():
-            return np.ravel(looped(names, lambda ids: table.lookup(ids, clip_indices=clip), np.int32([0, 9])).sent)
-
-    assert found(True).tolist() == [1, 2, 1, 2]
-    with pytest.raises(IpusimError, match="from 0 to 1"):
-        found(False)
 
 
 def test_a_table_is_looked_up_between_its_instructions_alone(names):
@@ -356,38 +274,6 @@ def test_a_summary_is_in_its_collections_and_describes_itself(names):
     assert (value.metadata.summary_description, value.metadata.display_name) == ("a number", "My number")
 
 
-# Estimators.
-@pytest.mark.parametrize("mode", ["evaluation", "prediction"])
-def test_hooks_of_a_mode_run_with_it(names, mode):
-    tf, ipu, runs = names.tf, names.ipu, []
-
-    class Counting(tf.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            runs.append(mode)
-
-    def model(features, labels, mode):
-        loss = tf.reduce_mean(features)
-        return ipu.ipu_estimator.IPUEstimatorSpec(
-            mode,
-            predictions=features,
-            loss=loss,
-            train_op=tf.no_op(),
-            eval_metric_ops={"mean": tf.metrics.mean(features)},
-            evaluation_hooks=[Counting()],
-            prediction_hooks=[Counting()],
-        )
-
-    def given():
-        return tf.data.Dataset.from_tensors((ROWS, ROWS)).repeat(2)
-
-    estimator = ipu.ipu_estimator.IPUEstimator(model, config=ipu.ipu_run_config.RunConfig())
-    if mode == "evaluation":
-        estimator.evaluate(given, steps=2)
-    else:
-        assert len(list(estimator.predict(given, num_predictions=4))) == 4
-    assert len(runs) == 2
-
-
 # Keras.
 def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(names):
     extensions, keras = names.ipu.keras.extensions, names.keras
@@ -396,12 +282,6 @@ def test_a_stage_assignment_of_a_model_says_the_stage_and_the_layers_before(name
     keras.Model(inputs, second(first(inputs)))
     found = extensions.ModelLayerPipelineStageAssignment(second, 0, pipeline_stage=3)
     assert (found.pipeline_stage, found.inbound_layers, found.layer) == (3, first, second)
-
-
-@pytest.mark.parametrize("kind", ["PopnnLSTM", "PopnnGRU", "PopnnDynamicGRU", "PopnnAUGRU"])
-def test_a_recurrent_layer_with_partial_sums_in_half_precision_is_planned_so(names, kind):
-    layer = getattr(names.ipu.rnn_ops, kind)
-    assert (layer(2, partials_dtype=np.float16)._partials, layer(2)._partials) == (2, 4)
 
 
 @pytest.mark.parametrize("kind", ["FunctionalExtension", "ModelExtension", "SequentialExtension"])

@@ -116,9 +116,11 @@ def test_a_device_that_is_too_small_is_refused_by_the_session(names, laid_out):
 
 
 def test_what_no_device_takes_is_refused_with_a_remedy_by_the_session(names, laid_out):
+    configure(names, 1, machine="c2_server")  # whose IPUs have 304 MB each
+
     def large(names, infeed, outfeed):
         tf = names.tf
-        weight = tf.get_variable("large", [3, 90_000_000], initializer=tf.zeros_initializer(), use_resource=True)
+        weight = tf.get_variable("large", [3, 30_000_000], initializer=tf.zeros_initializer(), use_resource=True)
         return names.ipu.loops.repeat(1, lambda x: outfeed.enqueue(tf.reduce_sum(weight)), infeed_queue=infeed)
 
     with pytest.raises(OutOfMemoryError, match=r"IPU 0: .* Cut the model into more computational_stages"):

@@ -5,18 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs import configure, hosted_names, needs_tensorflow, run
+from tests.programs import configure, hosted_names, run
 from tests.traced_training import train
 
+pytestmark = pytest.mark.usefixtures("tf")
+
 ROWS = np.array([[3.0], [-2.0], [5.0], [-4.0]], np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def weight(tf, name, begin=1.0, **options):

@@ -11,22 +11,15 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import ModelError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 MS = 10**6
 #: Each element is 1,000 numbers of four bytes, and the dataset takes two milliseconds for it: 2 MB/s.
 ELEMENT = np.zeros((10, 100), np.float32)
 ELEMENT_BYTES, ELEMENT_NS = 4000, 2 * MS
 benchmarks, ipu_infeed_queue = Lazily("dataset_benchmark"), Lazily("ipu_infeed_queue")
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture

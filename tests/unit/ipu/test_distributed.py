@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.machine.hosts import run_together
 from tests.programs import needs_tensorflow, on_hosts
 
@@ -36,6 +36,18 @@ def test_hosts_gather_and_broadcast_from_the_first_unless_told():
         return gathered.numpy().tolist(), distributed.broadcast(own)[0], distributed.broadcast(own, root_rank=1)[0]
 
     assert run_together([program] * 2) == [([0, 0, 1, 1], 0, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda x, name: distributed.allgather(x, tensor_name=name),
+        lambda x, name: distributed.broadcast(x, 0, tensor_name=name),
+    ],
+)
+def test_hosts_must_agree_on_the_name_of_a_collective(collective):
+    with pytest.raises(ProgramStateError, match=r"host 0 waits for all hosts in \S+ of 'a', but host 1 in \S+ of 'b'"):
+        run_together([lambda: collective(np.ones(2), "ab"[distributed.rank()])] * 2)
 
 
 def test_one_host_has_its_own_tensor():

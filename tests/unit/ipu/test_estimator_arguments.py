@@ -35,17 +35,21 @@ def rows():
     return tf.data.Dataset.from_tensors((np.ones((2, 1), np.float32), np.zeros((2, 1), np.float32))).repeat(12)
 
 
+def hooks_of(hook):
+    return {"training_hooks": [hook], "evaluation_hooks": [hook], "prediction_hooks": [hook]} if hook else {}
+
+
 def loop_model(hook):
     def model_fn(features, labels, mode, params):
         y = features * tf.get_variable("w", [1], initializer=tf.ones_initializer())
         loss = None if labels is None else tf.reduce_mean((y - labels) ** 2)
-        hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
-        if mode == tf.estimator.ModeKeys.PREDICT:
-            return ipu.ipu_estimator.IPUEstimatorSpec(mode, predictions=y * params.get("factor", 1), **hooks)
-        if mode == tf.estimator.ModeKeys.EVAL:
-            return ipu.ipu_estimator.IPUEstimatorSpec(mode, loss=loss, eval_metric_ops={"last": (loss, loss)}, **hooks)
         return ipu.ipu_estimator.IPUEstimatorSpec(
-            mode, loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss), **hooks
+            mode,
+            predictions=y,
+            loss=loss,
+            eval_metric_ops={"last": (loss, loss)} if mode == "eval" else None,
+            train_op=tf.train.GradientDescentOptimizer(0.1).minimize(loss) if mode == "train" else None,
+            **hooks_of(hook),
         )
 
     return model_fn
@@ -57,21 +61,16 @@ def pipeline_model(hook):
             y = features * tf.get_variable("w", [1], initializer=tf.ones_initializer())
             return y if labels is None else (y, labels)
 
-        def last(y, labels=None):
-            return y * params.get("factor", 1) if labels is None else tf.reduce_mean((y - labels) ** 2)
-
-        hooks = {f"{kind}_hooks": [hook] for kind in ("training", "evaluation", "prediction")} if hook else {}
         return ipu.ipu_pipeline_estimator.IPUPipelineEstimatorSpec(
             mode,
-            [first, last],
+            [first, lambda y, labels=None: y if labels is None else tf.reduce_mean((y - labels) ** 2)],
             gradient_accumulation_count=4,
             eval_metrics_fn=lambda loss: {"loss": tf.reduce_mean(loss)},
             optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(
                 tf.train.GradientDescentOptimizer(0.1), loss
             ),
-            device_mapping=params.get("device_mapping"),
-            **hooks,
-            **params.get("loss", {}),
+            **hooks_of(hook),
+            **params,
         )
 
     return model_fn
@@ -88,76 +87,29 @@ def estimator(kind, tmp_path, hook=None, **arguments):
     return made(model, **{"model_dir": str(tmp_path / "model"), "config": config, "params": {}} | arguments)
 
 
-KINDS = pytest.mark.parametrize("kind", ["loop", "pipeline"])
-
-
 def features():
     return tf.data.Dataset.from_tensors(np.ones((2, 1), np.float32)).repeat(12)
 
 
-@KINDS
-def test_hooks_of_an_estimators_calls(kind, tmp_path):
-    hook, own = counted(), estimator(kind, tmp_path)
-    own.train(rows, steps=4, hooks=[hook])
-    assert hook.began == 1
-    own.evaluate(rows, steps=4, hooks=[hook])
-    assert hook.began == 2
-    next(own.predict(features, hooks=[hook]))
-    assert hook.began == 3
-
-
-@KINDS
-def test_an_estimator_begins_with_the_checkpoint_that_it_is_given(kind, tmp_path):
-    own = estimator(kind, tmp_path)
-    own.train(rows, steps=4)
+@pytest.mark.parametrize("kind", ["loop", "pipeline"])
+def test_calls_take_hooks_and_a_checkpoint_and_an_evaluation_its_own_folder(kind, tmp_path):
+    of_calls, of_model = counted(), counted()
+    own = estimator(kind, tmp_path, of_model)
+    own.train(rows, steps=4, hooks=[of_calls])
     early = own.latest_checkpoint()
     own.train(rows, steps=4)
     late = own.latest_checkpoint()
     assert own.get_variable_names() == ["global_step", "w"]
-    losses = [own.evaluate(rows, steps=4, checkpoint_path=path)["loss"] for path in (early, late)]
-    values = [next(own.predict(features, checkpoint_path=path)).item() for path in (early, late)]
+    assert (of_calls.began, of_model.began) == (1, 2)
+    hooks = {"hooks": [of_calls]}
+    losses = [own.evaluate(rows, steps=4, checkpoint_path=path, name="mine", **hooks)["loss"] for path in (early, late)]
+    assert (of_calls.began, of_model.began) == (3, 4)
+    values = [next(own.predict(features, checkpoint_path=path, **hooks)).item() for path in (early, late)]
+    assert (of_calls.began, of_model.began) == (5, 6)
     assert losses[0] > losses[1]
     assert values[0] > values[1] == own.get_variable_value("w").item()
-
-
-@KINDS
-def test_an_estimator_begins_with_another_ones_variables(kind, tmp_path):
-    first = estimator(kind, tmp_path)
-    first.train(rows, steps=4)
-    second = estimator(kind, tmp_path, model_dir=str(tmp_path / "other"), warm_start_from=first.latest_checkpoint())
-    second.train(rows, steps=4)
-    assert second.get_variable_value("w") < first.get_variable_value("w")
-    assert second.model_dir.endswith("other")
-
-
-@KINDS
-def test_an_estimators_parameters_reach_its_model(kind, tmp_path):
-    own = estimator(kind, tmp_path, params={"factor": 3})
-    assert [each.item() for each in own.predict(features, num_predictions=3)] == [3, 3, 3]
-    whole = next(own.predict(features, yield_single_examples=False))
-    assert np.shape(whole) == (2, 1)
-    assert own.eval_dir("mine").endswith("eval_mine")
+    assert [str(path) for path in (tmp_path / "model").glob("eval*")] == [own.eval_dir("mine")]
     assert callable(own.model_fn)
-
-
-@KINDS
-def test_an_evaluation_with_a_name_has_its_own_folder(kind, tmp_path):
-    own = estimator(kind, tmp_path)
-    own.train(rows, steps=4)
-    own.evaluate(rows, steps=4, name="mine")
-    assert [path.name for path in (tmp_path / "model").glob("eval*")] == ["eval_mine"]
-
-
-@KINDS
-def test_a_listener_hears_when_an_estimator_saves(kind, tmp_path):
-    class Listener(tf.train.CheckpointSaverListener):
-        heard = 0
-
-        def after_save(self, session, global_step_value):
-            type(self).heard += 1
-
-    estimator(kind, tmp_path).train(rows, steps=4, saving_listeners=[Listener()])
-    assert Listener.heard > 0
 
 
 def test_an_estimator_says_how_large_a_batch_of_predictions_is(tmp_path):
@@ -193,20 +145,8 @@ def test_the_losses_of_an_estimator_are_summed_up_in_the_type_that_is_asked_for(
         return pipeline(accumulate_outfeed_dtype=accumulate_outfeed_dtype, **arguments)
 
     monkeypatch.setattr(ipu_pipeline_estimator.pipelining_ops, "pipeline", run)
-    params = {"loss": {"loss_accumulator_dtype": np.float64}}
-    estimator("pipeline", tmp_path, params=params).train(rows, steps=4)
+    estimator("pipeline", tmp_path, params={"loss_accumulator_dtype": np.float64}).train(rows, steps=4)
     assert dtypes == [np.float64]
-
-
-def test_hooks_of_what_a_model_function_returns(tmp_path):
-    hook = counted()
-    own = estimator("loop", tmp_path, hook)
-    own.train(rows, steps=4)
-    assert hook.began == 1
-    own.evaluate(rows, steps=4)
-    assert hook.began == 2
-    next(own.predict(features))
-    assert hook.began == 3
 
 
 def test_stages_of_an_estimator_are_where_they_are_mapped(tmp_path):

@@ -10,9 +10,8 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from tests.effort import in_turn
 from tests.programs import hosted_names
-from tests.unit.ipu.test_misuse import VALUES, complaint, of
+from tests.unit.ipu.test_misuse import TEXTS, VALUES, complaint, of
 
-TEXTS = ("text", "empty text")
 SECONDS = ("None", "0", "1", "1.5", "huge")
 HOW_OFTEN = "every_n_iter and every_n_secs|^invalid every_n_iter|^Either every|^every_secs: |^every_steps: "
 CALLED = "must be a tuple|must have two elements|must be callable"

@@ -11,16 +11,13 @@ import pytest
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
-from tests.programs import hosted_names, needs_tensorflow
+from tests.programs import hosted_names
 from tests.scenarios import ROOT
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 #: Tests of wrong programs: a refused value does not say that another works.
 MISUSE = ("misuse", "wrong_", "hostile", "texts", "graphcore_api")
-
-
-@pytest.fixture(autouse=True)
-def _tensorflow():
-    needs_tensorflow()
 
 
 def test_each_name_is_listed_once():

@@ -8,22 +8,15 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import needs_tensorflow
 from tests.traced_training import ipus, train
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 TOKENS, WIDTH, BATCH, COUNT, RUNS = 20, 5, 4, 4, 3
 RNG = np.random.default_rng(0)
 IDS = RNG.integers(0, TOKENS, (64, 3)).astype(np.int32)
 LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
 TABLE = RNG.normal(size=(TOKENS, WIDTH)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture(name="ops")
@@ -146,7 +139,9 @@ def test_indices_are_clipped_or_refused(tf, ops):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         embedding = ops.create_host_embedding("rows", [3, 2], tf.float32, initializer=tf.ones_initializer())
         far = tf.compat.v1.placeholder(tf.int32, [2])
-        clipped, refused = (compile(lambda clip=clip: embedding.lookup(far, clip)) for clip in (True, False))
+        clipped, refused = (
+            compile(lambda clip=clip: embedding.lookup(far, clip_indices=clip)) for clip in (True, False)
+        )
         session.run(tf.compat.v1.global_variables_initializer())
         assert session.run(clipped, {far: [-3, 99]})[0].tolist() == [[1, 1], [1, 1]]
         for given in (lambda: session.run(refused, {far: [2, 3]}), lambda: embedding.lookup([1, 3], False)):

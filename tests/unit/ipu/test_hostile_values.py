@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from ipusim.app.render.lettering import text_width, truncate
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.pipeline_options import plan_options
 from ipusim.machine import feeds
-from tests.programs import hosted_names, run
+from tests.programs import hosted_names, pipelined
 
 HOLDS_ITSELF: list = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)
@@ -53,10 +51,7 @@ def test_an_outfeed_takes_no_more_memory_than_the_run_sends(monkeypatch):
 
     monkeypatch.setattr(feeds, "HostStream", Counted)
     with hosted_names() as names:
-        tf, ipu = names.tf, names.ipu
-        x = np.zeros((4, 2, 3), np.float32)
-        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensor_slices(x).repeat())
-        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth=10**9)
-        network = partial(ipu.pipelining_ops.pipeline, [tf.nn.relu] * 2, 4, infeed_queue=infeed, outfeed_queue=outfeed)
-        run(names, network, outfeed, [infeed])
+        deep = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(buffer_depth=10**9)
+        dataset = names.tf.data.Dataset.from_tensors(np.zeros((2, 3), np.float32)).repeat()
+        pipelined(names, [names.tf.nn.relu] * 2, dataset, 4, queue=deep, outfeed_queue=deep)
     assert 0 < max(depths) < 100

@@ -16,10 +16,7 @@ from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
     IPUMultiWorkerStrategy,
 )
 from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import FUNCTIONS, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
-
-TEXTS = ["text", "empty text"]
-NAMES = ["None", *TEXTS]
+from tests.unit.ipu.test_misuse import FUNCTIONS, NAME, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
 
 
 def run(**given):
@@ -29,8 +26,8 @@ def run(**given):
 
 CASES = [
     *of("allreduce", hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
-    *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAMES,)),
-    *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAMES,)),
+    *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAME,)),
+    *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAME,)),
     *of(
         "run",
         run,
@@ -66,7 +63,7 @@ CASES = [
         "Server",
         distribute.Server,
         {"server_or_cluster_def": dict},
-        job_name=(NAMES,),
+        job_name=(NAME,),
         task_index=(["None", "0", "1"],),
     ),
     *of(

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ipusim import ipu
-from ipusim.base.errors import MissingImportError, OptionError
+from ipusim.base.errors import OptionError
 from ipusim.ipu.imports.own_modules import VERSIONS
 from tests.programs import needs_tensorflow
 
@@ -42,22 +42,6 @@ def test_a_version_that_is_chosen_is_told(version):
 )
 def test_every_form_of_import_finds_graphcores_name(text):
     assert ran(text, tensorflow=2)["found"].__module__ == "ipusim.ipu.config"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("import tensorflow.python.ipu.lops", r"^tensorflow\.python\.ipu\.lops is not simulated; did you mean loops"),
-        ("import importlib; importlib.import_module('tensorflow.python.ipu.lops')", r"ipu\.lops is not simulated"),
-        (
-            "from tensorflow.compiler.plugin.poplar.driver import config_pb2",
-            r"^tensorflow\.compiler\.plugin\.poplar\.driver\.config_pb2 is not simulated",
-        ),
-    ],
-)
-def test_a_module_that_is_not_there_is_said_in_one_line(text, said):
-    with pytest.raises(MissingImportError, match=said):
-        ran(text, tensorflow=2)
 
 
 def test_imports_are_the_processs_own_behind_the_block():

@@ -166,173 +166,135 @@ def _half():
     keras.Model(x, keras.layers.Dense(1, name="last")(h))
 
 
-MISUSES = {
-    "no list": (
-        ProgramError,
-        "`pipeline_stage_assignment` needs to be a list",
-        lambda: sequential().set_pipeline_stage_assignment((0, 0, 1)),
-    ),
-    "too few": (
-        ProgramError,
+OF_PROGRAM_ERROR = [
+    ("`pipeline_stage_assignment` needs to be a list", lambda: sequential().set_pipeline_stage_assignment((0, 0, 1))),
+    (
         "The size of the provided `pipeline_stage_assignment` (2) does not match the number of layers in the model "
         "(currently 3). Each layer in a Sequential model needs to be assigned to a pipeline stage.",
         lambda: sequential().set_pipeline_stage_assignment([0, 1]),
     ),
-    "other things": (
-        ProgramError,
+    (
         "All elements of `pipeline_stage_assignment` need to be instances of either `int` or "
         "`SequentialLayerPipelineStageAssignment`.",
         lambda: sequential().set_pipeline_stage_assignment([0, "1", 2]),
     ),
-    "not from the first": (
-        ProgramError,
+    (
         "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, however it "
         "was assigned to 1.",
         lambda: sequential().set_pipeline_stage_assignment([1, 1, 2]),
     ),
-    "a stage left out": (
-        ProgramError,
+    (
         "Layer b has been assigned to pipeline stage 2, however the previous layer in the Sequential model was "
         "assigned to pipeline stage 0. A layer in a Sequential model can only be assigned to the same pipeline stage "
         "as the previous layer or to the next pipeline stage.",
         lambda: sequential().set_pipeline_stage_assignment([0, 2, 2]),
     ),
-    "not assigned": (
-        ProgramError,
+    (
         "Layer a has not been assigned a pipeline stage.",
         lambda: sequential().set_pipeline_stage_assignment(
             [extensions.SequentialLayerPipelineStageAssignment(keras.layers.Dense(1, name="a"))] * 3
         ),
     ),
-    "layers of another model": (
-        ProgramError,
+    (
         "The provided assignment at index 0 `pipeline_stage_assignment` is for layer c, but the layer in the "
         "Sequential model at index 0 is a.",
         lambda: sequential().set_pipeline_stage_assignment(
             [extensions.SequentialLayerPipelineStageAssignment(keras.layers.Dense(1, name="c"), 0)] * 3
         ),
     ),
-    "a call not assigned": (
-        ProgramError,
-        "Layer sum with node index 0 has not been assigned a pipeline stage.",
-        _assigned((0, 0, None)),
-    ),
-    "a call too few": (
-        ProgramError,
+    ("Layer sum with node index 0 has not been assigned a pipeline stage.", _assigned((0, 0, None))),
+    (
         "The size of the provided `pipeline_stage_assignment` (0) does not match the total number of invocations of "
         "layers in the model (currently 3). Each invocation of a layer in a model needs to be assigned to a pipeline "
         "stage (excluding input layers).",
         lambda: functional().set_pipeline_stage_assignment([]),
     ),
-    "numbers for calls": (
-        ProgramError,
+    (
         "All elements of `pipeline_stage_assignment` need to be instances of `FunctionalLayerPipelineStageAssignment`.",
         lambda: functional().set_pipeline_stage_assignment([0, 0, 1]),
     ),
-    "a call twice": (
-        ProgramError,
+    (
         "Duplicate assignment for layer shared with node index 0. Each layer invocation can only be assigned to a "
         "single pipeline stage.",
         _twice,
     ),
-    "a stage missing": (
-        ProgramError,
+    (
         "Pipeline stages in the graph need to be strictly increasing, found pipeline stages 0, 2, however the "
         "following pipeline stages are missing 1.",
         _assigned((0, 0, 2)),
     ),
-    "backwards": (
-        ProgramError,
+    (
         "Layer shared in pipeline stage 0 has a dependency from a pipeline stage which has not yet executed. Layers "
         "can only use outputs from current or previous pipeline stages.",
         _assigned((1, 0, 1)),
     ),
-    "half of the layers": (
-        ProgramError,
+    (
         "All layers of a pipelined model must have an associated pipeline stage. However, last has not been assigned "
         "to one. Pipeline stages can be assigned when a layer is constructed, or each time a layer is called. "
         "Different pipeline stages can assigned to each call.",
         _half,
     ),
-    "a stage in a stage": (
-        ProgramError,
-        "PipelineStage: expected no other PipelineStage around it, got 1 in 0",
-        _nested,
-    ),
-    "a count of none": (
-        ProgramError,
+    ("PipelineStage: expected no other PipelineStage around it, got 1 in 0", _nested),
+    (
         "Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got 0 instead.",
         lambda: sequential().set_pipelining_options(0),
     ),
-    "a mapping of texts": (
-        ProgramError,
+    (
         "Expected `device_mapping` to be a list of integers.",
         lambda: sequential().set_pipelining_options(device_mapping=["0"]),
     ),
-    "Keras' own argument": (
-        ProgramError,
+    (
         "Found `gradient_accumulation_count` key in `pipelining_kwargs`. Set the "
         "`gradient_accumulation_steps_per_replica` argument to `set_pipelining_options` instead.",
         lambda: sequential().set_pipelining_options(gradient_accumulation_count=2),
     ),
-    "the way to accumulate of a pipeline": (
-        ProgramError,
+    (
         "Found `reduction_method` key in `pipelining_kwargs`. Set the `gradient_accumulation_reduction_method` "
         "argument to `set_pipelining_options` instead.",
         lambda: sequential().set_pipelining_options(4, reduction_method="mean"),
     ),
-    "the way to accumulate": (
-        ProgramError,
+    (
         "Found `reduction_method` key in `gradient_accumulation_optimizer_kwargs`. Set the "
         "`gradient_accumulation_reduction_method` argument to `set_gradient_accumulation_options` instead.",
         lambda: sequential().set_gradient_accumulation_options(4, reduction_method="mean"),
     ),
-    "an automatic argument": (
-        ProgramError,
+    (
         "Found `repeat_count` key in `pipelining_kwargs`. This argument is automatically set by Keras.",
         lambda: sequential().set_pipelining_options(repeat_count=2),
     ),
-    "an argument that does not fit": (
-        ProgramError,
+    (
         "Found `outfeed_loss` key in `pipelining_kwargs`. This argument is not compatible with Keras.",
         lambda: sequential().set_pipelining_options(outfeed_loss=True),
     ),
-    "an unknown argument": (
-        ProgramTypeError,
-        "set_pipelining_options: expected arguments of pipeline, got 'schedule'",
-        lambda: sequential().set_pipelining_options(schedule=1),
-    ),
-    "the optimizer's own": (
-        ProgramError,
+    (
         "Found `num_mini_batches` key in `gradient_accumulation_optimizer_kwargs`. Set the "
         "`gradient_accumulation_steps_per_replica` argument to `set_gradient_accumulation_options` instead.",
         lambda: sequential().set_gradient_accumulation_options(num_mini_batches=2),
     ),
-    "the optimizer": (
-        ProgramError,
+    (
         "Found `opt` key in `gradient_accumulation_optimizer_kwargs`. This is not supported as the optimizer which the "
         "model has been compiled with is automatically wrapped.",
         lambda: sequential().set_gradient_accumulation_options(opt=None),
     ),
-    "the queue's dataset": (
-        ProgramError,
+    (
         "Found `dataset` key in `kwargs`. This argument is automatically set by Keras.",
         lambda: sequential().set_infeed_queue_options(dataset=[]),
     ),
-    "the queue's mode": (
-        ProgramError,
+    (
         "Found `outfeed_mode` key in `kwargs`. This argument is not compatible with Keras.",
         lambda: sequential().set_outfeed_queue_options(outfeed_mode="LAST"),
     ),
-    "no truth value": (
-        ProgramTypeError,
-        "asynchronous: expected True or False, got 1",
-        lambda: sequential().set_asynchronous_callbacks(1),
+]
+OF_PROGRAM_TYPE_ERROR = [
+    (
+        "set_pipelining_options: expected arguments of pipeline, got 'schedule'",
+        lambda: sequential().set_pipelining_options(schedule=1),
     ),
-}
+    ("asynchronous: expected True or False, got 1", lambda: sequential().set_asynchronous_callbacks(1)),
+]
+MISUSES = {ProgramError: OF_PROGRAM_ERROR, ProgramTypeError: OF_PROGRAM_TYPE_ERROR}
 
 
-@pytest.mark.parametrize("case", MISUSES)
-def test_misuse(case, refused):
-    kind, text, action = MISUSES[case]
+@pytest.mark.parametrize(("kind", "text", "action"), [(kind, *case) for kind in MISUSES for case in MISUSES[kind]])
+def test_misuse(kind, text, action, refused):
     refused(kind, text, action)

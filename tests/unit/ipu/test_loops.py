@@ -167,7 +167,6 @@ WRONG = [
         ProgramError,
         "loop-carried inputs, 1, got 0",
     ),
-    (lambda names: trained(names, 4, 3), ProgramError, "with 3 number of mini batches inside a loop with 4 iterations"),
     (
         lambda names: names.ipu.loops.repeat(2, lambda i, x: x, [np.float32(0)], stream(names)),
         ProgramError,

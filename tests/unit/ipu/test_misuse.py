@@ -6,6 +6,8 @@ argument, the value and what would be right; nothing is taken without a word. Va
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import math
 import operator
 import re
@@ -24,7 +26,7 @@ needs_tensorflow(at_import=True)
 
 from ipusim.ipu import dataset_benchmark, summary_ops, utils  # noqa: E402 - which needs TensorFlow
 from ipusim.ipu.all_to_all_op import all_gather, all_to_all  # noqa: E402 - as above
-from ipusim.ipu.config import IPUConfig  # noqa: E402 - as above
+from ipusim.ipu.config import IPUConfig, VerificationOptions  # noqa: E402 - as above
 from ipusim.ipu.cross_replica_ops import assume_equal_across_replicas, cross_replica_sum  # noqa: E402 - as above
 from ipusim.ipu.graph.tensorflow_import import load  # noqa: E402 - as above
 from ipusim.ipu.ipu_compiler import compile as compiled  # noqa: E402 - as above
@@ -34,8 +36,9 @@ from ipusim.ipu.ipu_strategy import IPUStrategy  # noqa: E402 - as above
 from ipusim.ipu.optimizers import CrossReplicaOptimizer, MapGradientOptimizer  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline  # noqa: E402 - as above
 from ipusim.ipu.reduce_scatter_op import reduce_scatter  # noqa: E402 - as above
-from ipusim.ipu.runtime.options_table import ATTRIBUTES  # noqa: E402 - as above
+from ipusim.ipu.runtime.options_table import ATTRIBUTES, WITHOUT_EFFECT  # noqa: E402 - as above
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod  # noqa: E402 - as above
+from tests.unit.ipu.test_ipu_options import arguments_in  # noqa: E402 - as above
 
 tf = load().compat.v1
 
@@ -75,7 +78,6 @@ VALUES = {
     "object": Strange(),
     "function": lambda: None,
 }
-NUMBERS = ("True", "False", "-1", "0", "1", "1.5", "nan", "infinite")
 FUNCTIONS = ["class", "function"]
 TRUTH = ("True", "False")
 
@@ -152,7 +154,7 @@ PIPELINE = {
 
 def train(**changes):
     """Train a pipeline for an execution, in a session."""
-    given = {key: make() for key, make in PIPELINE.items()} | changes
+    given = {key: make() for key, make in PIPELINE.items() if key not in changes} | changes
     program = compiled(lambda: pipeline(**given))
     queue = given["infeed_queue"]
     fetched(program, tf.global_variables_initializer(), *([] if queue is None else [queue.initializer]))
@@ -165,7 +167,7 @@ NO_REMOTE = (
 PIPELINE_ARGUMENTS = of(
     "pipeline",
     train,
-    PIPELINE,
+    {},
     computational_stages=(
         (),
         "needs to be a list or a tuple|requires at least two computational stages|^When the pipeline stage is a list",
@@ -226,117 +228,50 @@ def setting(path):
     return call
 
 
-def optioned(function):
-    """Return what calls a function that acts on a configuration, on a new one unless another is given."""
-    return lambda opts=None, **given: function(IPUConfig() if opts is None else opts, **given)
-
-
-def sets(name, beside=None, **legal):
-    """Return the arguments of such a function, each with the values that it takes and Graphcore's texts."""
-    function = getattr(utils, name)
-    given = {key: (lambda value=value: value) for key, value in (beside or {}).items()}
-    own = {
-        argument: (
-            values,
-            rf"^{argument}: Trying to set {ATTRIBUTES.get(argument, '(?!)')} to |^`{argument}` must be ",
-        )
-        for argument, values in legal.items()
-    }
-    opts = Argument(name, "opts", lambda value: function(value, **{key: make() for key, make in given.items()}))
-    return [opts, *of(name, optioned(function), given, **own)]
-
-
 MAPPINGS = ("None", "empty dictionary", "dictionary")
 NUMBER = ("0", "1", "huge")
-OPTIONS = [
-    *of(
-        "create_ipu_config",
-        utils.create_ipu_config,
-        {},
-        **{
-            name: (TRUTH, rf"^{name}: Trying to set ")
-            for name in (
-                *("profiling", "enable_ipu_events", "use_poplar_text_report", "use_poplar_cbor_report"),
-                *("enable_poplar_serialized_graph", "retain_control_dependencies", "disable_graph_outlining"),
-                *("always_rearrange_copies_on_the_host", "merge_infeed_io_copies", "prefetch_data_streams"),
-                "enable_experimental_remote_buffer_embedding",
-            )
-        },
-        **{
-            name: (NUMBER, rf"^{name}: Trying to set ")
-            for name in (
-                *("max_cross_replica_sum_buffer_size", "max_inter_ipu_copies_buffer_size"),
-                *("max_scheduler_lookahead_depth", "max_scheduler_search_space_size"),
-            )
-        },
-        profile_execution=(("None", "False"), "^`profile_execution` must be|^`profiling` is required"),
-        report_every_nth_execution=(("0", "1"),),
-        max_report_size=(("0", "1"),),
-        report_directory=(("text", "empty text"),),
-        scheduler_selection=(("empty text",), "^Could not convert|^scheduler_selection: Trying to set "),
-        selection_order=((), "^selection_order: Trying to set "),
-    ),
-    *sets("auto_select_ipus", {"num_ipus": 2}, num_ipus=(*NUMBER, "-1", "empty list", "empty tuple")),
-    *sets("select_ipus", {"indices": [2]}, indices=("empty list", "empty tuple")),
-    *sets("set_compilation_options", compilation_options=MAPPINGS),
-    *sets("set_convolution_options", convolution_options=MAPPINGS),
-    *of(
-        "set_experimental_multi_replica_distribution_options",
-        optioned(utils.set_experimental_multi_replica_distribution_options),
-        {"process_count": lambda: 1, "process_index": lambda: 0},
-        process_count=(("1",), "^0 <= process_index < process_count$"),
-        process_index=(("0",), "^0 <= process_index < process_count$"),
-    ),
-    *sets("set_floating_point_behaviour_options", **dict.fromkeys(("inv", "div0", "oflo", "esr", "nanoo"), TRUTH)),
-    *sets("set_gcl_options", {"gcl_options": {}}, gcl_options=MAPPINGS[1:]),
-    *sets(
-        "set_io_tile_options",
-        {"num_io_tiles": 4},
-        num_io_tiles=NUMBER,
-        place_ops_on_io_tiles=("None", *TRUTH),
-        io_tile_available_memory_proportion=(),
-    ),
-    *sets("set_ipu_connection_type", connection_type=(), ipu_version=("empty text", "1"), enable_remote_buffers=TRUTH),
-    *sets("set_ipu_model_options", compile_ipu_code=TRUTH, tiles_per_ipu=("None", *NUMBER), ipu_model_version=()),
-    *sets("set_matmul_options", matmul_options=MAPPINGS, clear_pass_type=TRUTH),
-    *sets(
-        "set_norm_options",
-        use_stable_statistics=TRUTH,
-        experimental_distributed_batch_norm_replica_group_size=("1", "huge"),
-    ),
-    *sets(
-        "set_optimization_options",
-        **dict.fromkeys(
-            ("combine_embedding_lookups", "combine_matmuls", "gather_simplifier", "enable_fast_math"), TRUTH
-        ),
-        **dict.fromkeys(
-            (
-                *(f"max_{name}_size" for name in ("cross_replica_sum_buffer", "reduce_scatter_buffer")),
-                *("max_inter_ipu_copies_buffer_size", "max_send_recv_cluster_size", "minimum_remote_tensor_size"),
-                *("triangular_solve_expander_block_size", "cholesky_block_size"),
-            ),
-            NUMBER,
-        ),
-        merge_remote_buffers=(),
-    ),
-    *sets("set_pooling_options", pooling_options=MAPPINGS),
-    *sets("set_recomputation_options", allow_recompute=TRUTH),
-    *sets("set_serialization_options", output_folder=("text", "empty text")),
-    *(
-        argument
-        for name, found in {
-            "set_report_options": {"graph_options": MAPPINGS, "execution_options": MAPPINGS},
-            "set_transfer_options": {"use_verified_transfers": TRUTH},
-            "set_verification_options": {"verification_options": ()},
-        }.items()
-        for argument in of(
-            name,
-            optioned(getattr(utils, name)),
-            {},
-            **{each: (legal, rf"^`{each}` must be ") for each, legal in found.items()},
-        )
-    ),
-]
+TEXTS = ("text", "empty text")
+#: Values that functions of releases up to SDK 2.1 take for an argument: by the type of its attribute, or by its name.
+BY_TYPE = {"bool": TRUTH, "int": NUMBER, "dict": MAPPINGS}
+BY_NAME = {
+    "num_ipus": (*NUMBER, "-1", "empty list", "empty tuple"),
+    "indices": ("empty list", "empty tuple"),
+    "process_count": ("1",),
+    "process_index": ("0",),
+    "gcl_options": MAPPINGS[1:],
+    "place_ops_on_io_tiles": ("None", *TRUTH),
+    "tiles_per_ipu": ("None", *NUMBER),
+    "experimental_distributed_batch_norm_replica_group_size": ("1", "huge"),
+    "ipu_version": ("empty text", "1"),
+    "scheduler_selection": ("empty text",),
+    "profile_execution": ("None", "False"),
+    **dict.fromkeys(("report_every_nth_execution", "max_report_size"), NUMBER[:2]),
+    **dict.fromkeys(("output_folder", "report_directory"), TEXTS),
+    **dict.fromkeys(("graph_options", "execution_options"), MAPPINGS),
+    **dict.fromkeys(("profiling", "enable_ipu_events", "use_poplar_text_report", "use_poplar_cbor_report"), TRUTH),
+    **dict.fromkeys(("enable_poplar_serialized_graph", "retain_control_dependencies", "use_verified_transfers"), TRUTH),
+}
+#: What is given where it must be.
+NEEDED = {"num_ipus": 2, "indices": [2], "gcl_options": {}, "num_io_tiles": 4, "process_count": 1, "process_index": 0}
+NEEDED["verification_options"] = VerificationOptions()
+CONFIGURED = r"^Could not convert|^`profiling` is required|^0 <= process_index < process_count$"
+
+
+def options():
+    """Yield the arguments of functions of releases up to SDK 2.1, and the configuration that they take."""
+    for name, group in itertools.groupby(arguments_in(ATTRIBUTES | WITHOUT_EFFECT), lambda each: each[0]):
+        function, arguments = getattr(utils, name), {}
+        parameters = inspect.signature(function).parameters
+        given = {key: (lambda value=value: value) for key, value in NEEDED.items() if key in parameters}
+        if "opts" in parameters:
+            given["opts"] = IPUConfig
+            arguments["opts"] = ((),)
+        for _, argument in group:
+            path = ATTRIBUTES.get(argument)
+            kind = IPUConfig().get_attribute_metadata(path).type if path else None
+            texts = rf"^{argument}: Trying to set {path or ''}|^`{argument}` must be |{CONFIGURED}"
+            arguments[argument] = (BY_NAME.get(argument, BY_TYPE.get(kind, ())), texts)
+        yield from of(name, function, given, **arguments)
 
 
 NUMBERED = {"number_of_epochs": lambda: 1, "elements_per_epochs": lambda: 1, "print_stats": lambda: False}
@@ -394,7 +329,7 @@ HOST_PIPELINE = [
 ]
 OUTPUT = {"opt": sgd, "loss": lambda: tf.constant(1.0)}
 ORDINAL = "^Device ordinal must be"
-NAME = ("None", "text", "empty text")
+NAME = ("None", *TEXTS)
 ONE = ("None", "1")
 OPERATIONS = [
     *of("cross_replica_sum", in_a_stage(cross_replica_sum), {}, replica_group_size=(ONE,)),
@@ -568,7 +503,7 @@ GROUPS = {
     "queues": QUEUES,
     "objects": OBJECTS,
     "settings": SETTINGS,
-    "options": OPTIONS,
+    "options": [*options()],
     "host": HOST_PIPELINE,
 }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, on_ipus
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 nn_ops, normalization_ops, rnn_ops = Lazily("nn_ops"), Lazily("normalization_ops"), Lazily("rnn_ops")
 math_ops, statistics_ops = Lazily("math_ops"), Lazily("statistics_ops")
@@ -15,14 +16,6 @@ ROWS = RNG.normal(size=(2, 4)).astype(np.float32)
 STEPS = RNG.normal(size=(3, 2, 2)).astype(np.float32)  # time steps, batch, elements
 SCORES = RNG.normal(size=(4, 2, 3)).astype(np.float32)  # time steps, batch, classes
 IMAGES = RNG.normal(size=(2, 3, 3, 4)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture
@@ -191,7 +184,7 @@ def test_other_arguments():
     assert (exact, near) == (pytest.approx(0.841344746, abs=1e-7), pytest.approx(0.841191990, abs=1e-7))
     values, levels, before = np.float32([-3, -1, 2]), np.float32([0]), np.float32([10, 20])
     for absolute, counts in ((False, [2, 1]), (True, [0, 3])):
-        found = on_ipus(lambda a=absolute: statistics_ops.histogram(values, levels, a))
+        found = on_ipus(lambda a=absolute: statistics_ops.histogram(values, levels, absolute_of_input=a))
         assert found.tolist() == counts
-        found = on_ipus(lambda a=absolute: statistics_ops.histogram_update(before, values, levels, a))
+        found = on_ipus(lambda a=absolute: statistics_ops.histogram_update(before, values, levels, absolute_of_input=a))
         assert found.tolist() == [10 + counts[0], 20 + counts[1]]

@@ -8,24 +8,15 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.programs import configure, hosted_names, run
+from tests.programs import pipelined
 
 COUNT, LIMIT = 8, 0.5
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
-
-
 def training(names, make, ipus=2, **output):
     """Two variables in two stages, trained for one execution."""
-    tf, ipu = names.tf, names.ipu
+    tf = names.tf
     tf.reset_default_graph()
-    configure(names, ipus)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(2, np.float32)).repeat())
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def first(x):
         return x * tf.get_variable("w0", initializer=np.float32([1, 2]))
@@ -33,16 +24,11 @@ def training(names, make, ipus=2, **output):
     def second(x):
         return tf.reduce_sum((x * tf.get_variable("w1", initializer=np.float32([0.5, -0.25])) - 1) ** 2)
 
-    def network():
-        return ipu.pipelining_ops.pipeline(
-            [first, second],
-            COUNT,
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=lambda loss: ipu.pipelining_ops.OptimizerFunctionOutput(make(), loss, **output),
-        )
+    def learn(loss):
+        return names.ipu.pipelining_ops.OptimizerFunctionOutput(make(), loss, **output)
 
-    return run(names, network, outfeed, [infeed])
+    dataset = tf.data.Dataset.from_tensors(np.ones(2, np.float32)).repeat()
+    return pipelined(names, [first, second], dataset, COUNT, ipus=ipus, optimizer_function=learn)
 
 
 def gradients():
@@ -78,32 +64,6 @@ def test_compute_gradients_of_ones_own_changes_the_gradients_of_each_micro_batch
     equal(training(names, clipping), stepped(clip))
     around = training(names, lambda: optimizers.MapGradientOptimizer(clipping(), lambda g, w: 2 * g + 0 * w))
     equal(around, stepped(lambda gradient: 2 * clip(gradient)))
-
-
-@pytest.mark.parametrize("replicas", [1, 2])
-@pytest.mark.parametrize("inside", [False, True])
-def test_apply_gradients_of_ones_own_sees_all_gradients_of_an_update(names, inside, replicas):
-    """Clipped by their common norm before replicas average them, or behind: both see the same elements."""
-    tf, optimizers, calls = names.tf, names.ipu.optimizers, []
-
-    class ByNorm(optimizers.IpuOptimizer):
-        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-            pairs = list(grads_and_vars)
-            calls.append([variable.op.name for _, variable in pairs])
-            found, _ = tf.clip_by_global_norm([gradient for gradient, _ in pairs], 1.0)
-            return super().apply_gradients(zip(found, [each for _, each in pairs], strict=True), global_step, name)
-
-    def make():
-        plain = tf.train.GradientDescentOptimizer(0.01)
-        if inside:
-            return optimizers.CrossReplicaOptimizer(ByNorm(plain))
-        return ByNorm(optimizers.CrossReplicaOptimizer(plain))
-
-    found = training(names, make, ipus=2 * replicas)
-    assert found.job.system.replicas == replicas
-    assert calls == [["w0", "w1"]]
-    norm = COUNT * np.sqrt(sum(np.sum(gradient**2) for _, gradient in gradients().values()))
-    equal(found, {name: w - 0.01 * COUNT * gradient / norm for name, (w, gradient) in gradients().items()})
 
 
 def test_variables_that_are_left_out_stay(names):

@@ -25,23 +25,17 @@ from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
-from tests.programs import needs_tensorflow
+from tests.programs import tensorflow
 from tests.traced_training import ipus
 from tests.traced_training import train as train_pipeline
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 CLOCK = 1_330_000_000
 BATCH, WIDTH, UNITS, COUNT, RUNS = 4, 3, 5, 4, 2
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, WIDTH)).astype(np.float32)
 LABELS = RNG.normal(size=(64, 1)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 @pytest.fixture
@@ -63,9 +57,7 @@ def outside(name="outside"):
 
 
 def variable(name, value):
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load().compat.v1.get_variable(name, initializer=value)
+    return tensorflow().compat.v1.get_variable(name, initializer=value)
 
 
 def kernel():
@@ -92,9 +84,7 @@ def last(tf, scope, x, labels):
 
 def train(scope, stages=(first, last), **options):
     """Train stages whose blocks of the host are ``scope``."""
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    tf = load()
+    tf = tensorflow()
     bound = [lambda *given, stage=stage: stage(tf, scope, *given) for stage in stages]
     options = {"gradient_accumulation_count": COUNT, "repeat_count": RUNS, **options}
     return train_pipeline(lambda _: bound, [X, LABELS], batch=BATCH, **options)

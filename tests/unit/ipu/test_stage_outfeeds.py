@@ -5,33 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError, UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, pipelined, run
 
 COUNT, RATE = 4, 0.5
 X = np.arange(1, 193, dtype=np.float32).reshape(96, 2) / 96
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
+def dataset(names):
+    return names.tf.data.Dataset.from_tensor_slices(X).repeat()
 
 
 def infeed(names):
-    return names.ipu.ipu_infeed_queue.IPUInfeedQueue(names.tf.data.Dataset.from_tensor_slices(X).repeat())
+    return names.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset(names))
 
 
 def judge(names, y):
     return names.tf.reduce_mean(y * names.tf.get_variable("v", initializer=np.float32(1)))
 
 
-def trained(names, queue, replicas=1, recompute=False, training=True, optimizer=None):
-    """A pipeline of two stages, the first of which sends; queues of the pipeline and of the stage in turn."""
-    tf, ops = names.tf, names.ipu.pipelining_ops
-    configure(names, 2 * replicas, allow_recompute=recompute)
-    elements, outfeed = infeed(names), names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+def trained(names, queue, replicas=1, recompute=False, training=True):
+    """Two runs of a pipeline of two stages, the first of which sends to a queue."""
+    tf = names.tf
 
     def first(x):
         y = x * tf.get_variable("w", initializer=np.float32(2))
@@ -39,21 +35,19 @@ def trained(names, queue, replicas=1, recompute=False, training=True, optimizer=
         with tf.control_dependencies(sent):
             return tf.identity(y)
 
-    def learn(loss):
-        opt = optimizer or tf.train.GradientDescentOptimizer(RATE)
-        return ops.OptimizerFunctionOutput(names.ipu.optimizers.CrossReplicaOptimizer(opt), loss)
-
-    def network():
-        return ops.pipeline(
-            [first, lambda y: judge(names, y)],
-            gradient_accumulation_count=COUNT,
-            repeat_count=2,
-            infeed_queue=elements,
-            outfeed_queue=outfeed,
-            optimizer_function=learn if training else None,
-        )
-
-    return run(names, network, queue or outfeed, [elements], [{}, {}])
+    optimizer = names.ipu.optimizers.CrossReplicaOptimizer(tf.train.GradientDescentOptimizer(RATE))
+    return pipelined(
+        names,
+        [first, lambda y: judge(names, y)],
+        dataset(names),
+        COUNT,
+        ipus=2 * replicas,
+        device={"allow_recompute": recompute},
+        optimizer=optimizer if training else None,
+        queue=queue,
+        feeds=[{}, {}],
+        repeat_count=2,
+    )
 
 
 @pytest.mark.parametrize(("replicas", "training", "recompute"), [(1, True, True), (2, True, False), (2, False, False)])
@@ -101,13 +95,6 @@ def test_a_body_sends_to_a_second_queue(names):
             np.testing.assert_equal(session.run(last), [2 * X[3 * number + 2]])
 
 
-def test_a_queue_takes_one_enqueue(names):
-    queue = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-    queue.enqueue(X)
-    with pytest.raises(ProgramError, match="An outfeed can only be enqueued once"):
-        queue.enqueue(X)
-
-
 def test_several_queues_of_a_sharded_loop_are_refused(names):
     ipu, elements = names.ipu, infeed(names)
     queues = [ipu.ipu_outfeed_queue.IPUOutfeedQueue() for _ in range(2)]
@@ -143,29 +130,20 @@ def around(names, queue):
 
 
 def test_what_apply_gradients_of_a_pipeline_sends_is_what_the_wrapped_optimizer_applies(names):
-    tf, ops = names.tf, names.ipu.pipelining_ops
-    queue, elements = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), infeed(names)
-
-    def network(replicas):
-        configure(names, 2 * replicas)
+    def ran(replicas):
+        queue = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        stages = [lambda x: x * names.tf.get_variable("w", initializer=np.float32(2)), lambda y: judge(names, y)]
         optimizer = names.ipu.optimizers.CrossReplicaOptimizer(around(names, queue))
-        return ops.pipeline(
-            [lambda x: x * tf.get_variable("w", initializer=np.float32(2)), lambda y: judge(names, y)],
-            gradient_accumulation_count=COUNT,
-            repeat_count=3,
-            infeed_queue=elements,
-            outfeed_queue=names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
-            optimizer_function=lambda loss: ops.OptimizerFunctionOutput(optimizer, loss),
-        )
+        options = {"ipus": 2 * replicas, "optimizer": optimizer, "queue": queue, "repeat_count": 3}
+        return pipelined(names, stages, dataset(names), COUNT, **options)
 
-    found = run(names, lambda: network(1), queue, [elements])
+    found = ran(1)
     assert {name: values.shape for name, values in found.sent.items()} == {"w": (3,), "v": (3,)}
     for name, before in (("w", 2), ("v", 1)):
         assert found.variables[name] == pytest.approx(before - RATE * found.sent[name].sum(), rel=1e-5)
-    tf.reset_default_graph()
-    queue, elements = names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(), infeed(names)
+    names.tf.reset_default_graph()
     with pytest.raises(UnsupportedProgramError, match="enqueue: expected one replica where apply_gradients sends"):
-        run(names, lambda: network(2), queue, [elements])
+        ran(2)
 
 
 def test_what_apply_gradients_of_a_loop_sends_is_what_the_wrapped_optimizer_applies(names):

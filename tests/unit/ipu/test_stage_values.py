@@ -5,40 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import configure, hosted_names, run
+from tests.programs import pipelined
 
 X = np.arange(1, 5, dtype=np.float32)
 COUNT = 12
 RATES = (0.001, 0.004, 0.0, 0.002)
 
 
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
-
-
-def pipeline(names, stages, feeds=({},), inputs=(), ipus=4, learn=None, **arguments):
+def pipeline(names, stages, ipus=4, learn=None, **arguments):
     """A pipeline on the elements X, as it ran."""
-    tf, ipu = names.tf, names.ipu
-    configure(names, ipus)
-    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(X).repeat())
-    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def network(*values):
-        return ipu.pipelining_ops.pipeline(
-            stages,
-            gradient_accumulation_count=COUNT,
-            inputs=list(values),
-            infeed_queue=infeed,
-            outfeed_queue=outfeed,
-            optimizer_function=learn,
-            **arguments,
-        )
-
-    return run(names, network, outfeed, [infeed], feeds, inputs)
+    dataset = names.tf.data.Dataset.from_tensors(X).repeat()
+    return pipelined(names, stages, dataset, COUNT, ipus=ipus, optimizer_function=learn, **arguments)
 
 
 def fitted(names, threaded, make=None, **arguments):
@@ -63,7 +41,7 @@ def fitted(names, threaded, make=None, **arguments):
     feeds = [{rate: each} for each in RATES] if threaded else [{}]
     inputs = [rate] if threaded else []
     stages = [scale, lambda *values: values, loss]
-    return pipeline(names, stages, feeds, inputs, learn=learn, **arguments)
+    return pipeline(names, stages, learn=learn, feeds=feeds, inputs=inputs, **arguments)
 
 
 def weight(rates, limit=np.inf, momentum=0.0, replicas=1):
@@ -129,6 +107,18 @@ def test_an_input_that_a_stage_computes_with_travels(names):
     assert found.job.program.stages[0].output_bytes == 4 + X.nbytes
 
 
+def test_a_value_that_a_stage_takes_from_two_before_it_goes_through_the_one_between(names):
+    kept = []
+
+    def first(x):
+        kept.append(2 * x)
+        return x
+
+    found = pipeline(names, [first, lambda x: x + 1, lambda x: x * kept[0]])
+    assert found.sent[0].tolist() == [((X + 1) * 2 * X).tolist()] * COUNT
+    assert [stage.output_bytes for stage in found.job.program.stages[:2]] == [2 * X.nbytes] * 2
+
+
 def test_dictionaries_between_stages_and_out_of_the_pipeline(names):
     first = lambda x: {"a": x, "b": 2 * x}  # noqa: E731
     last = lambda both: {"sum": both["a"] + both["b"], "b": both["b"]}  # noqa: E731
@@ -156,20 +146,3 @@ def test_a_dictionary_reaches_the_optimizer_function_and_its_gradients_come_back
     (element,) = found.sent
     assert element["loss"].shape == (COUNT,)
     assert element["x"].shape == (COUNT, 4)
-
-
-def test_results_need_a_queue(names):
-    ops = names.ipu.pipelining_ops
-    with pytest.raises(ProgramError, match="Must specify at least one of outfeed_queue or optimizer_function"):
-        ops.pipeline([lambda: 1.0, lambda x: x], 4)
-    tf = names.tf
-
-    def network():
-        return ops.pipeline(
-            [lambda: tf.ones([]), lambda x: x * tf.get_variable("w", [])],
-            4,
-            optimizer_function=lambda loss: ops.OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.1), loss),
-        )
-
-    with pytest.raises(ProgramError, match=r"has tensor outputs: .* but no outfeed_queue has been provided"):
-        names.ipu.ipu_compiler.compile(network)

@@ -7,6 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.timeline.kinds import SpanKind
+from tests.programs import tensorflow
 from tests.traced_training import ipus, train
 
 COUNT, BATCH, CHANNELS = 4, 3, 5
@@ -19,9 +20,7 @@ def trained(replicas, group, batch):
     device.norms.experimental.distributed_batch_norm_replica_group_size = group
 
     def stages(_):
-        from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-        tf = load()
+        tf = tensorflow()
 
         def variable(name, value, **options):
             start = np.full(CHANNELS, value, np.float32)

@@ -8,20 +8,13 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramTypeError
-from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily
+
+pytestmark = pytest.mark.usefixtures("tf")
 
 ipu_compiler, summary_ops, utils = Lazily("ipu_compiler"), Lazily("summary_ops"), Lazily("utils")
 ipu_infeed_queue, ipu_outfeed_queue = Lazily("ipu_infeed_queue"), Lazily("ipu_outfeed_queue")
 pipelining_ops = Lazily("pipelining_ops")
-
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def compiled(tf, name, count=4):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from types import ModuleType
 
@@ -11,7 +10,6 @@ import pytest
 
 from ipusim.base.errors import MissingPackageError, ProgramStateError
 from ipusim.ipu.graph import tensorflow_import
-from tests.programs import needs_tensorflow
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +50,3 @@ def test_lines_of_others_on_the_standard_error_stay(capfd):
         os.write(2, b"WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n")
         print("of Python", file=sys.stderr)
     assert sorted(capfd.readouterr().err.splitlines()) == ["mine", "of Python"]
-
-
-def test_the_import_prints_nothing_and_takes_its_settings():
-    needs_tensorflow()
-    code = (
-        "from ipusim.ipu.graph.tensorflow_import import load\n"
-        "tf = load()\n"
-        "print(tf.keras.__name__, tf.config.list_physical_devices('GPU'), tf.__version__.rpartition('.')[0])\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("tf_keras.api._v2.keras [] 2.21\n", "")

@@ -14,15 +14,8 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
-from tests.programs import needs_tensorflow
 
-
-@pytest.fixture(autouse=True)
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
+pytestmark = pytest.mark.usefixtures("tf")
 
 
 @pytest.fixture
@@ -159,6 +152,15 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
         ("from tensorflow.compiler.plugin.poplar.ops import gen_poputil_ops", "gen_poputil_ops"),
         ("from tensorflow import distribute", "distribute.get_strategy().num_replicas_in_sync"),
         ("from tensorflow.keras.datasets import mnist", "mnist.load_data"),
+        (
+            "from tensorflow.python.distribute.distribution_strategy_context import get_replica_context as found",
+            "found",
+        ),
+        ("from tensorflow.python.estimator.model_fn import EstimatorSpec, LOSS_METRIC_KEY", "EstimatorSpec"),
+        ("from tensorflow.python.ipu.ipu_multi_worker_strategy import IPUMultiWorkerStrategyV1 as found", "found"),
+        ("from tensorflow.python.keras.optimizer_v2.gradient_descent import SGD", "SGD"),
+        ("from tensorflow.python.layers.normalization import batch_normalization", "batch_normalization"),
+        ("from tensorflow.python.ops.control_flow_ops import cond, group, while_loop", "while_loop"),
     ],
 )
 def test_a_program_finds_a_name_where_it_looks_for_it(run, statement, name):
@@ -187,6 +189,11 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.loops.repeet is not simulated; did you mean repeat",
         ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
+        ("import importlib; importlib.import_module('tensorflow.python.ipu.lops')", "ipu.lops is not simulated"),
+        (
+            "from tensorflow.compiler.plugin.poplar.driver import config_pb2",
+            "tensorflow.compiler.plugin.poplar.driver.config_pb2 is not simulated",
+        ),
     ],
 )
 def test_a_name_of_graphcores_that_is_missing_is_one_line(run, text, said):

@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from ipusim.timeline.kinds import SpanKind
-from tests.programs import configure, hosted_names, run
+from tests.programs import configure, run
 
 BATCHES = (3, 500, 3, 1)
 W = np.linspace(-1, 1, 8).astype(np.float32).reshape(2, 4)
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def data(batch, seed=0):

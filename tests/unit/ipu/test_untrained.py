@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.programs import configure, hosted_names, run
+from tests.programs import pipelined
 
 COUNT, RATE = 8, 0.01
 #: Schedules with a recomputation mode that Graphcore has together.
@@ -15,12 +15,6 @@ MODES = [
     ("Interleaved", "RecomputeThenBackpropagate"),
     ("Sequential", "RecomputeAndBackpropagateInterleaved"),
 ]
-
-
-@pytest.fixture
-def names():
-    with hosted_names() as found:
-        yield found
 
 
 def counted(names, x):
@@ -35,31 +29,17 @@ def counted(names, x):
     return x * weight * (1 + tf.cast(before, tf.float32) / 10), tf.identity(now)
 
 
-def trained(names, stages, ipus=2, feeds=({}, {}), recompute=False, make=None, **arguments):
-    tf, ops = names.tf, names.ipu.pipelining_ops
-    configure(names, ipus, allow_recompute=recompute)
+def trained(names, stages, ipus=2, recompute=False, make=None, **arguments):
+    """Two runs of two executions each."""
+    tf = names.tf
     dataset = tf.data.Dataset.from_tensors(np.float32([1, 2])).repeat()
-    elements, outfeed = (
-        names.ipu.ipu_infeed_queue.IPUInfeedQueue(dataset),
-        names.ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
-    )
 
     def learn(loss, *_):
         optimizer = (make or tf.train.GradientDescentOptimizer)(RATE)
-        return ops.OptimizerFunctionOutput(optimizer, loss, **arguments.pop("output", {}))
+        return names.ipu.pipelining_ops.OptimizerFunctionOutput(optimizer, loss)
 
-    def network():
-        return ops.pipeline(
-            stages,
-            gradient_accumulation_count=COUNT,
-            repeat_count=2,
-            infeed_queue=elements,
-            outfeed_queue=outfeed,
-            optimizer_function=learn,
-            **arguments,
-        )
-
-    return run(names, network, outfeed, [elements], feeds)
+    options = {"ipus": ipus, "device": {"allow_recompute": recompute}, "repeat_count": 2, "optimizer_function": learn}
+    return pipelined(names, stages, dataset, COUNT, feeds=({}, {}), **options | arguments)
 
 
 def by_hand():

@@ -87,3 +87,17 @@ def test_sessions_share_no_values(names):
     ran(one, program)
     assert one.run(w) < other.run(w) == 1
     assert ran(other, program)[0] == 6
+
+
+def test_a_variable_has_an_initialized_value(names):
+    variable = names.tf.get_variable("v", [], initializer=names.tf.constant_initializer(2.0), use_resource=True)
+    value = variable.initialized_value()
+    with names.tf.Session() as session:
+        assert session.run(value) == 2
+        session.run(variable.initializer)
+        session.run(variable.assign(5.0))
+        assert session.run(value) == 5
+
+
+def test_a_layer_computes_in_the_dtype_of_its_input(names):
+    assert names.tf.keras.layers.Dense(2)(names.tf.placeholder(names.tf.float16, [1, 2])).dtype == names.tf.float16

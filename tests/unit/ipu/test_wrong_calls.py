@@ -78,7 +78,6 @@ def configure(**given):
         utils.reset_ipu_configuration()
 
 
-ACCUMULATING = {"opt": sgd, "num_mini_batches": lambda: 2}
 #: Name, function, and arguments that are right, made for each call.
 HOST = [
     (
@@ -116,17 +115,7 @@ HOST = [
     ("outlined_function", functional_ops.outlined_function, {"func": lambda: body}),
     ("get_num_of_ipus_in_device", utils.get_num_of_ipus_in_device, {"ipu_device": lambda: "/device:IPU:0"}),
     ("reset_ipu_seed", utils.reset_ipu_seed, {"seed": lambda: 1, "device": lambda: "/device:IPU:0"}),
-    (
-        "get_attribute_metadata",
-        lambda **given: IPUConfig().get_attribute_metadata(**given),
-        {"attr": lambda: "auto_select_ipus"},
-    ),
     ("configure_ipu_system", configure, {"config": IPUConfig, "device": lambda: "cpu"}),
-    (
-        "GradientAccumulationOptimizerV2",
-        optimizers.GradientAccumulationOptimizerV2,
-        ACCUMULATING | {"dtype": lambda: None, "reduction_method": lambda: "SUM", "name": lambda: "A"},
-    ),
     ("IpuOptimizer", optimizers.IpuOptimizer, {"opt": sgd, "name": lambda: None}),
     (
         "enqueue",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from ipusim.base.errors import IpusimError
@@ -15,7 +13,7 @@ from ipusim.ipu import ipu_compiler, loops  # noqa: E402 - which needs TensorFlo
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue  # noqa: E402 - as above
 from ipusim.ipu.pipelining_ops import OptimizerFunctionOutput, pipeline  # noqa: E402 - as above
-from tests.unit.ipu.test_graphcore_texts import ONES, feed, fetched, identity, learn, sgd, tf  # noqa: E402 - as above
+from tests.unit.ipu.test_graphcore_texts import ONES, feed, fetched, identity, tf  # noqa: E402 - as above
 
 
 def run(infeed=None, outfeed=None, **given):
@@ -27,8 +25,8 @@ def run(infeed=None, outfeed=None, **given):
     fetched(program, infeed.feed.initializer)
 
 
-def trained(optimizer_function, stages=None):
-    stages = stages or [lambda x: x * tf.get_variable("w", [2], initializer=tf.ones_initializer()), tf.reduce_sum]
+def trained(optimizer_function):
+    stages = [lambda x: x * tf.get_variable("w", [2], initializer=tf.ones_initializer()), tf.reduce_sum]
     run(computational_stages=stages, optimizer_function=optimizer_function)
 
 
@@ -53,16 +51,6 @@ class ForgetsPairs(tf.train.GradientDescentOptimizer):
         return None
 
 
-def read_in_another_stage():
-    kept = []
-
-    def stage(x):
-        kept.append(x * tf.get_variable("w", [2]))
-        return kept[-1]
-
-    trained(learn, [stage, lambda x: tf.reduce_sum(kept[0] * x)])
-
-
 def nested():
     fetched(ipu_compiler.compile(lambda: loops.repeat(1, lambda x: loops.repeat(1, identity, [x]), [ONES])))
 
@@ -76,7 +64,6 @@ def a_pipeline_in_a_stage():
 ORDERS = {
     infeed_in_both: "",
     outfeed_twice: "An outfeed can only be enqueued once.",
-    read_in_another_stage: "",
     nested: "expected no loop of Graphcore's inside of a loop",
     a_pipeline_in_a_stage: "Only a single ipu.pipeline",
     lambda: trained(lambda: None): "optimizer_function: expected a function of 1 arguments, got too many",
@@ -97,34 +84,3 @@ def test_orders_and_what_is_used_twice(action):
 def test_a_data_set_that_ends_while_a_program_runs_ends_it_as_tensorflow_does():
     with tf.Graph().as_default(), pytest.raises(tf.errors.OutOfRangeError):
         ended_while_running()
-
-
-def test_programs_in_threads_do_not_know_of_each_other():
-    found, together = {}, threading.Barrier(4)
-
-    def train(number):
-        together.wait()
-        with tf.Graph().as_default():
-            w = tf.get_variable("w", initializer=float(number))
-            infeed = feed()
-            program = ipu_compiler.compile(
-                lambda: pipeline(
-                    [lambda x: x * w, tf.reduce_sum],
-                    4,
-                    infeed_queue=infeed,
-                    outfeed_queue=IPUOutfeedQueue(),
-                    optimizer_function=lambda loss: OptimizerFunctionOutput(sgd(), loss),
-                )
-            )
-            with tf.Session() as session:
-                session.run([tf.global_variables_initializer(), infeed.initializer])
-                session.run(program)
-                found[number] = session.run(w), [each.op.name for each in tf.global_variables()]
-
-    threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # 2 elements of 1 in each of 4 micro-batches, at a rate of 0.1, whatever the value is
-    assert found == {number: (pytest.approx(number - 0.8, abs=1e-5), ["w"]) for number in range(4)}

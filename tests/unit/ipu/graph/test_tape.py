@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.programs import needs_tensorflow
+from tests.programs import needs_tensorflow, tensorflow
 
 
 @pytest.fixture(scope="module")
@@ -13,9 +13,8 @@ def graph():
     needs_tensorflow()
     from ipusim.ipu.graph.reading import read_graph  # noqa: PLC0415
     from ipusim.ipu.graph.tape import note_origins  # noqa: PLC0415
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
 
-    tf = load()
+    tf = tensorflow()
     note_origins()
     tf.keras.backend.clear_session()  # names of layers begin anew
     layers = tf.keras.layers

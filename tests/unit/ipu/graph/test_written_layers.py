@@ -7,18 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from tests.programs import needs_tensorflow
 from tests.traced_steps import Model, build, initial_values, micro_batches, traced_work
 
 BATCH, TOKENS, ELEMENTS = 4, 6, 8
-
-
-@pytest.fixture
-def tf():
-    needs_tensorflow()
-    from ipusim.ipu.graph.tensorflow_import import load  # noqa: PLC0415
-
-    return load()
 
 
 def _layers(tf, function, dtype=np.float32):
