@@ -48,13 +48,6 @@ def test_closed_forms_give_what_is_simulated(figure):
         assert row.simulated == pytest.approx(row.value, rel=1e-12), row.quantity
 
 
-@pytest.mark.parametrize(("ipus", "count"), [(2, 8), (4, 16), (5, 10), (8, 16)])
-@pytest.mark.parametrize("backward", [1000, 2500])
-def test_the_form_of_interleaved_holds_elsewhere(ipus, count, backward):
-    found = run("interleaved", equal(ipus, 1000, backward), count)
-    assert found == teaching_page.interleaved(count, ipus, 1000, backward)
-
-
 def test_answers_are_right():
     for answer in (
         "57, because 3 / (57 + 3) is 5 %",
@@ -109,13 +102,6 @@ def test_what_the_class_is_told_is_so():
         slow, all_equal = makespan("1f1b", count, slow=1), makespan("1f1b", count)
         all_slow = run("1f1b", equal(IPUS, FORWARD * 3 // 2, BACKWARD * 3 // 2), count)
         assert (slow - all_equal) / (all_slow - all_equal) == pytest.approx(share, abs=0.005)
-
-
-@pytest.mark.parametrize("weights", [0, 500, 1000, 2500])
-def test_the_form_of_zero_bubble_holds_for_other_halves(weights):
-    passes = equal(IPUS, 1000, 1000 + weights, backward_input=1000, backward_weights=weights)
-    factor = FORWARD // 1000
-    assert run("zero_bubble_h1", passes, 8) * factor == teaching_page.halves(8, weights * factor)
 
 
 @sampled(3)

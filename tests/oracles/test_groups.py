@@ -17,7 +17,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
-from tests.effort import sampled, seeds
+from tests.effort import sampled
 from tests.oracles.test_point_to_point import free, most_kept
 from tests.scenarios import GOLDEN
 
@@ -122,42 +122,6 @@ def test_groups_wait_as_long_whatever_their_size_unless_they_are_smaller_than_th
             assert free("interleaved_1f1b", mapping, count, (forward, backward)) == busy + idle
         ahead = [min(count * chunks, 2 * (ipus - rank - 1) + (chunks - 1) * size + 1) for rank in range(ipus)]
         assert most_kept("interleaved_1f1b", mapping, count, "B") == ahead
-
-
-#: PipeOffload, table 1: IPUs, stages of an IPU and micro-batches; and cycles of F, I and W of a stage.
-SIZES = [(4, 2, 8), (8, 2, 16), (8, 3, 32), (6, 4, 24), (4, 3, 16)]
-CYCLES = [(1, 1, 1), (2, 3, 1), (3, 4, 2), (3, 3, 1)]
-
-
-@pytest.mark.parametrize(("ipus", "chunks", "count"), SIZES)
-def test_group_interleaving_waits_and_keeps_what_its_forms_say(ipus, chunks, count):
-    """GIS (p - 1)(F + I), GIS-H (v - 1)(p / 2)(F + I - W) more; g (v - 1) + p chunks kept on the first IPU."""
-    mapping, half = tuple(range(ipus)) * chunks, ipus // 2
-    for forward, first, second in CYCLES:
-        cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
-        idle = (ipus - 1) * (forward + first)
-        assert free("gis", mapping, count, cycles) == busy + idle
-        more = (chunks - 1) * half * (forward + first - second)
-        assert free("gis_h", mapping, count, cycles) == busy + idle + more
-    for schedule, size in (("gis", ipus), ("gis_h", half)):
-        right = [size * (chunks - 1) + ipus - rank for rank in range(ipus)]
-        assert most_kept(schedule, mapping, count, "W") == right
-    assert max(most_kept("interleaved_1f1b", mapping, count, "B")) == ipus * chunks + ipus - 1
-
-
-@pytest.mark.parametrize("seed", seeds(20))
-def test_the_form_of_half_groups_holds_where_no_half_for_the_weights_is_longer_than_the_others(seed):
-    """Nor forward and input passes differ by more than one; that of whole groups holds always."""
-    rng = random.Random(seed)
-    ipus, chunks = rng.choice((2, 4, 6)), rng.choice((1, 2, 3))
-    count, mapping = ipus * rng.choice((2, 3)), tuple(range(ipus)) * chunks
-    forward, first, second = (rng.randint(1, 9) for _ in range(3))
-    cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
-    idle = (ipus - 1) * (forward + first)
-    assert free("gis", mapping, count, cycles) == busy + idle
-    if abs(forward - first) <= second <= min(forward, first):
-        more = (chunks - 1) * (ipus // 2) * (forward + first - second)
-        assert free("gis_h", mapping, count, cycles) == busy + idle + more
 
 
 MODEL = {
