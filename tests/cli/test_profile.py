@@ -147,11 +147,6 @@ def test_cycles_that_the_scenario_gives_are_left_out_of_what_is_simulated(own):
                 "the row of stage 1 is missing",
             ],
         ),
-        ("stage,forward\n0,1\n", ["{}: expected a row for each of the 2 stages, got 1: none for stage 1 (stage1)"]),
-        (
-            "stage,forward\nstage1,1\na,1\n",
-            ["{}:2: column stage: expected 'stage0' in this row, got 'stage1': list the stages in order"],
-        ),
     ],
 )
 def test_what_is_wrong_with_a_file_ends_with_exit_code_2_and_nothing_printed(own, text, messages):
