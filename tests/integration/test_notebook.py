@@ -530,14 +530,6 @@ def test_losses_of_a_folder_that_are_none_are_one_message(folder, tmp_path, cont
     assert reason in text
 
 
-def test_saving_is_whole_or_not_at_all(learnt, tmp_path):
-    (tmp_path / "run" / "trace.png").mkdir(parents=True)
-    assert refused(OutputError, learnt.save, tmp_path / "run").endswith(
-        "trace.png: expected a place for a file, got a folder; name another folder for the results"
-    )
-    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["trace.png"]
-
-
 def test_what_is_no_run_folder(folder, tmp_path):
     assert refused(FileError, ipusim.load, tmp_path / "none") == (
         f"{tmp_path / 'none'}: expected a run folder, got no such folder"

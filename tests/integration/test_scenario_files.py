@@ -9,9 +9,7 @@ import jsonschema
 import pytest
 
 from ipusim.app.scenario import load_job, load_request
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS, plain_data
@@ -158,17 +156,3 @@ def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
     assert [stage.parameter_bytes for stage in program.stages] == [
         2 * (count * block + more) for count, more in zip(blocks, (tables, 0, 0, 0, head), strict=True)
     ]
-
-
-@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large"])
-def test_a_file_and_a_mapping_ask_for_the_same(name):
-    path = SCENARIOS / f"{name}.yaml"
-    request = load_request(path)
-    again = Request.from_dict(
-        request.options.model_dump(exclude_unset=True),
-        name=name,
-        description=request.description,
-        folder=Path(path).parent,
-    )
-    assert again == request
-    assert assemble(again).plan == load_job(path).plan
