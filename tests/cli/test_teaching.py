@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 import ipusim as package
-from reports import teaching_page
 from reports.outputs import command_lines
 from reports.teaching_page import BACKWARD, FIGURES, FORWARD, IPUS, THEMES, makespan, simulated
 from tests.cli.commands import ipusim
@@ -36,10 +35,6 @@ def run(schedule, stages, count, mapping=None, **pipeline):
 
 def equal(number, forward, backward, **more):
     return [{"name": f"s{place}", "forward": forward, "backward": backward, **more} for place in range(number)]
-
-
-def test_the_page_is_the_one_that_is_made():
-    assert teaching_page.teaching_page() == PAGE, "run python -m reports"
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda each: each.name)
