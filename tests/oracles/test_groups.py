@@ -6,14 +6,12 @@ import csv
 import hashlib
 import random
 
-import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import nearest_counts
-from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
@@ -122,54 +120,6 @@ def test_groups_wait_as_long_whatever_their_size_unless_they_are_smaller_than_th
             assert free("interleaved_1f1b", mapping, count, (forward, backward)) == busy + idle
         ahead = [min(count * chunks, 2 * (ipus - rank - 1) + (chunks - 1) * size + 1) for rank in range(ipus)]
         assert most_kept("interleaved_1f1b", mapping, count, "B") == ahead
-
-
-MODEL = {
-    "system": {"name": "free"},
-    "precision": "float64",
-    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 60, "seed": 3},
-    "model": {
-        "layers": [
-            *({"name": f"d{n}", "type": "dense", "units": 5, "activation": "tanh"} for n in range(3)),
-            {"name": "d3", "type": "dense", "units": 3},
-            {"name": "loss", "type": "softmax_cross_entropy"},
-        ]
-    },
-    "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
-}
-
-
-def trained(schedule, count, **options):
-    """Return what a model learns under a schedule, with options of the pipeline."""
-    pipeline = {"schedule": schedule, "micro_batch_size": 2, "gradient_accumulation_count": count, "repeat_count": 2}
-    pipeline |= {} if schedule == "single" else {"splits": ["d1", "d2", "d3"], "virtual_stages": 2}
-    run = execute(assemble(Request.from_dict(MODEL | {"pipeline": pipeline | options}, name="groups")))
-    return run.learning
-
-
-@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
-@pytest.mark.parametrize(
-    ("schedule", "count", "options"),
-    [
-        ("interleaved_1f1b", 1, {}),
-        ("interleaved_1f1b", 3, {}),
-        ("interleaved_1f1b", 5, {"micro_batch_group_size": 3}),
-        ("interleaved_1f1b", 6, {"micro_batch_group_size": 4}),
-        ("gis", 4, {}),
-        ("gis_h", 3, {}),
-        ("v_half", 2, {"authors_order": True}),
-        ("v_min", 2, {"authors_order": True}),
-        ("zbv", 2, {"authors_order": True}),
-    ],
-)
-def test_groups_and_authors_orders_train_to_the_unsplit_weights(schedule, count, options, sync):
-    mine, whole = trained(schedule, count, sync=sync, **options), trained("single", count)
-    losses, right = ([each.loss for each in run.losses] for run in (mine, whole))
-    np.testing.assert_allclose(losses, right, rtol=0, atol=1e-12)
-    assert np.ptp(right) > 0.01
-    assert mine.weights.keys() == whole.weights.keys()
-    for name, array in whole.weights.items():
-        np.testing.assert_allclose(mine.weights[name], array, rtol=0, atol=1e-12)
 
 
 def test_a_group_that_is_too_small_is_refused_at_its_key_and_without_effect_elsewhere():
