@@ -36,7 +36,8 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
 from tests.effort import sampled, seeds, slowest
 from tests.formulas import split
-from tests.oracles.test_halves_executed import RUNS
+from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
+from tests.oracles.test_skip_connections import SCENARIO as SKIPS
 from tests.orders import passes_of, random_mapping, random_order, read
 from tests.plans import price_and_run
 from tests.schedules import is_a_v, is_mirrored, takes_even_ipus
@@ -320,7 +321,11 @@ def test_halves_in_the_order_of_the_whole_leave_its_bits(seed):
 
 
 #: Skip connections, a value that waits on its IPU for a later stage, and gradients that are means as they go.
-SCENARIOS = {name: RUNS[name] for name in ("skips", "a value that waits on its IPU", "running mean")}
+SCENARIOS = {
+    "skips": (SKIPS, ()),
+    "a value that waits on its IPU": (BACK, THERE_AND_BACK),
+    "running mean": (SKIPS, ("pipeline.reduction_method=RUNNING_MEAN", "pipeline.allow_recompute=true")),
+}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
