@@ -20,7 +20,7 @@ from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.rates_spec import rates_of
 from tests.cli.commands import ipusim
-from tests.effort import slowest
+from tests.effort import rarest, slowest
 from tests.machine_costs import MODEL, stage_rows, throughput_rows, write_scenarios
 from tests.scenarios import SCENARIOS
 
@@ -60,7 +60,7 @@ def published(system, count):
     return row, f"{','.join(map(str, cells))},{';'.join(row.settings)}\n"
 
 
-@slowest
+@rarest
 def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_path):
     _, small = published("bow_pod16", 2048)
     large, _ = published("bow_pod64", 512)

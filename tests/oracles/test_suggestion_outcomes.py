@@ -145,12 +145,6 @@ def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     assert found.searched.left <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
 
 
-@slowest
-def test_a_search_that_ends_by_itself_says_the_same_each_time() -> None:
-    first, second = (suggest(transformer(), LIMITED) for _ in range(2))
-    assert [*verdict(first), *searched_lines(first)] == [*verdict(second), *searched_lines(second)]
-
-
 @pytest.mark.parametrize("seconds", [-1, 0, math.nan])
 def test_no_time_is_refused(seconds: float) -> None:
     with pytest.raises(OptionError, match="seconds: expected a time above 0, got "):
