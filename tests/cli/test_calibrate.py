@@ -30,17 +30,14 @@ SIZES = ("large", "small")
 NAMES = "compute_set_cycles,vector_slowdown"
 
 
+OWN = "rows.csv"
+
+
 @pytest.fixture
-def own(tmp_path):
+def own(own, tmp_path):
     """Write CSV beside two scenarios."""
     write_scenarios(tmp_path)
-
-    def write(text, name="rows.csv"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
+    return own
 
 
 @pytest.fixture

@@ -16,14 +16,7 @@ from tests.scenarios import SCENARIOS
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text):
-        path = tmp_path / "profile.csv"
-        path.write_text(text)
-        return path
-
-    return write
+OWN = "profile.csv"
 
 
 def profile_of(job, times=1):

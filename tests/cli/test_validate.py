@@ -25,14 +25,7 @@ def printed(validate):
     return validate.done.stdout
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text, name="own.csv"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
+OWN = "own.csv"
 
 
 def test_both_types_are_within_seven_per_cent_on_average_and_fifteen_at_worst_seen_or_unseen(validate):

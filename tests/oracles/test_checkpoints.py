@@ -8,7 +8,6 @@ import weakref
 import numpy as np
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.model.stages.bound_stage import BoundStage
 from ipusim.model.stages.stash import saved_arrays
@@ -45,13 +44,8 @@ steps: 2
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "checkpoints.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 def at(*layers):

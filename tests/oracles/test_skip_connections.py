@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -47,13 +46,8 @@ LOOPS = {}
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "skips.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 def unsplit(load, text, count=8):
