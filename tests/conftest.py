@@ -187,6 +187,18 @@ def load(tmp_path):
 
 
 @pytest.fixture
+def own(request, tmp_path):
+    """Write a file of one's own, which is called what the module's ``OWN`` says; return its path."""
+
+    def write(content, name=""):
+        path = tmp_path / (name or request.module.OWN)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
 def refused():
     """Return a check that an action raises an error of ours, of the builtin type ``kind``, with exactly ``text``."""
     from ipusim.base.errors import IpusimError  # noqa: PLC0415

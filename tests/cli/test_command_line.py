@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import subprocess
 import sys
-import tempfile
-from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ipusim.app.run_folder import report
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
@@ -25,13 +20,11 @@ from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, leave_pixels_out, process
 from tests.effort import sampled, slowest
-from tests.machine_costs import fixed_cycles, sync_cycles
 from tests.plans import parse_grid
 from tests.scenarios import ROOT
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"
-ORDERS = ROOT / "scenarios" / "selection_orders.yaml"
 TUTORIAL = ROOT / "scenarios" / "tutorial_step3_pipelining.yaml"
 FAST = ("--set", "steps=1", "--set", "pipeline.repeat_count=2")
 
@@ -103,14 +96,6 @@ def test_same_bytes_under_two_hash_seeds(trained, tmp_path):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_numerics_off_gives_the_same_timeline_and_no_losses(trained, tmp_path):
-    assert ipusim("run", TUTORIAL, *FAST, "--set", "numerics=off", "--out", tmp_path).returncode == 0
-    assert (trained[0] / "a" / "b" / "timeline.npz").read_bytes() == (tmp_path / "timeline.npz").read_bytes()
-    assert not (tmp_path / "losses.csv").exists()
-    assert not (tmp_path / "weights.npz").exists()
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The results of a small run with its picture of lines, to be read only."""
@@ -133,29 +118,6 @@ def test_zoomed_pictures_differ_from_the_whole(tmp_path, whole, zoom):
     drawn = ipusim("show", whole / "timeline.npz", "--out", tmp_path / "again.svg", *zoom)
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / "again.svg").read_bytes() == zoomed
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_compare_runs_all_and_says_who_refuses(tmp_path):
-    done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=12", "--out", tmp_path / "c")
-    assert done.returncode == 0, done.stderr
-    rows = {row["schedule"]: row for row in json.loads((tmp_path / "c" / "comparison.json").read_text())}
-    assert list(rows) == ["grouped", "interleaved", "sequential", "sharded"]
-    assert rows["grouped"]["summary"] is None
-    assert "must be a multiple of 8, but it is 12" in rows["grouped"]["refusal"]
-    assert "8 or 16" in rows["grouped"]["refusal"]
-    assert "8 or 16" in " ".join(done.stdout.split())
-    times = [rows[name]["summary"]["makespan_cycles"] for name in ("interleaved", "sequential", "sharded")]
-    assert times[0] < times[1]
-    made = {path.name for path in (tmp_path / "c").iterdir() if path.is_file()}
-    assert made == {"comparison.json", "comparison.png", "comparison.svg"}
-
-
-def test_compare_that_no_schedule_can_run(tmp_path):
-    done = ipusim("compare", SMALL, "--set", "pipeline.gradient_accumulation_count=-4", "--out", tmp_path / "c")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize(
@@ -266,81 +228,6 @@ def test_a_window_behind_the_end_keeps_the_results_and_says_what_the_picture_sho
         assert (tmp_path / "trace.png").exists()
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_results_of_another_run_do_not_stay_beside_new_ones(tmp_path):
-    assert ipusim("run", TUTORIAL, *FAST, "--out", tmp_path).returncode == 0
-    assert (tmp_path / "losses.csv").exists()
-    assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
-    assert not (tmp_path / "losses.csv").exists()
-    assert not (tmp_path / "memory.png").exists()
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_compare_says_which_schedule_does_not_fit(tmp_path):
-    done = ipusim("compare", MEMORY, "--out", tmp_path / "report")
-    assert done.returncode == 0, done.stderr
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert next(line for line in lines if line.split()[:2] == ["grouped", "32.57"]).endswith("1.047 GiB   does not fit")
-    assert next(line for line in lines if line.split()[:1] == ["interleaved"]).endswith("784 MiB   best, front")
-    assert lines[0].startswith("Best of those that fit: interleaved in lock-step, 36.24 ms per weight update; ")
-    assert lines[1].startswith(
-        "grouped in lock-step would take 10.1% less time, but does not fit: Out of memory on IPU 0: 1.047 GiB in pass "
-        "F0.6, 175 MiB more than its 897 MiB, without code."
-    )
-    rows = {row["schedule"]: row for row in json.loads((tmp_path / "report" / "comparison.json").read_text())}
-    assert [rows[name]["memory"]["fits"] for name in rows] == ["does not fit", "fits", "fits", "fits"]
-    # FIFOs of 6 x 96 MiB, of optimizer and gradients 192 and 96, parameters 96, live 96 + 4, feeds and copies 4 x 3.
-    assert rows["grouped"]["memory"]["peak_bytes"] == (576 + 192 + 96 + 96 + 100 + 12) << 20
-    assert rows["grouped"]["memory"]["excess_bytes"] == 175 << 20
-    refused = ipusim("compare", MEMORY, "--set", "memory=error", "--out", tmp_path / "error")
-    assert "grouped in lock-step: refused: Out of memory on IPU 0: 1.047 GiB" in refused.stdout
-    again = {row["schedule"]: row for row in json.loads((tmp_path / "error" / "comparison.json").read_text())}
-    assert again["grouped"]["summary"] is None
-    assert {name: row["memory"] for name, row in again.items()} == {name: row["memory"] for name, row in rows.items()}
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
-    done = ipusim("compare", SMALL, "--out", tmp_path)
-    assert "Memory: not known: the scenario states no memory of its stages." in done.stdout
-    assert "fits" not in done.stdout
-    assert "peak memory" not in done.stdout
-    assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4
-
-
-@pytest.mark.parametrize("columns", ["80", "60"])
-def test_a_narrow_terminal_loses_no_column(tmp_path, monkeypatch, columns):
-    monkeypatch.setattr(report, "run_files", lambda *_, **_options: {})
-    done = ipusim("run", ORDERS, "--out", tmp_path, "--verbose", columns=columns)
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
-    table = lines[lines.index("Selection orders") :]
-    for words in ("ZIGZAG 0 1 2 3 ", "SNAKE (used) 0 1 3 2 ", "HOOF 0 2 4 6 "):
-        assert any(" ".join(line.split()).startswith(words) for line in table)
-    # a boundary of 2 MiB lies on a rung's four links in SNAKE, on a rail's two in HOOF; 32 + 2 x 16 time-steps
-    clock, link = 1_600_000_000, Fraction(128 * 2**30 * 85, 800)
-    fixed = sync_cycles(16, clock) + fixed_cycles(16, clock) + 24
-    snake, hoof = (fixed + math.ceil(2 * 2**20 * clock / (links * link)) for links in (4, 2))
-    for number in ("16 of 30", f"{snake:,}", f"{64 * hoof:,}"):
-        assert any(number in line for line in table)
-    tables = [line for line in lines if line.startswith((" ", "─"))]
-    assert max(map(len, tables)) <= int(columns)
-
-
-@pytest.mark.usefixtures("without_charts")
-@pytest.mark.parametrize("command", ["run", "compare"])
-def test_results_go_to_another_file_system(tmp_path, command):
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("there is no second file system here")
-    with tempfile.TemporaryDirectory(dir=shared) as there:
-        (tmp_path / "out").symlink_to(there)
-        (Path(there) / "weights.npz").write_text("a stranger's")
-        done = ipusim(command, SMALL, "--out", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
-        assert (Path(there) / "weights.npz").read_text() == "a stranger's"
-        assert (tmp_path / "out" / ("summary.json" if command == "run" else "comparison.json")).exists()
-
-
 @pytest.mark.parametrize("command", ["run", "compare"])
 def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, command):
     for module in ("ipusim.runs.execute", "ipusim.app.compare.compare"):
@@ -349,16 +236,6 @@ def test_a_folder_in_use_is_refused_before_the_run(tmp_path, monkeypatch, comman
         done = ipusim(command, MEMORY, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert done.stderr == f"{tmp_path}/out: another run writes its results here; name another folder\n"
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_a_narrow_terminal_breaks_no_number(tmp_path):
-    done = ipusim("run", MEMORY, "--out", tmp_path, "--verbose", columns="80")
-    assert done.returncode == 0
-    peak = json.loads((tmp_path / "summary.json").read_text())["memory"]["ipus"][0]["peak_cycle"]
-    assert peak > 10**6
-    for number in ("1.047 GiB", f"{peak:,}", "576 MiB"):
-        assert number in done.stdout
 
 
 def test_the_package_is_the_command_line():
@@ -380,24 +257,6 @@ def test_help_shows_defaults_and_the_version():
     ]
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    done = ipusim("run", SMALL, "--out", tmp_path / "file" / "out")
-    assert done.returncode == 2
-    assert "Not a directory; name another place" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_folder_in_the_place_of_a_file_leaves_the_other_files_as_they_were(tmp_path):
-    (tmp_path / "trace.png").mkdir()
-    (tmp_path / "weights.npz").write_text("old")
-    done = ipusim("run", SMALL, "--out", tmp_path)
-    assert done.returncode == 2
-    assert "trace.png: expected a place for a file, got a folder" in done.stderr
-    assert (tmp_path / "weights.npz").read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"trace.png", "weights.npz"}
-
-
 @pytest.mark.usefixtures("without_charts")
 def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     diverging = ("optimizer.learning_rate=1e6", "steps=2", "pipeline.repeat_count=2", "precision=float32")
@@ -408,21 +267,6 @@ def test_a_training_that_diverges_keeps_its_results_and_says_so(tmp_path):
     assert done.stderr == ""
     assert json.loads((tmp_path / "summary.json").read_text())["learning"]["mean_loss_by_step"][-1] is None
     assert "nan" in (tmp_path / "losses.csv").read_text()
-
-
-def test_a_damaged_timeline(tmp_path):
-    (tmp_path / "t.npz").write_bytes(b"no archive")
-    done = ipusim("show", tmp_path / "t.npz", "--out", tmp_path / "a.png")
-    assert done.returncode == 2
-    assert "t.npz" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_files_of_ones_own_in_the_folder_stay(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert ipusim("run", SMALL, "--out", tmp_path).returncode == 0
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_help_answers_at_once():
@@ -438,14 +282,6 @@ def test_help_answers_at_once():
         check=True,
     ).stdout
     assert not any(f"'{name}'" in heavy for name in ("numpy", "matplotlib", "simpy", "pydantic", "networkx", "ruamel"))
-
-
-def test_check_says_what_does_not_fit_where_it_is_only_reported(workspace):
-    done = ipusim("check", "scenarios/memory_by_schedule.yaml", cwd=workspace, columns=None)
-    assert done.returncode == 0
-    assert done.stdout.splitlines()[1].startswith("Memory: does not fit: Out of memory on IPU 0: ")
-    fits = ipusim("check", "scenarios/memory_by_schedule.yaml", "--set", "pipeline.schedule=interleaved", cwd=workspace)
-    assert "Out of memory" not in fits.stdout
 
 
 @pytest.mark.usefixtures("without_charts")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import pairwise
 
 import pytest
 
@@ -93,19 +92,6 @@ def test_results_of_several_go_to_a_folder_of_their_own(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
-def test_orders_are_compared_under_the_scenarios_own_schedule(tmp_path):
-    done = ipusim("compare", ORDERS, "--orders", "ZIGZAG,SNAKE,HOOF,AUTO", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in rows_of(tmp_path)}
-    assert list(rows) == ["ZIGZAG", "SNAKE", "HOOF", "AUTO (SNAKE)"]
-    assert {row["schedule"] for row in rows.values()} == {"grouped"}
-    assert rows["SNAKE"]["summary"] == rows["AUTO (SNAKE)"]["summary"]
-    times = [rows[name]["summary"]["execution_cycles"] for name in ("SNAKE", "ZIGZAG", "HOOF")]
-    assert all(one < other for one, other in pairwise(times))
-    assert [row["best"] for row in rows.values()] == [False, True, False, True]  # AUTO takes SNAKE
-
-
-@pytest.mark.usefixtures("without_charts")
 def test_losses_are_compared_where_they_are_wanted(tmp_path):
     words = ("compare", DIGITS, "--schedules", "grouped,interleaved", "--set", "steps=1", "--out", tmp_path)
     assert ipusim(*words).returncode == 0
@@ -146,46 +132,17 @@ def test_eighty_columns_hold_one_whole_table(words, tmp_path):
     ] == names
 
 
-@pytest.mark.usefixtures("without_charts")
-def test_wide_names_lose_no_column_at_any_width(tmp_path):
-    words = ("compare", SMALL, "--schedules", "zero_bubble_h1,gpipe", "--sync", "lock_step,point_to_point")
-    whole = ipusim(*words, "--out", tmp_path, columns="200")
-    for columns in ("80", "60", "44"):
-        narrow = ipusim(*words, "--out", tmp_path, columns=columns)
-        for row in rows_of(tmp_path):
-            cells = next(line for line in whole.stdout.splitlines() if line.strip().startswith(f"{row['name']} "))
-            for cell in cells.removeprefix(f" {row['name']}").split("  "):
-                assert cell.strip() in " ".join(narrow.stdout.split())
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (
-            ("{kept}",),
-            "{kept}: expected a second run to compare with, got only one run folder: name another run, or its "
-            "scenario\n",
-        ),
         (
             ("{kept}", "{empty}"),
             "{empty}: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
             "timeline.npz\n",
         ),
-        (("{kept}", "{kept}"), "{kept}: expected each run once, got this run a second time\n"),
-        (
-            ("{kept}", "{kept}/", "--orders", "HOOF"),
-            "--schedules: expected a scenario to vary, got run folders, which cannot vary: leave --orders and --sync "
-            "out\n",
-        ),
         (
             ("{kept}", "{kept}", "--set", "steps=1"),
             "--set: expected a scenario with keys to change, got run folders\n",
-        ),
-        (("{small}", "{small}"), "{small}: expected each run once, got this run a second time\n"),
-        (("{small}", "--schedules", "grouped,grouped"), "expected each schedule once, got 'grouped' a second time\n"),
-        (
-            ("{small}", "--orders", "SNAK"),
-            "expected a selection order out of AUTO, ZIGZAG, SNAKE, HOOF, got 'SNAK'; did you mean 'SNAKE'?\n",
         ),
         (("{small}", "{empty}/none.yaml"), "{empty}/none.yaml"),
     ],

@@ -9,7 +9,6 @@ import pytest
 
 import ipusim as package
 from tests.cli.commands import ipusim, leave_charts_out
-from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
@@ -89,31 +88,6 @@ def naming(changes):
     for key, value in (WHOLE | changes).items():
         text = text.replace(key, value)
     return text.replace("numerics: {}", "numerics: off")
-
-
-COMMANDS = {
-    "explain": lambda folder: ipusim("explain", folder),
-    "explain elsewhere": lambda folder: ipusim("explain", folder, "--json", "--out", folder.parent / "out"),
-    "compare": lambda folder: ipusim("compare", folder, FOUR, "--out", folder.parent / "out"),
-    "report": lambda folder: ipusim("report", folder),
-    "show": lambda folder: ipusim("show", folder),
-    "show --perfetto": lambda folder: ipusim("show", folder, "--perfetto", "--no-browser"),
-    "show, tables": lambda folder: ipusim("show", folder, "--out", folder / "spans.csv"),
-    "load": lambda folder: (run := package.load(folder), run.explain(), package.compare([run, FOUR])),
-}
-
-
-@sampled(2)
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_runs_what_the_scenario_of_a_folder_names(stranger, command, without_charts, monkeypatch):
-    monkeypatch.setattr(
-        "ipusim.app.run_folder.view.local_perfetto", lambda: None
-    )  # which would serve until it is told to end
-    changes = {key: text for change, _ in PYTHON.values() for key, text in change.items()}
-    (stranger / "scenario.yaml").write_text(naming(changes))
-    done = COMMANDS[command](stranger)
-    assert command == "load" or (done.returncode, done.stderr) == (0, "")
-    assert not (stranger.parent / "it ran").exists()
 
 
 @pytest.mark.parametrize("place", PYTHON | ELSEWHERE)

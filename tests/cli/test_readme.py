@@ -28,7 +28,6 @@ RUN = {"bash", "console", "csv", "python", "text", "yaml"}
 KINDS = {
     "CONTRIBUTING.md": {"bash"},  # the first half of the README's command
     "ipusim/README.md": {"text"},
-    "tests/mutations/README.md": {"sh"},  # which run the whole suite
     "tests/replay/README.md": {"sh"},  # which record into files outside of the checkout
     "reports/accumulation_sweep.md": {"console"},
     "reports/explanation.md": {"console"},

@@ -10,7 +10,7 @@ import pytest
 import reports.__main__
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
-from reports import fidelity_pages
+from reports import bubbles_page, fidelity_pages, stragglers_page, suggested_page, teaching_page
 from reports.__main__ import ROOT, main
 from reports.gallery import GALLERY, Picture, gallery_page
 from reports.scenario_keys import sections
@@ -48,6 +48,9 @@ def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
 
 def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, validate_schedules):
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
+    monkeypatch.setattr(teaching_page.Figure, "picture", lambda self, theme: b"drawn in tests of their own")
+    for page in (bubbles_page, stragglers_page, suggested_page):
+        monkeypatch.setattr(page, "to_png", lambda _: b"which nothing is compared with")
     monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
     monkeypatch.setattr(reports.__main__, "validated_schedules", lambda: validate_schedules.found)
     monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from collections import Counter
 from fractions import Fraction
@@ -13,76 +12,22 @@ import pytest
 
 from ipusim.app.compare.compare import compare
 from ipusim.app.fidelity.throughput_rows import MODELS
-from ipusim.app.run_folder.report import trace_file
 from ipusim.app.scenario import load_job, load_request
-from ipusim.hardware.build import build_system
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.passes import leaves
 from ipusim.pricing.planner.rates import PlannerRates
-from ipusim.pricing.price import price_plan
 from ipusim.pricing.products import plans
 from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled, slowest
 from tests.machine_costs import fixed_cycles, sync_cycles
 from tests.scenarios import SCENARIOS
-
-FILES = sorted(SCENARIOS.glob("*.yaml"))
-ONE_STEP = ("steps=1", "numerics=off")
-#: Runs whose full size is too long for a trace file.
-SHORTER = {
-    **dict.fromkeys((path.stem for path in FILES if path.stem.startswith("tutorial_")), ONE_STEP),
-    **dict.fromkeys(("digits_training", "zero_bubble"), ONE_STEP),
-    "data_parallel_4x4": (*ONE_STEP, "pipeline.repeat_count=2"),
-    "transformer_eight_ipus": (*ONE_STEP, "pipeline.repeat_count=1"),
-    **dict.fromkeys(
-        ("bert_large", "bert_base"),
-        ("system.auto_select_ipus=4", "pipeline.gradient_accumulation_count=20"),  # replicas are in others
-    ),
-    "gpt2": ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
-}
-#: Those whose files are as those of another: of the same layers, schedule and machine, but for sizes.
-ALIKE = dict.fromkeys(("bert_base", "gpt2", "digits_training"), slowest)
 
 
 @cache
 def run(name, *overrides):
     """Run a scenario with changes, once: results are read only."""
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
-
-
-@sampled(3)
-@pytest.mark.parametrize("path", [pytest.param(path, marks=ALIKE.get(path.stem, ()), id=path.stem) for path in FILES])
-def test_no_slice_of_a_trace_file_overlaps_its_neighbour(path, read_perfetto):
-    found = read_perfetto(gzip.decompress(trace_file(run(path.stem, *SHORTER.get(path.stem, ())))))
-    slices = [each for each in found.slices if each.category not in ("execution", "phase")]
-    assert slices
-    assert not any(each.around for each in slices)
-
-
-def test_the_tutorials_steps_train_alike():
-    """Cut or not, pipelined or not: the same micro-batches in the same order give the same losses."""
-    steps = [
-        "tutorial_step1_single_ipu",
-        "tutorial_step2_sharding",
-        "tutorial_step3_pipelining",
-        "tutorial_step4_configurable_stages",
-    ]
-    few = ("steps=1", "pipeline.repeat_count=3", "precision=float64")
-    losses = [[loss.loss for loss in run(step, *few).learning.losses] for step in steps]
-    assert len(losses[0]) == 3 * 16
-    for other in losses[1:]:
-        np.testing.assert_allclose(other, losses[0], rtol=1e-12)
-
-
-def test_pipelining_beats_one_ipu_and_one_ipu_beats_sharding():
-    """The tutorial's own remarks: sharding brings a model that fits one IPU nothing, pipelining keeps both busy."""
-    one, sharded, pipelined = (
-        run(step, "steps=1", "numerics=off").summary.execution_cycles
-        for step in ("tutorial_step1_single_ipu", "tutorial_step2_sharding", "tutorial_step3_pipelining")
-    )
-    assert pipelined < one < sharded
 
 
 @pytest.mark.parametrize("system", ["free", "m2000", "c2_server", "bow_pod16"])
@@ -121,35 +66,6 @@ def test_the_gpu_worlds_schedules_in_both_sync_modes():
     for name in names:
         assert real[name, "point_to_point"] < real[name, "lock_step"]
     assert real["zero_bubble_h1", "point_to_point"] < real["gpipe", "point_to_point"] < real["1f1b", "point_to_point"]
-
-
-def test_two_stages_an_ipu_make_the_ramps_shorter():
-    two, one = (
-        run("interleaved_1f1b", *changes).summary
-        for changes in ((), ("pipeline.device_mapping=[0,0,1,1,2,2,3,3]", "pipeline.schedule=1f1b"))
-    )
-    assert two.makespan_cycles < one.makespan_cycles
-    for name in ("ramp-up", "ramp-down"):
-        of_two, of_one = (next(phase.cycles for phase in each.phases if phase.name == name) for each in (two, one))
-        assert 0.5 * of_one < of_two < 0.6 * of_one
-    count, ipus, work, stages = 8, 4, 2 * 150_000, 2
-    free = run("interleaved_1f1b", "system.name=free").summary.makespan_cycles
-    assert free == count * work + (ipus - 1) * work // stages
-
-
-def test_zero_bubble_learns_what_1f1b_learns_and_is_sooner_done():
-    few = ("steps=2", "precision=float64")
-    runs = [
-        run("zero_bubble", *few, f"pipeline.schedule={schedule}", f"pipeline.sync={sync}")
-        for schedule in ("zero_bubble_h1", "1f1b")
-        for sync in BOTH
-    ]
-    for other in runs[1:]:
-        np.testing.assert_allclose(
-            [loss.loss for loss in other.learning.losses], [loss.loss for loss in runs[0].learning.losses], rtol=1e-12
-        )
-    bubbles = {(each.summary.schedule, each.summary.sync.value): each.summary.bubble.overhead for each in runs}
-    assert bubbles["zero_bubble_h1", "point_to_point"] < bubbles["1f1b", "point_to_point"] / 2
 
 
 def copy_cycles(order, sizes, clock_hz):
@@ -199,12 +115,6 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
     syncs, post_copies = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.POST_COPY)
     assert set((timeline.end[post_copies] - timeline.start[syncs]).tolist()) == {right}
     assert {len(route.ipus) for route in report.routes} == ({2, 3} if order == "ZIGZAG" else {2})
-
-
-def test_the_selection_orders_differ_in_time():
-    reports = run("selection_orders").summary.selection_orders
-    assert len({report.copy_cycles for report in reports}) == 3
-    assert [report.order for report in reports if report.used] == ["SNAKE"]
 
 
 def test_inference_gives_the_networks_outputs():
@@ -300,14 +210,6 @@ def test_launches_of_the_small_network_take_as_long_as_its_products():
     assert found["launches"] == pytest.approx(found["matrix"], rel=0.3)
 
 
-def test_costs_are_those_of_the_cost_model_or_as_measured():
-    experiment = load_job(SCENARIOS / "schedules_four_ipus.yaml")
-    plan = execute(experiment).job.plan
-    found = price_plan(plan, experiment.program, build_system("m2000", mapping=(0, 1, 2, 3)))
-    assert {cycles for (kind, _), cycles in found.passes.items() if kind == 0} == {1000}
-    assert set(found.updates.values()) == {500}
-
-
 def test_recomputation_trades_time_for_memory():
     """Every stage but the last runs its forward again; its FIFO then holds inputs, not activations."""
     without, then, inline = (
@@ -327,13 +229,6 @@ def test_recomputation_trades_time_for_memory():
     again = then.timeline.rows(SpanKind.RECOMPUTE)
     assert len(again) == 3 * 16
     assert len(inline.timeline.rows(SpanKind.RECOMPUTE)) == 0
-
-
-def test_memory_by_schedule_is_as_its_first_lines_say():
-    grouped = run("memory_by_schedule")
-    assert [peak.ipu for peak in grouped.memory.too_large] == [0]
-    assert not run("memory_by_schedule", "pipeline.schedule=interleaved").memory.too_large
-    assert not run("memory_by_schedule", "pipeline.allow_recompute=true").memory.too_large
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("tutorial_*.yaml")))

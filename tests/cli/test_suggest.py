@@ -65,16 +65,6 @@ def test_schedules_that_were_asked_for_and_refused_are_named_with_the_reason():
     ]
 
 
-def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
-    out = tmp_path / "out.yaml"
-    words = ("--set", f"code_bytes={1472 * 624 * 1024 - 1000}", "--seconds", "600")
-    words += ("--schedules", "1f1b", "--stages", "4")
-    done = ipusim("suggest", DIGITS, *words, "--out", str(out))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith("No plan in the search fits m2000, which is proven: ")
-    assert not out.exists()
-
-
 @slowest
 def test_the_limit_of_time_is_that_of_the_whole_command():
     began = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -71,17 +70,6 @@ def test_points_as_good_as_the_best_are_named(workspace):
         "Best of 3 points in point-to-point by throughput: schedule 1f1b, with 317,612 samples/s, a bubble of 27.3%, "
         "4 MiB on the fullest IPU. Equal in throughput: schedule eager_1f1b; schedule gpipe."
     )
-
-
-@pytest.mark.usefixtures("without_charts")
-def test_tables_keep_to_80_columns(workspace):
-    text = sweep(
-        workspace, FOUR, "--vary", f"{COUNT}=8..64x2", "--vary", "pipeline.schedule=grouped,interleaved", columns="80"
-    )
-    table = text[text.index("\nPoints") : text.rindex("\n", 0, -1)]
-    assert max(map(len, table.splitlines())) <= 80
-    assert "(continued)" not in table
-    assert re.search(r"schedule interleaved +332,500 +20 +44 +75\.0% +100\.0% +75\.0%", table)
 
 
 @pytest.mark.usefixtures("without_charts")

@@ -53,28 +53,6 @@ def test_a_run_names_its_mode(four, sync, tmp_path):
     assert zoomed.returncode == 0, zoomed.stderr
 
 
-@pytest.mark.usefixtures("without_pixels")
-def test_each_schedule_has_its_own_mode_unless_others_are_asked_for(four, tmp_path):
-    own = ipusim("compare", four, "--schedules", "1f1b,grouped", "--out", tmp_path, pictures=False)
-    assert own.returncode == 0, own.stderr
-    rows = [line.split()[:4] for line in lines(own)]
-    assert ["1f1b", "in", "point-to-point", "24.81"] in rows
-    assert ["grouped", "in", "lock-step", "24.81"] in rows
-    set_for_all = ("--set", "pipeline.sync=lock_step")
-    asked = ipusim("compare", four, "--schedules", "1f1b,grouped", *set_for_all, "--out", tmp_path, pictures=False)
-    assert "Comparison of four in lock-step" in lines(asked)
-    assert ["1f1b", "34.59", "us"] in [line.split()[:3] for line in lines(asked)]
-    both = ipusim("compare", four, "--schedules", "1f1b", "--sync", "lock_step, point_to_point", "--out", tmp_path)
-    assert [[row["schedule"], row["sync"]] for row in json.loads((tmp_path / "comparison.json").read_text())] == [
-        ["1f1b", "lock_step"],
-        ["1f1b", "point_to_point"],
-    ]
-    text = " ".join(both.stdout.split())
-    assert "Best in lock-step: 1f1b, 34.59 us per weight update. Best in point-to-point: 1f1b, 24.81 us" in text
-    assert "Point-to-point is an idealised machine: IPUs never meet" in text
-    assert "1f1b in lock-step: 46,000 cycles" in (tmp_path / "comparison.svg").read_text()
-
-
 @pytest.mark.usefixtures("without_charts")
 def test_every_schedule_may_be_compared_and_those_that_refuse_say_why(four, tmp_path):
     """Two stages of each of two IPUs, which not every schedule can lay out."""

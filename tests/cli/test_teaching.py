@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 import ipusim as package
-from reports import teaching_page
 from reports.outputs import command_lines
 from reports.teaching_page import BACKWARD, FIGURES, FORWARD, IPUS, THEMES, makespan, simulated
 from tests.cli.commands import ipusim
@@ -38,21 +37,10 @@ def equal(number, forward, backward, **more):
     return [{"name": f"s{place}", "forward": forward, "backward": backward, **more} for place in range(number)]
 
 
-def test_the_page_is_the_one_that_is_made():
-    assert teaching_page.teaching_page() == PAGE, "run python -m reports"
-
-
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda each: each.name)
 def test_closed_forms_give_what_is_simulated(figure):
     for row in figure.rows():
         assert row.simulated == pytest.approx(row.value, rel=1e-12), row.quantity
-
-
-@pytest.mark.parametrize(("ipus", "count"), [(2, 8), (4, 16), (5, 10), (8, 16)])
-@pytest.mark.parametrize("backward", [1000, 2500])
-def test_the_form_of_interleaved_holds_elsewhere(ipus, count, backward):
-    found = run("interleaved", equal(ipus, 1000, backward), count)
-    assert found == teaching_page.interleaved(count, ipus, 1000, backward)
 
 
 def test_answers_are_right():
@@ -109,13 +97,6 @@ def test_what_the_class_is_told_is_so():
         slow, all_equal = makespan("1f1b", count, slow=1), makespan("1f1b", count)
         all_slow = run("1f1b", equal(IPUS, FORWARD * 3 // 2, BACKWARD * 3 // 2), count)
         assert (slow - all_equal) / (all_slow - all_equal) == pytest.approx(share, abs=0.005)
-
-
-@pytest.mark.parametrize("weights", [0, 500, 1000, 2500])
-def test_the_form_of_zero_bubble_holds_for_other_halves(weights):
-    passes = equal(IPUS, 1000, 1000 + weights, backward_input=1000, backward_weights=weights)
-    factor = FORWARD // 1000
-    assert run("zero_bubble_h1", passes, 8) * factor == teaching_page.halves(8, weights * factor)
 
 
 @sampled(3)

@@ -15,10 +15,9 @@ import pytest
 from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, ranges_csv, stretched
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
-from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_chart, verdict
+from ipusim.app.fidelity.throughput_report import sensitivity_table, verdict
 from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
-from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_job
 from ipusim.app.study.full_pipeline import NeverFullError
 from ipusim.base.errors import FileError
@@ -478,17 +477,3 @@ def test_all_that_is_wrong_with_rows_is_told_at_once(tmp_path):
     path.write_text(HEADER)
     with pytest.raises(FileError, match="expected from 1 to 10000 rows"):
         read_throughputs(path)
-
-
-def test_a_row_that_its_scenario_refuses_says_so_at_its_place(tmp_path):
-    path = tmp_path / "rows.csv"
-    path.write_text(HEADER + "bert_large,m2000,64,8,2048,5179\n")
-    done = ipusim("validate", "--rows", str(path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "auto_select_ipus" in done.stderr
-
-
-def test_the_verdict_names_the_worst_and_the_picture_shows_all(simulated):
-    assert verdict(simulated).endswith(("too fast).", "too slow)."))
-    assert to_png(throughputs_chart(simulated))[:4] == b"\x89PNG"
-    assert SCENARIOS.joinpath("bert_large.yaml").is_file()

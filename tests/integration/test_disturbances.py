@@ -29,16 +29,6 @@ DISTURBED = [{"ipu": 2, "slower": 2}, {"link": [0, 1], "delay": "1 us"}, {"jitte
 SLOW = PLAIN.replace({"disturbances": DISTURBED})
 
 
-@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
-def test_arithmetic_is_the_same_to_the_bit_and_time_is_not(sync):
-    request = load_request(SCENARIOS / "digits_training.yaml", ["steps=2", f"pipeline.sync={sync}"])
-    plain, slow = (execute(assemble(request.replace({"disturbances": of}))) for of in ([], DISTURBED))
-    assert slow.timeline.makespan_cycles > plain.timeline.makespan_cycles
-    assert slow.learning.losses == plain.learning.losses
-    for name, array in plain.learning.weights.items():
-        np.testing.assert_array_equal(slow.learning.weights[name], array)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_points_of_a_sweep_are_as_disturbed_as_its_request(workers):
     """In this process as in others: each comes to what a run of it comes to, and no journal takes one for another."""

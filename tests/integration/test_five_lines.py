@@ -13,7 +13,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 from nbclient import NotebookClient
 
-from tests.effort import slowest
+from tests.effort import rarest
 
 PAGE = (Path(__file__).parents[2] / "scenarios" / "how_to.md").read_text()
 
@@ -34,7 +34,7 @@ def shown_by_ipython(sources):
     return outputs
 
 
-@pytest.fixture(scope="module", params=["shown", pytest.param("notebook", marks=slowest)])
+@pytest.fixture(scope="module", params=["shown", pytest.param("notebook", marks=rarest)])
 def cells(request, tmp_path_factory):
     """The outputs of the page's five lines in three cells, and of a look at the run and its spans."""
     text = PAGE.split("## Use ipusim in a notebook")[1].split("\n## ")[0]

@@ -429,25 +429,6 @@ def test_a_sweep_of_which_no_point_has_the_measure_is_shown_without_a_picture():
     assert "<img" not in found._repr_html_()
 
 
-def test_a_comparison_in_both_sync_modes():
-    found = ipusim.compare(TIMED, ["1f1b", "grouped"], ["point_to_point", "lock_step"])
-    assert list(found.runs) == [
-        f"{schedule} in {mode}" for schedule in ("1f1b", "grouped") for mode in ("point-to-point", "lock-step")
-    ]
-    assert found.runs["1f1b in point-to-point"].summary.makespan_cycles == 33_000
-    assert found.frame()["sync"].tolist() == ["point_to_point", "lock_step"] * 2
-    own = ipusim.compare(TIMED, ["1f1b", "grouped"])
-    assert own.frame()["sync"].tolist() == ["point_to_point", "lock_step"]
-    assert list(own.runs) == ["1f1b", "grouped"]
-    spans = own.runs["1f1b"].spans()
-    assert spans["time_step"].isna().all()
-    assert "wait for a tensor" not in set(spans["kind"])
-    assert {"receive wait", "forward", "backward"} <= set(spans["kind"])
-    assert refused(ProgramError, ipusim.compare, TIMED, "1f1b", "both") == (
-        "expected a sync mode out of lock_step, point_to_point, got 'both'"
-    )
-
-
 def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
     kept = ipusim.load(folder)
     path = tmp_path / "timed.yaml"
@@ -528,14 +509,6 @@ def test_losses_of_a_folder_that_are_none_are_one_message(folder, tmp_path, cont
     text = refused(FileError, there.losses)
     assert text.startswith(f"{tmp_path}/losses.csv: expected the losses of a run, got another format: ")
     assert reason in text
-
-
-def test_saving_is_whole_or_not_at_all(learnt, tmp_path):
-    (tmp_path / "run" / "trace.png").mkdir(parents=True)
-    assert refused(OutputError, learnt.save, tmp_path / "run").endswith(
-        "trace.png: expected a place for a file, got a folder; name another folder for the results"
-    )
-    assert [path.name for path in (tmp_path / "run").rglob("*")] == ["trace.png"]
 
 
 def test_what_is_no_run_folder(folder, tmp_path):

@@ -109,19 +109,6 @@ def test_a_folder_that_does_not_exist_is_an_error(project):
     assert f"ipusim_scenarios: {project / 'plan'}: expected a folder of scenarios, got none there" in errors.getvalue()
 
 
-def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(project):
-    (project / "plans" / "bad.yaml").unlink()
-    (project / "plans" / "no_test.pin.json").symlink_to("none.json")
-    code, printed = pytest_in(project, "-rA", "-k", "holds")
-    assert code == 1
-    assert re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", printed, re.MULTILINE) == [
-        ("PASSED", "plans/good.yaml::holds"),
-        ("FAILED", "plans/no_test.yaml::holds"),
-    ]
-    assert "no_test.pin.json: expected a file, got a link" in printed
-    assert "ipusim_scenarios: no pin: 1 scenario" in printed
-
-
 def test_a_schedule_that_ends_its_process_is_the_failure_of_its_tests_alone(project):
     """In a process of its own, as a test that fails to hold this ends pytest."""
     (project / "mine.py").write_text("import os\n\ndef ending(shape):\n    os._exit(0)\n")

@@ -9,9 +9,7 @@ import jsonschema
 import pytest
 
 from ipusim.app.scenario import load_job, load_request
-from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.job import Job
-from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
 from tests.effort import sampled
 from tests.scenarios import SCENARIOS, plain_data
@@ -104,47 +102,6 @@ def test_tutorial_steps_differ_in_what_the_tutorial_changes() -> None:
     assert [experiment.system.selection_order for experiment in (two, three)] == ["ZIGZAG", "SNAKE"]
 
 
-def test_step_4_with_the_tutorials_default_split_is_step_3() -> None:
-    overrides = ("pipeline.splits=[dense32]", "system.auto_select_ipus=2")
-    four = load("tutorial_step4_configurable_stages", *overrides)
-    assert layers_of(four) == layers_of(load("tutorial_step3_pipelining"))
-
-
-def test_schedules_four_ipus_is_the_seeds_figure() -> None:
-    experiment = load("schedules_four_ipus")
-    assert experiment.workload is None
-    assert experiment.program.shape.mapping == (0, 1, 2, 3)
-    assert experiment.program.shape.micro_batches == 8
-    assert experiment.program.shape.training
-    assert {(stage.forward, stage.backward) for stage in experiment.program.stages} == {(1000, 2000)}
-    assert experiment.system.free
-
-
-def test_selection_orders_hands_back_gradients_of_the_size_of_the_outputs() -> None:
-    stages = load("selection_orders").program.stages
-    assert len(stages) == 16
-    outputs = [stage.output_bytes for stage in stages]
-    assert [stage.gradient_bytes for stage in stages] == [0, *outputs[:-1]]
-    assert len(set(outputs)) > 4
-
-
-def test_inference_has_forward_passes_alone() -> None:
-    experiment = load("inference")
-    assert not experiment.program.shape.training
-    assert experiment.workload is not None
-    assert experiment.workload(0).optimizer is None
-    assert {stage.backward for stage in experiment.program.stages} == {()}
-    assert experiment.program.outfeed.element_bytes == 32 * 10 * 4
-
-
-def test_digits_training_holds_digits_out() -> None:
-    experiment = load("digits_training")
-    assert experiment.system.count == 4
-    assert experiment.workload is not None
-    assert experiment.held_out is not None
-    assert len(experiment.workload(0).feed.dataset) + len(experiment.held_out.dataset) == 1797
-
-
 def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
     experiment = load("bert_large")
     program = experiment.program
@@ -158,17 +115,3 @@ def test_bert_large_is_laid_out_as_graphcore_has_it() -> None:
     assert [stage.parameter_bytes for stage in program.stages] == [
         2 * (count * block + more) for count, more in zip(blocks, (tables, 0, 0, 0, head), strict=True)
     ]
-
-
-@pytest.mark.parametrize("name", ["digits_training", "schedules_four_ipus", "bert_large"])
-def test_a_file_and_a_mapping_ask_for_the_same(name):
-    path = SCENARIOS / f"{name}.yaml"
-    request = load_request(path)
-    again = Request.from_dict(
-        request.options.model_dump(exclude_unset=True),
-        name=name,
-        description=request.description,
-        folder=Path(path).parent,
-    )
-    assert again == request
-    assert assemble(again).plan == load_job(path).plan

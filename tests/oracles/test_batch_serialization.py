@@ -77,28 +77,6 @@ def test_plans_keep_every_rule_and_are_read_back(training, stages, count, loop):
     assert time_steps_with_work(plan) == plan.emitted
 
 
-@pytest.mark.parametrize("recompute", ["false", "true"])
-def test_it_learns_what_as_many_micro_batches_learn(load, recompute):
-    changes = (f"pipeline.allow_recompute={recompute}",)
-    serial = execute(load(LAYERS, *changes))
-    plain = execute(
-        load(
-            LAYERS,
-            *changes,
-            "pipeline.batch_serialization_iterations=1",
-            "pipeline.schedule=sequential",
-            "pipeline.device_mapping=[0, 0, 0]",
-            "pipeline.gradient_accumulation_count=6",
-        )
-    )
-    assert serial.job.plan.shape.serialization == 3
-    assert serial.summary.throughput.effective_batch_size == 4 * 2 * 3
-    assert len(serial.learning.losses) == 2 * 3 * 2 * 2
-    assert serial.learning.losses == plain.learning.losses
-    for name, array in plain.learning.weights.items():
-        np.testing.assert_array_equal(array, serial.learning.weights[name])
-
-
 def test_buffers_have_an_element_for_each_turn(load):
     """Of what stages keep and of what they send: 3 x 40 + 3 x 50 kB, and 3 x (10 + 10 + 20 + 20) kB."""
     changes = "system.enable_remote_buffers=false", "system.streaming_memory.bandwidth=null"

@@ -25,14 +25,16 @@ TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 @settings(max_examples=share(30) if runs_slowest() else 3, deadline=None)
 @given(data=st.data())
 def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
-    ipus = data.draw(st.integers(2, 9).map(lambda ipus: ipus - ipus % 2 if form.only_even else ipus))
+    sizes = st.integers(2, 9) | st.sampled_from([12, 16])
+    ipus = data.draw(sizes.map(lambda ipus: ipus - ipus % 2 if form.only_even else ipus))
     multiple = math.lcm(ipus, multiple_of(form.schedule, ipus * form.per_ipu, ipus))
     count = multiple * data.draw(st.integers(2 * ipus // multiple, 4 * ipus // multiple))
     if form.schedule == "interleaved_1f1b":  # as many groups, which may be larger
         groups = count // ipus
         count += groups * data.draw(st.integers(0, (ipus - 1) // groups))
     forward = data.draw(TIMES)
-    first, second = (forward, forward) if form.only_equal else (data.draw(TIMES), data.draw(TIMES))
+    equal = form.only_equal or data.draw(st.booleans())
+    first, second = (forward, forward) if equal else (data.draw(TIMES), data.draw(TIMES))
     case = Case(ipus, count, forward, first, second)
     assume(form.holds(case))
     wait, kept = simulate(case, form.schedule, form.per_ipu)

@@ -8,14 +8,12 @@ import weakref
 import numpy as np
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.model.stages.bound_stage import BoundStage
 from ipusim.model.stages.stash import saved_arrays
 from ipusim.pricing.passes import pass_cycles
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled
 
 ONE_MICRO_BATCH = (
     "pipeline.schedule=sequential",
@@ -46,35 +44,12 @@ steps: 2
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "checkpoints.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 def at(*layers):
     return f"pipeline.recomputation_checkpoints=[{', '.join(layers)}]"
-
-
-#: What is learnt without checkpoints, by schedule: once for all places of them.
-PLAIN = {}
-
-
-@sampled(2)
-@pytest.mark.parametrize("schedule", ["grouped", "sequential", "sharded"])
-@pytest.mark.parametrize("layers", [("a",), ("first", "drop", "b"), ("a", "drop", "b", "c"), ("b", "d"), ("d", "e")])
-def test_nothing_is_learnt_otherwise(load, schedule, layers):
-    changes = f"pipeline.schedule={schedule}", "pipeline.repeat_count=1"
-    if schedule not in PLAIN:
-        PLAIN[schedule] = execute(load(*changes)).learning
-    plain, again = PLAIN[schedule], execute(load(*changes, *INLINE, at(*layers))).learning
-    assert plain.losses == again.losses
-    assert plain.evaluations == again.evaluations
-    for name, array in plain.weights.items():
-        np.testing.assert_array_equal(array, again.weights[name])
 
 
 @pytest.fixture

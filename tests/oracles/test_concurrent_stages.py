@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
@@ -14,7 +13,6 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled
 from tests.plans import order_violations, parse_grid
 
 #: Graphcore's layout of three stages on IPUs 0, all, 1 (Interleaved, training, count 6): F1 as its parts run.
@@ -94,37 +92,6 @@ def test_fifos_are_as_deep_as_the_places_behind_them():
     for schedule, factor in (("grouped", 2), ("interleaved", 1)):
         plan = plan_of(find(schedule), PlanShape(mapping=(0, 1, 2, 3, 4), micro_batches=12, sizes=(1, 3, 1)))
         assert plan.fifo_depths == (2 * factor, factor, factor, factor, 0)
-
-
-#: Runs of branches in turn, by what was asked and the last IPU.
-IN_TURN = {}
-
-
-@sampled(2)
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
-@pytest.mark.parametrize(
-    "asked", [(), ("pipeline.allow_recompute=true",), ("system.name=pod16", "system.auto_select_ipus=8")]
-)
-def test_they_learn_what_the_branches_learn_in_turn(load, schedule, asked):
-    """To the bit: on one IPU the parallel layer runs its branches one after another, once for all schedules there."""
-    changes = (*asked, f"pipeline.schedule={schedule}", "pipeline.repeat_count=1")
-    changes = (*changes, "pipeline.gradient_accumulation_count=6")
-    parts, last = "[1, 2, 0]", 3
-    if schedule == "interleaved":  # it has no two stages on one IPU
-        changes = ("system.name=pod16", "system.auto_select_ipus=8", *changes)
-        parts, last = "[1, 2, 3]", 4
-    together = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, {parts}, {last}]"))
-    key = asked, last
-    if key not in IN_TURN:
-        IN_TURN[key] = execute(load(LAYERS, *changes, f"pipeline.device_mapping=[0, 1, {last}]"))
-    in_turn = IN_TURN[key]
-    assert len(together.job.plan.shape.mapping) == 5
-    assert len(in_turn.job.plan.shape.mapping) == 3
-    assert together.learning.losses == in_turn.learning.losses
-    assert together.learning.weights.keys() == in_turn.learning.weights.keys()
-    for name, array in in_turn.learning.weights.items():
-        np.testing.assert_array_equal(array, together.learning.weights[name])
-    assert together.learning.evaluations == in_turn.learning.evaluations
 
 
 def test_time_is_that_of_a_pipeline_with_as_many_places(load):

@@ -279,28 +279,6 @@ def test_losses_come_one_after_the_other_and_while_another_is_being_mended():
     assert redone_work(timeline) == ((begins, begins + first), (9 * ONE + 1000, 9 * ONE + 1000 + lost))
 
 
-def test_arithmetic_behind_a_loss_is_that_without_it():
-    data = {
-        "system": {"name": "m2000"},
-        "data": {"type": "synthetic", "shape": [5], "classes": 3, "samples": 48},
-        "model": {
-            "layers": [
-                {"name": "hidden", "type": "dense", "units": 8, "activation": "tanh"},
-                {"name": "scores", "type": "dense", "units": 3},
-                {"name": "far", "type": "softmax_cross_entropy"},
-            ]
-        },
-        "pipeline": {"splits": ["scores"], "micro_batch_size": 2, "gradient_accumulation_count": 4},
-        "optimizer": {"type": "sgd", "learning_rate": 0.1},
-        "steps": 6,
-    }
-    plain = execute(assemble(Request.from_dict(data)))
-    lost = [{"ipu": 1, "lost": plain.timeline.makespan_cycles // 2, **LOSS}]
-    run = execute(assemble(Request.from_dict(data | {"disturbances": lost})))
-    assert run.timeline.makespan_cycles > plain.timeline.makespan_cycles
-    assert run.learning.losses == plain.learning.losses
-
-
 def on_m2000(count, disturbances, machine="m2000", ipus=4, **pipeline):
     """Return the Timeline of stages whose tensors take time on the links of a machine, four on those of an m2000."""
     stages = [{"name": f"s{number}", "forward": 1000, "backward": 2000} for number in range(ipus)]

@@ -6,18 +6,16 @@ import csv
 import hashlib
 import random
 
-import numpy as np
 import pytest
 
 from ipusim.base.errors import CountError, UnsupportedProgramError
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import nearest_counts
-from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
-from tests.effort import sampled, seeds
+from tests.effort import sampled
 from tests.oracles.test_point_to_point import free, most_kept
 from tests.scenarios import GOLDEN
 
@@ -122,90 +120,6 @@ def test_groups_wait_as_long_whatever_their_size_unless_they_are_smaller_than_th
             assert free("interleaved_1f1b", mapping, count, (forward, backward)) == busy + idle
         ahead = [min(count * chunks, 2 * (ipus - rank - 1) + (chunks - 1) * size + 1) for rank in range(ipus)]
         assert most_kept("interleaved_1f1b", mapping, count, "B") == ahead
-
-
-#: PipeOffload, table 1: IPUs, stages of an IPU and micro-batches; and cycles of F, I and W of a stage.
-SIZES = [(4, 2, 8), (8, 2, 16), (8, 3, 32), (6, 4, 24), (4, 3, 16)]
-CYCLES = [(1, 1, 1), (2, 3, 1), (3, 4, 2), (3, 3, 1)]
-
-
-@pytest.mark.parametrize(("ipus", "chunks", "count"), SIZES)
-def test_group_interleaving_waits_and_keeps_what_its_forms_say(ipus, chunks, count):
-    """GIS (p - 1)(F + I), GIS-H (v - 1)(p / 2)(F + I - W) more; g (v - 1) + p chunks kept on the first IPU."""
-    mapping, half = tuple(range(ipus)) * chunks, ipus // 2
-    for forward, first, second in CYCLES:
-        cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
-        idle = (ipus - 1) * (forward + first)
-        assert free("gis", mapping, count, cycles) == busy + idle
-        more = (chunks - 1) * half * (forward + first - second)
-        assert free("gis_h", mapping, count, cycles) == busy + idle + more
-    for schedule, size in (("gis", ipus), ("gis_h", half)):
-        right = [size * (chunks - 1) + ipus - rank for rank in range(ipus)]
-        assert most_kept(schedule, mapping, count, "W") == right
-    assert max(most_kept("interleaved_1f1b", mapping, count, "B")) == ipus * chunks + ipus - 1
-
-
-@pytest.mark.parametrize("seed", seeds(20))
-def test_the_form_of_half_groups_holds_where_no_half_for_the_weights_is_longer_than_the_others(seed):
-    """Nor forward and input passes differ by more than one; that of whole groups holds always."""
-    rng = random.Random(seed)
-    ipus, chunks = rng.choice((2, 4, 6)), rng.choice((1, 2, 3))
-    count, mapping = ipus * rng.choice((2, 3)), tuple(range(ipus)) * chunks
-    forward, first, second = (rng.randint(1, 9) for _ in range(3))
-    cycles, busy = (forward, first + second, first, second), count * chunks * (forward + first + second)
-    idle = (ipus - 1) * (forward + first)
-    assert free("gis", mapping, count, cycles) == busy + idle
-    if abs(forward - first) <= second <= min(forward, first):
-        more = (chunks - 1) * (ipus // 2) * (forward + first - second)
-        assert free("gis_h", mapping, count, cycles) == busy + idle + more
-
-
-MODEL = {
-    "system": {"name": "free"},
-    "precision": "float64",
-    "data": {"type": "synthetic", "shape": [6], "classes": 3, "samples": 60, "seed": 3},
-    "model": {
-        "layers": [
-            *({"name": f"d{n}", "type": "dense", "units": 5, "activation": "tanh"} for n in range(3)),
-            {"name": "d3", "type": "dense", "units": 3},
-            {"name": "loss", "type": "softmax_cross_entropy"},
-        ]
-    },
-    "optimizer": {"type": "momentum", "learning_rate": 0.1, "momentum": 0.9},
-}
-
-
-def trained(schedule, count, **options):
-    """Return what a model learns under a schedule, with options of the pipeline."""
-    pipeline = {"schedule": schedule, "micro_batch_size": 2, "gradient_accumulation_count": count, "repeat_count": 2}
-    pipeline |= {} if schedule == "single" else {"splits": ["d1", "d2", "d3"], "virtual_stages": 2}
-    run = execute(assemble(Request.from_dict(MODEL | {"pipeline": pipeline | options}, name="groups")))
-    return run.learning
-
-
-@pytest.mark.parametrize("sync", ["point_to_point", "lock_step"])
-@pytest.mark.parametrize(
-    ("schedule", "count", "options"),
-    [
-        ("interleaved_1f1b", 1, {}),
-        ("interleaved_1f1b", 3, {}),
-        ("interleaved_1f1b", 5, {"micro_batch_group_size": 3}),
-        ("interleaved_1f1b", 6, {"micro_batch_group_size": 4}),
-        ("gis", 4, {}),
-        ("gis_h", 3, {}),
-        ("v_half", 2, {"authors_order": True}),
-        ("v_min", 2, {"authors_order": True}),
-        ("zbv", 2, {"authors_order": True}),
-    ],
-)
-def test_groups_and_authors_orders_train_to_the_unsplit_weights(schedule, count, options, sync):
-    mine, whole = trained(schedule, count, sync=sync, **options), trained("single", count)
-    losses, right = ([each.loss for each in run.losses] for run in (mine, whole))
-    np.testing.assert_allclose(losses, right, rtol=0, atol=1e-12)
-    assert np.ptp(right) > 0.01
-    assert mine.weights.keys() == whole.weights.keys()
-    for name, array in whole.weights.items():
-        np.testing.assert_allclose(mine.weights[name], array, rtol=0, atol=1e-12)
 
 
 def test_a_group_that_is_too_small_is_refused_at_its_key_and_without_effect_elsewhere():

@@ -16,18 +16,11 @@ from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
-from tests.effort import draws_everything, sampled
+from tests.effort import sampled
 from tests.machine_costs import collective_cost
 
 Array = NDArray[Any]
-
-LENGTHS = (0, 1, 2, 3, 5, 7, 13, 16, 31, 97, 1000, 1023)
 REPLICAS = (2, 4, 8, 16)
-EVERY_ALGORITHM = [
-    pytest.param(operation, name, id=f"{operation} {name}")
-    for operation, algorithms in ALGORITHMS.items()
-    for name in algorithms
-]
 
 
 def buffers(count: int, length: int, dtype: Any, seed: int = 7) -> list[Array]:
@@ -35,61 +28,6 @@ def buffers(count: int, length: int, dtype: Any, seed: int = 7) -> list[Array]:
     if np.issubdtype(dtype, np.integer):
         return [generator.integers(-50, 50, length).astype(dtype) for _ in range(count)]
     return [generator.standard_normal(length).astype(dtype) for _ in range(count)]
-
-
-def padded(array: Array, count: int) -> Array:
-    """The array as one row per participant, rows of ceil(n / R), with zeros behind the end."""
-    row = math.ceil(array.size / count)
-    return np.pad(array, (0, row * count - array.size)).reshape(count, row)
-
-
-def expected(operation: str, whole: list[Array]) -> list[Array]:
-    """What every participant holds, of the whole buffers (for an all-gather those that it gathers)."""
-    count, length = len(whole), whole[0].size
-    row = math.ceil(length / count)
-    sizes = [max(0, min(row, length - rank * row)) for rank in range(count)]
-    total = np.sum(whole, axis=0, dtype=whole[0].dtype)
-    match operation:
-        case "all_reduce":
-            return [total] * count
-        case "reduce_scatter":
-            return [padded(total, count)[rank, : sizes[rank]] for rank in range(count)]
-        case "all_gather":
-            return [np.concatenate([padded(whole[rank], count)[rank, : sizes[rank]] for rank in range(count)])] * count
-    everything = np.stack([padded(each, count) for each in whole])  # sender, receiver, element
-    return [np.concatenate(list(block[:, : sizes[rank]])) for rank, block in enumerate(everything.transpose(1, 0, 2))]
-
-
-def given(operation: str, collective: Collective, whole: list[Array]) -> list[Array]:
-    if operation != "all_gather":
-        return whole
-    row = math.ceil(collective.elements / collective.count)
-    return [each[rank * row : (rank + 1) * row] for rank, each in enumerate(whole)]
-
-
-@sampled(3)
-@pytest.mark.parametrize(("operation", "name"), EVERY_ALGORITHM)
-@pytest.mark.parametrize("replicas", REPLICAS)
-@pytest.mark.parametrize("size", [1, 4])
-def test_results_equal_numpy_s(operation: Any, name: str, replicas: int, size: int) -> None:
-    """Replicas of ``size`` IPUs, side by side: the participants lie next to each other or a replica apart.
-
-    By default every second length, of replicas of another size the others, with numbers of one kind, which take turns.
-    """
-    kinds: list[tuple[Any, float]] = [(np.int64, 0.0), (np.float64, 1e-12)]
-    system = build_system("pod64", mapping=range(replicas * size), ipus=replicas * size)
-    participants = tuple(range(0, replicas * size, size))
-    for place, length in enumerate(LENGTHS):
-        if place % 2 == size % 2 and not draws_everything():
-            continue
-        turn = (place // 2 + REPLICAS.index(replicas)) % 2
-        for dtype, tolerance in kinds if draws_everything() else kinds[turn : turn + 1]:
-            whole = buffers(replicas, length, dtype)
-            collective = ALGORITHMS[operation][name](system, participants, length, 8)
-            results = run(collective, given(operation, collective, whole))
-            for result, right in zip(results, expected(operation, whole), strict=True):
-                assert result.dtype == dtype
-                np.testing.assert_allclose(result, right, rtol=0, atol=tolerance, strict=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

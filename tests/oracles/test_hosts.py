@@ -41,32 +41,6 @@ optimizer: {type: adam, learning_rate: 0.01}
 FIRST, SECOND = (6 + 1) * 40 * 4, ((40 + 1) * 30 + (30 + 1) * 3) * 4
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lamb"])
-@pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
-def test_hosts_learn_what_as_many_replicas_learn(load, sync, optimizer):
-    changes = (
-        f"pipeline.sync={sync}",
-        f"optimizer={{type: {optimizer}, learning_rate: 0.01}}",
-        "pipeline.repeat_count=2",
-    )
-    hosts = execute(load(TEXT, "system.host.count=2", *changes))
-    both = execute(load(TEXT, "system.host.count=1", *changes, "system.auto_select_ipus=4"))
-    assert [each.replica for each in hosts.learning.losses] == [each.replica for each in both.learning.losses]
-    np.testing.assert_allclose(
-        [each.loss for each in hosts.learning.losses], [each.loss for each in both.learning.losses], rtol=1e-5
-    )
-    for name, array in both.learning.weights.items():
-        np.testing.assert_allclose(hosts.learning.weights[name], array, rtol=1e-4, atol=1e-6)
-
-
-def test_hosts_of_replicas(load):
-    hosts = execute(load(TEXT, "system.host.count=2", "system.auto_select_ipus=4"))
-    every = execute(load(TEXT, "system.host.count=4"))
-    np.testing.assert_allclose(
-        [each.loss for each in hosts.learning.losses], [each.loss for each in every.learning.losses], rtol=1e-4
-    )
-
-
 @pytest.mark.parametrize("change", ["sum_over=network", "sum_over=links"])
 def test_several_hosts_take_no_time_on_the_free_system_and_learn_the_same(load, change):
     free = "system={name: free, auto_select_ipus: 2, host: {count: 3}}"

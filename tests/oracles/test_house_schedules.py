@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from ipusim.analysis.bubble import bubble_of
-from ipusim.analysis.executions import find_execution
 from ipusim.base.errors import CountError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.choose import fastest_all_reduce
@@ -22,85 +19,24 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
-from ipusim.pricing.costs import Costs, Send
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.plans import plan_of
-from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules import controllable_memory, v_1f1b
-from ipusim.schedules.placement import around, zigzag
+from ipusim.schedules.placement import zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import draws_everything, sampled, slowest
+from tests.effort import sampled, slowest
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
 from tests.plans import price_and_run
 from tests.schedules import shape_of
 
 SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
-#: All remainders of 6 are among the smaller ones, in which closed forms differ.
-UP_TO_SIXTEEN = [pytest.param(ipus, marks=slowest if 10 < ipus < 16 else ()) for ipus in range(2, 17)]
 #: Cycles of forward, of the whole backward pass, and of its halves.
 EQUAL = (1, 2, 1, 1)
-#: Qi et al. 2024, table 5, in microseconds: IPUs, count, forward, the input's half, the weights' half, a copy; and
-#: the bubble rates of 1F1B, H1 and H2.
-TABLE_5 = [
-    (8, 24, 18522, 18086, 9337, 601, 0.2431, 0.1585, 0.1083),
-    (8, 32, 18513, 18086, 9331, 626, 0.1985, 0.1242, 0.0837),
-    (8, 64, 18546, 18097, 9321, 762, 0.1240, 0.0674, 0.0444),
-    (8, 24, 29718, 29444, 19927, 527, 0.2347, 0.1323, 0.0698),
-    (8, 32, 29802, 29428, 19530, 577, 0.1898, 0.1045, 0.0559),
-    (8, 64, 29935, 29621, 19388, 535, 0.1091, 0.0554, 0.0294),
-    (16, 48, 11347, 11248, 8132, 377, 0.2552, 0.1397, 0.0672),
-    (16, 64, 11307, 11254, 8101, 379, 0.2082, 0.1088, 0.0516),
-    (16, 128, 11325, 11308, 8109, 378, 0.1251, 0.0576, 0.0266),
-    (32, 96, 10419, 10207, 7715, 408, 0.2646, 0.1421, 0.0641),
-    (32, 128, 10408, 10204, 7703, 408, 0.2168, 0.1106, 0.0490),
-    (32, 256, 10402, 10248, 7698, 460, 0.1352, 0.0594, 0.0257),
-]
-
-
-@pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=slowest if row[1] > 60 else (), id=str(row)) for row in TABLE_5]
-)
-def test_zero_bubbles_table(row):
-    """Copies occupy no IPU there, and the cost is the longest time from an IPU's first pass to its last."""
-    ipus, count, forward, first, second, copy, *rates = row
-    for schedule, rate in zip(("1f1b", "zero_bubble_h1", "zero_bubble_h2"), rates, strict=True):
-        stage = {"forward": forward, "backward": first + second, "output_bytes": 8, "gradient_bytes": 8}
-        stage |= {} if schedule == "1f1b" else {"backward_input": first, "backward_weights": second}
-        stages = [dict(stage, name=f"s{number}") for number in range(ipus)]
-        del stages[0]["gradient_bytes"], stages[-1]["output_bytes"]
-        pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
-        request = Request.from_dict({"training": True, "system": {"name": "bow_pod64"}, "pipeline": pipeline}, name="5")
-
-        def priced(job: Job, cycles: int = copy) -> tuple[Costs, object]:
-            sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
-            return replace(job.costs, sends=sends), job.system
-
-        timeline = timeline_of(assemble(request), price=priced)
-        assert round(bubble_of(timeline, find_execution(timeline, 0)).rank_cost_rate, 4) == rate
-
-
-@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 7), (5, 40)])
-def test_zero_bubble_h2_has_none_but_the_way_to_the_first_pass(ipus, count):
-    """Qi et al. 2024, table 2: (N - 1)(F + I - 2W), and the first IPU keeps 2N - 1 micro-batches."""
-    mapping = tuple(range(ipus))
-    if count >= 2 * ipus - 1:
-        assert free("zero_bubble_h2", mapping, count, EQUAL) == 3 * count + ipus - 1
-    kept = most_kept("zero_bubble_h2", mapping, 3 * ipus, "I")
-    assert kept == [2 * (ipus - rank) - 1 for rank in range(ipus)]
-    assert max(most_kept("zero_bubble_h2", mapping, 3 * ipus, "W")) == 2 * ipus - 1
-
-
-@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 3), (5, 1)])
-@pytest.mark.parametrize("cycles", [(1, 2), (3, 3), (5, 2)])
-def test_eager_1f1b_takes_as_long_as_1f1b_where_copies_take_none(ipus, count, cycles):
-    mapping = tuple(range(ipus))
-    assert free("eager_1f1b", mapping, count, cycles) == (count + ipus - 1) * sum(cycles)
-    assert most_kept("eager_1f1b", mapping, 3 * ipus, "B") == [2 * (ipus - 1 - rank) + 1 for rank in range(ipus)]
 
 
 SEQ_1F1B = {  # micro-batch and segment, of 3 micro-batches in 2 segments on 4 IPUs
@@ -142,25 +78,6 @@ def test_the_last_micro_batch_leaves_in_all_its_segments():
     assert (sent, sent * job.program.outfeed.element_bytes) == (4, 4000)
 
 
-@pytest.mark.parametrize("chunks", [1, 2, 3])
-@pytest.mark.parametrize(("ipus", "count"), [*SIZES[:3], (3, 3), (5, 7)])
-def test_breadth_first_has_ramps_as_short_as_its_chunks(ipus, count, chunks):
-    """Lamy-Poirier 2023: the bubble of interleaved 1F1B, and an IPU keeps all micro-batches of all its chunks."""
-    mapping = around(ipus * chunks, chunks)
-    for forward, backward in ((1, 2), (2, 2)):
-        right = (count * chunks + ipus - 1) * (forward + backward)
-        assert free("breadth_first", mapping, count, (forward, backward)) == right
-    assert most_kept("breadth_first", mapping, count, "B") == [count * chunks] * ipus
-
-
-@pytest.mark.parametrize(("ipus", "count"), [*SIZES, (3, 5), (5, 40)])
-def test_zbv_has_no_bubble_where_passes_take_equally_long(ipus, count):
-    """6 m + N - 1 cycles of a chunk, an IPU's own span 6 m, and as much kept everywhere as 1F1B's first IPU keeps."""
-    mapping = zigzag(2 * ipus, 2)
-    assert free("zbv", mapping, count, EQUAL) == 6 * count + ipus - 1
-    assert most_kept("zbv", mapping, count, "W") == [2 * ipus] * ipus
-
-
 @pytest.mark.parametrize(
     ("cycles", "right"), [((2, 4, 3, 1), (52, 108, 316, 636)), ((3, 6, 4, 2), (76, 156, 460, 924))]
 )
@@ -168,21 +85,6 @@ def test_zbv_of_passes_of_unequal_length_waits_as_long_for_every_count(cycles, r
     """An IPU waits 4 (N - 1) cycles with either, whatever the count."""
     for (ipus, count), makespan in zip(SIZES, right, strict=True):
         assert free("zbv", zigzag(2 * ipus, 2), count, cycles) == makespan
-
-
-@sampled(2)
-@pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
-def test_controllable_memory_waits_and_keeps_what_its_closed_forms_say(ipus):
-    """Of passes that take equally long, whatever the count: found by the authors' rule run for 2 to 16 IPUs."""
-    half = 1 if ipus == 2 else 3 * ipus - (4 if ipus % 2 else 7)
-    third = 4 * ipus - (5 if ipus % 3 else 7)
-    mapping, count = zigzag(2 * ipus, 2), 3 * ipus
-    for schedule, idle, kept in (
-        ("v_half", half, 2 * ((ipus + 2) // 2)),
-        ("v_min", third, 2 * ((ipus + 4) // 3)),
-    ):
-        assert free(schedule, mapping, count, EQUAL) == 6 * count + idle
-        assert max(most_kept(schedule, mapping, count, "W")) == kept
 
 
 @sampled(2)
@@ -252,28 +154,6 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
         assert [*passes] == [str(Op(kind, stages[chunk], micro_batch)) for kind, chunk, micro_batch in whole[ipu]]
 
 
-#: Cycles in which an IPU does not work under 1F1B-V, of 2 IPUs, 3 and so on, in forward passes of a stage, where a
-#: backward pass takes two: the authors' code gives 4 8 15 22 33 75 for 2, 3, 4, 6, 8 and 16.
-V_WAITS = [4, 8, 15, 18, 22, 30, 33, 36, 45, 48, 52, 60, 63, 67, 75]
-
-
-@sampled(2)
-@pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
-def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
-    mapping = zigzag(2 * ipus, 2)
-    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1) if ipus < 16 or draws_everything() else (3 * ipus,):
-        assert free("1f1b_v", mapping, count, EQUAL[:2]) == 6 * count + V_WAITS[ipus - 2]
-    assert max(most_kept("1f1b_v", mapping, 3 * ipus, "B")) == 2 * (2 * ipus // 3 + 1)
-
-
-@pytest.mark.parametrize(("ipus", "count"), [(2, 4), (2, 10), (4, 8), (4, 10), (8, 20), (3, 6), (5, 13)])
-def test_dualpipe_v_waits_twice_the_way_over_the_ipus_and_keeps_a_stage_more(ipus, count):
-    """6 m + 2 (N - 1) passes of a stage, of which a slot with forward and backward takes three; 2 N + 1 kept."""
-    mapping = zigzag(2 * ipus, 2)
-    assert free("dualpipe_v", mapping, count, EQUAL) == 6 * count + 2 * (ipus - 1)
-    assert most_kept("dualpipe_v", mapping, count, "BW") == [2 * ipus + 1] * ipus
-
-
 DUALPIPE_V = """\
 0F0,0F1,0F2,3F0,3I0,3W0,3F1,(0F3;3B1)OVERLAP_F_B,(3F2;0B0)OVERLAP_F_B,3B2,(3F3;0B1)OVERLAP_F_B,3B3,0I2,0W2,0I3,0W3
 ,1F0,2F0,1F1,2F1,1F2,2B0,(2F2;1B0)OVERLAP_F_B,(1F3;2B1)OVERLAP_F_B,(2F3;1B1)OVERLAP_F_B,2B2,1B2,2I3,1I3,2W3,1W3
@@ -316,24 +196,6 @@ def test_two_copies_have_their_authors_order(schedule, count, rows):
     for ipu, text in rows.items():
         other = re.sub(r"([FBIW])([01])", lambda word: f"{word[1]}{1 - int(word[2])}", text)
         assert found[3 - ipu].strip() == other
-
-
-@pytest.mark.parametrize(("ipus", "count"), [(2, 4), (4, 8), (4, 20), (8, 16), (8, 20), (8, 40), (16, 32)])
-def test_dualpipe_waits_the_way_to_the_middle_and_keeps_a_micro_batch_more(ipus, count):
-    """3 m + N - 2 passes of a stage; of 8 IPUs and 20 micro-batches 66, as in its authors' picture; N + 1 kept."""
-    mapping = tuple(range(ipus))
-    assert free("dualpipe", mapping, count, EQUAL) == 3 * count + ipus - 2
-    assert most_kept("dualpipe", mapping, count, "BW") == [ipus + 1] * ipus
-
-
-@pytest.mark.parametrize(("ipus", "units"), [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4), (16, 1)])
-def test_chimera_waits_half_of_the_way_and_keeps_least_at_the_ends(ipus, units):
-    """Li and Hoefler 2021, table 2: N - 2 passes of 2 m + N - 2 where all take equally long; N / 2 + 1 to N kept."""
-    mapping, count = tuple(range(ipus)), ipus * units
-    assert free("chimera", mapping, count, (1, 1)) == 2 * count + ipus - 2
-    assert free("chimera", mapping, count, (1, 2)) == 3 * count + (ipus - 2) * (units + 1)
-    half = [ipus // 2 + 1 + rank for rank in range(ipus // 2)]
-    assert most_kept("chimera", mapping, ipus, "B") == [*half, *half[::-1]]
 
 
 def test_two_copies_are_refused_where_stages_have_no_mirror_image():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError
@@ -109,14 +108,6 @@ def test_fewer_tiles_compute_and_hold_memory(load):
         assert stage or length > before
     assert result.memory.sram_bytes == tiles * 624 * 1024
     assert plain.memory.sram_bytes == 1472 * 624 * 1024
-
-
-def test_nothing_is_learnt_otherwise(load):
-    overlapped, plain = (execute(load(LAYERS, *changes)) for changes in ((), OFF))
-    assert [loss.loss for loss in overlapped.learning.losses] == [loss.loss for loss in plain.learning.losses]
-    for name, array in plain.learning.weights.items():
-        np.testing.assert_array_equal(array, overlapped.learning.weights[name])
-    assert overlapped.timeline.info.time_steps == plain.timeline.info.time_steps + 2
 
 
 def test_tiles_that_are_set_aside_alone_overlap_nothing(load):

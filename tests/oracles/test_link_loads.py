@@ -93,8 +93,7 @@ def test_the_map_is_of_several_orders_with_copies():
     assert any("grouped in lock-step" in text.get_text() for text in drawn.texts)
 
 
-@pytest.mark.parametrize("ipus", [2, 4, 8, 16, 32, 64])
-@pytest.mark.parametrize("panels", [2, 3])
+@pytest.mark.parametrize(("ipus", "panels"), [(2, 3), (4, 2), (8, 3), (16, 2), (32, 3), (64, 2)])
 def test_no_text_of_a_map_lies_over_another(ipus, panels):
     """With every direction of every cable loaded, also where rungs go on in a further line."""
     system = assemble(

@@ -1,8 +1,10 @@
 """Every layer's backward pass against finite differences of its forward pass, in float64."""
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
 
+from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.activations import ACTIVATIONS
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.augru import AUGRU
@@ -13,7 +15,7 @@ from ipusim.model.layers.dropout import Dropout
 from ipusim.model.layers.embedding import Embedding, PositionEmbedding
 from ipusim.model.layers.glu import GLU
 from ipusim.model.layers.gru import GRU
-from ipusim.model.layers.layers import ActivationLayer, Dense, Reshape
+from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten, Reshape
 from ipusim.model.layers.losses import MaskedSoftmaxCrossEntropy, MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer
@@ -31,6 +33,22 @@ from ipusim.model.layers.window_attention import WindowAttention
 from tests.formulas import assert_gradient, with_special_points
 
 KEY = (7, 3, 1)
+
+
+def swish(x, W, b):
+    z = anp.dot(x, W) + b
+    return z / (1 + anp.exp(-z))
+
+
+def mean_cross_entropy(x, labels):
+    shifted = x - anp.max(x, axis=1, keepdims=True)
+    logs = shifted - anp.log(anp.sum(anp.exp(shifted), axis=1, keepdims=True))
+    return -anp.mean(logs[anp.arange(len(labels)), labels])
+
+
+def scaled_square(x, labels, scale):
+    return anp.mean(scale * (x - labels) ** 2)
+
 
 BLOCK = Residual(
     (
@@ -61,6 +79,10 @@ LAYERS = {
     "serialized m": (Dense(4, "gelu", True, 3, "a_columns"), (5,)),
     "serialized k": (Dense(4, "gelu", True, 3, "a_rows_b_columns"), (2, 6)),
     "serialized n": (Dense(4, "gelu", True, 2, "b_rows"), (2, 6)),
+    "dense without bias": (Dense(4, "tanh", use_bias=False), (5,)),
+    "dense on the last axis": (Dense(4, "relu"), (3, 5)),
+    "python": (PythonLayer(swish, {"W": (5, 4), "b": (4,)}), (5,)),
+    "flatten": (Flatten(), (3, 2)),
     "reshape": (Reshape((2, 6)), (3, 4)),
     "glu": (GLU(), (6,)),
     "glu of sequences": (GLU(), (2, 3, 4)),
@@ -188,7 +210,10 @@ LOSSES = {
     "softmax cross entropy": (SoftmaxCrossEntropy(), (3, 4)),
     "masked, behind other positions": (MaskedSoftmaxCrossEntropy(2), (5, 4)),
     "masked, the positions alone": (MaskedSoftmaxCrossEntropy(2), (2, 4)),
+    "softmax cross entropy of one position": (SoftmaxCrossEntropy(), (4,)),
     "mean squared error": (MeanSquaredError(), (3, 4)),
+    "python": (PythonLoss(mean_cross_entropy), (4,)),
+    "python with a parameter": (PythonLoss(scaled_square, {"scale": (2,)}, {"scale": 1.5}, label_shape=(2,)), (2,)),
     "ctc": (CTC(3), (5, 4)),
     "ctc of log probabilities": (CTC(2, 0, log_probabilities=True), (4, 4)),
     "ctc of samples of a length of their own": (CTC(2, -2, timed=True), (6, 4)),
@@ -200,13 +225,24 @@ def test_gradients_of_losses_equal_finite_differences(name):
     loss, shape = LOSSES[name]
     rng = np.random.default_rng(3)
     x = with_special_points(rng.standard_normal((3, *shape)))
-    labels = rng.standard_normal(x.shape) if isinstance(loss, MeanSquaredError) else rng.integers(0, 4, x.shape[:-1])
+    of_targets = isinstance(loss, MeanSquaredError) or "parameter" in name
+    labels = rng.standard_normal(x.shape) if of_targets else rng.integers(0, 4, x.shape[:-1])
     if isinstance(loss, CTC):
         labels = np.array([[3, 3, 3], [1, -1, -1], [2, 1, 0]])[:, : loss.labels + loss.timed] + 0
         labels[:, -1] = [3, 4, 6] if loss.timed else labels[:, -1]
     loss.check_labels(shape, labels)
-    _, saved = loss.forward({}, x, labels)
-    grad, gradients = loss.backward({}, saved, 3.0)
-    assert_gradient(grad, lambda: 3 * float(loss.forward({}, x, labels)[0]), x)
-    assert gradients == {}
-    assert loss.backward({}, saved, 3.0, need_input_gradient=False) == (None, {})
+    parameters = loss.initial_parameters(shape, rng, np.float64)
+
+    def scalar():
+        return 3 * float(loss.forward(parameters, x, labels)[0])
+
+    _, saved = loss.forward(parameters, x, labels)
+    grad, gradients = loss.backward(parameters, saved, 3.0)
+    assert_gradient(grad, scalar, x)
+    assert list(gradients) == list(parameters)
+    for key, value in gradients.items():
+        assert_gradient(value, scalar, parameters[key], label=key)
+    again, same = loss.backward(parameters, saved, 3.0, need_input_gradient=False)
+    assert again is None
+    for key, value in gradients.items():
+        np.testing.assert_array_equal(same[key], value)

@@ -39,7 +39,7 @@ from tests.orders import home_of, passes_of, read
 from tests.plans import price_and_run
 from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 
-CASES = range(60)
+CASES = range(40)
 #: Of these passes of several stages run in one slot, which the rules below leave out.
 JOINED = ("dualpipe", "dualpipe_v")
 SCHEDULES = [name for name in FREE if find(name).segments == 1 and name not in JOINED]
@@ -215,7 +215,7 @@ def cycles_of(timeline):
 @pytest.mark.parametrize("to", ["streaming_memory", "partner"])
 def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to):
     seeds, alone, waited = iter(range(10_000)), 0, 0
-    while alone < 20:
+    while alone < 10:
         program, plan = drawn(random.Random(f"{to} {next(seeds)}"), to)
         system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
         timeline = price_and_run(plan, program, system)
@@ -228,7 +228,7 @@ def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to)
         assert timeline.makespan_cycles == max(end.values())
         back = [span for span in timeline if span.kind in BACK_KINDS]
         assert len(back) == moves
-    assert waited > 3, "moves that nobody waits for show little"
+    assert waited > 1, "moves that nobody waits for show little"
 
 
 @pytest.mark.parametrize("sync", Sync)
@@ -244,7 +244,7 @@ def test_moves_that_take_no_time_leave_the_makespan_as_it_is(to, sync):
         assert (
             timeline.makespan_cycles == price_and_run(plan, replace(program, offload=Offload()), system).makespan_cycles
         )
-    assert moved > 20
+    assert moved > 10
 
 
 @pytest.mark.parametrize("ipus", range(2, 17))
@@ -275,7 +275,7 @@ def test_times_in_lock_step_are_computed_a_second_time(to):
         *_, last = Retiming.from_plan(plan, program, system, costs=costs).times()
         moved += int(of_kinds(timeline.kind, OUT_KINDS).any())
         assert timeline.makespan_cycles == last.execution_end.max()
-    assert moved > 20
+    assert moved > 10
 
 
 def test_times_beside_passes_are_refused_with_the_reason():

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from ipusim.app.run_folder.report import losses_csv, picture_window, run_files
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
@@ -35,13 +34,8 @@ INFERENCE = SCENARIO.replace("    - {name: cel, type: softmax_cross_entropy}\n",
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "outfeed.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])

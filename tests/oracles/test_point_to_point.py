@@ -16,7 +16,6 @@ from itertools import pairwise
 
 import networkx as nx
 import numpy as np
-import pytest
 
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
@@ -29,7 +28,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
-from tests.effort import runs_slowest, sampled, seeds, share, slowest
+from tests.effort import runs_slowest, seeds, share, slowest
 from tests.machine_costs import fixed_cycles
 from tests.orders import home_of, needs_of, passes_of, random_order, read
 from tests.plans import price_and_run
@@ -64,50 +63,9 @@ def free(schedule, mapping, count, cycles, training=True, **options):
     return price_and_run(plan, program, build_system("free", mapping=mapping)).makespan_cycles
 
 
-def one_of(choices, turn):
-    """Return all choices; by default one of them, of the next case another one."""
-    return choices if runs_slowest() else choices[turn % len(choices) :][:1]
-
-
 def profile(index, forward, backward, first=None, second=None, output=0, gradient=0):
     halves = {} if first is None else {"backward_input": first, "backward_weights": second}
     return StageProfile(f"s{index}", forward, backward, 0, output_bytes=output, gradient_bytes=gradient, **halves)
-
-
-@sampled(2)
-@pytest.mark.parametrize("count", [1, 2, 5, 8, 13])
-@pytest.mark.parametrize("ipus", range(2, 9))
-def test_gpipe_and_1f1b_take_as_long_as_their_papers_say(ipus, count):
-    """Huang et al. 2019, section 2.3; Narayanan et al. 2021, section 2.2.1: bubble (N - 1)(f + b)."""
-    for forward, backward in one_of(((1, 2), (3, 3), (5, 2)), ipus + count):
-        right = (count + ipus - 1) * (forward + backward)
-        for schedule in ("gpipe", "1f1b"):
-            assert free(schedule, tuple(range(ipus)), count, (forward, backward)) == right
-
-
-@sampled(2)
-@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
-@pytest.mark.parametrize("ipus", [2, 3, 4, 8])
-def test_interleaved_1f1b_has_ramps_as_short_as_its_chunks(ipus, chunks):
-    """Narayanan et al. 2021, section 2.2.2: bubble (N - 1)(f + b) / v, f and b being those of all chunks of an IPU."""
-    for rounds in (1, 2, 3):
-        count, mapping = ipus * rounds, tuple(range(ipus)) * chunks
-        for forward, backward in one_of(((1, 2), (2, 2), (3, 1)), ipus + chunks + rounds):
-            right = (count * chunks + ipus - 1) * (forward + backward)
-            assert free("interleaved_1f1b", mapping, count, (forward, backward)) == right
-
-
-@sampled(2)
-@pytest.mark.parametrize("ipus", range(2, 9))
-def test_zero_bubble_h1_has_a_third_of_the_bubble(ipus):
-    """Qi et al. 2024, section 2.3: (N - 1)(f + I - W) instead of (N - 1)(f + I + W)."""
-    for place, count in enumerate((ipus, ipus + 1, 2 * ipus, 3 * ipus + 1)):
-        for cycles in one_of((1, 7), ipus + place):
-            mapping = tuple(range(ipus))
-            found = free("zero_bubble_h1", mapping, count, (cycles, 2 * cycles, cycles, cycles))
-            assert found == 3 * count * cycles + (ipus - 1) * cycles
-            whole = free("1f1b", mapping, count, (cycles, 2 * cycles))
-            assert (found - 3 * count * cycles) * 3 == whole - 3 * count * cycles
 
 
 def most_kept(schedule, mapping, count, until, **options):
@@ -118,19 +76,6 @@ def most_kept(schedule, mapping, count, until, **options):
         assert kept[-1] == 0
         found.append(int(kept.max()))
     return found
-
-
-@pytest.mark.parametrize("ipus", range(2, 9))
-def test_ipus_keep_what_the_papers_say(ipus):
-    """All under GPipe; under 1F1B as many as there are IPUs to the end; under H1 nowhere more than 1F1B's first."""
-    mapping, count = tuple(range(ipus)), 3 * ipus
-    assert most_kept("gpipe", mapping, count, "B") == [count] * ipus
-    assert most_kept("1f1b", mapping, count, "B") == [ipus - rank for rank in range(ipus)]
-    assert most_kept("zero_bubble_h1", mapping, count, "W") == [ipus] * ipus
-    # Narayanan et al. 2021, section 2.2.2: of v chunks 2 (N - rank - 1) + (v - 1) N + 1 forward passes go ahead.
-    for chunks in (2, 3):
-        right = [2 * (ipus - rank - 1) + (chunks - 1) * ipus + 1 for rank in range(ipus)]
-        assert most_kept("interleaved_1f1b", mapping * chunks, count, "B") == right
 
 
 def test_inference_and_copies_that_block_on_the_free_system():

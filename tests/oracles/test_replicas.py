@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 import pytest
 
-from ipusim.app.render.perfetto_trace import write_perfetto_trace
-from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.run_folder.report import losses_csv
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import DeadlockError, DeviceError, ProgramError
@@ -18,14 +15,11 @@ from ipusim.hardware.build import replication_factor, shards_of
 from ipusim.hardware.orders import laid_out
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
-from ipusim.model.layers.network import Network
-from ipusim.model.stages.build_stages import build_stages
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
-from tests.effort import sampled, slowest
 from tests.machine_costs import fixed_cycles, sync_cycles
 from tests.plans import price_and_run
 
@@ -51,71 +45,6 @@ def load(tmp_path):
     path = tmp_path / "replicas.yaml"
     path.write_text(SCENARIO)
     return lambda *overrides: load_job(path, overrides)
-
-
-def trained_alone(experiment, replicas):
-    """Train the whole network as one stage, in one loop; return losses by (element of the feed) and weights."""
-    workload, count = experiment.workload(0), experiment.program.shape.micro_batches
-    (stage,) = build_stages(*whole_network(workload))
-    weights = stage.initial_parameters(workload.seed, workload.dtype)
-    slots = {name: np.zeros_like(array) for name, array in weights.items()}
-    losses = {}
-    for execution in range(experiment.executions):
-        total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for element in range(execution * count * replicas, (execution + 1) * count * replicas):
-            bound = stage.bind(weights)
-            loss, saved = bound.forward(*workload.feed.element(element), (workload.seed, element))
-            losses[element] = float(loss)
-            gradients = {}
-            bound.backward(saved, None, False, gradients.__setitem__)
-            for name, gradient in gradients.items():
-                total[name] += gradient * (1 / count if workload.reduction == "MEAN" else 1)
-        for name, array in weights.items():
-            slots[name] = 0.9 * slots[name] + total[name] / replicas
-            np.subtract(array, 0.05 * slots[name], out=array)
-    return losses, weights
-
-
-def whole_network(workload):
-    layers = [named for stage in workload.stages for named in stage.named_layers]
-    loss = workload.stages[-1].loss
-    network = Network(tuple(layers), workload.stages[0].shapes[0], loss)
-    return network, [list(network.names)]
-
-
-@sampled(2)
-@pytest.mark.parametrize("ipus", [4, 8, pytest.param(16, marks=slowest)])
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("pipeline.schedule=interleaved", "pipeline.reduction_method=MEAN"),
-        ("pipeline.schedule=sequential", "system.selection_order=HOOF"),
-        ("pipeline.schedule=sharded", "system.sync_replicas_independently=true"),
-        ("system.sync_replicas_independently=true", "pipeline.allow_recompute=true"),
-    ],
-)
-def test_replicas_train_as_one_loop_over_all_their_micro_batches(load, ipus, overrides):
-    experiment = load(f"system.auto_select_ipus={ipus}", "pipeline.repeat_count=1", *overrides)
-    replicas = ipus // 2
-    result = execute(experiment)
-    losses, weights = trained_alone(experiment, replicas)
-    count = experiment.program.shape.micro_batches
-    assert len(result.learning.losses) == len(losses)
-    for loss in result.learning.losses:
-        element = (loss.execution * count + loss.micro_batch) * replicas + loss.replica
-        assert loss.loss == pytest.approx(losses[element], rel=1e-12, abs=1e-14)
-    for name, array in weights.items():
-        np.testing.assert_allclose(result.learning.weights[name], array, rtol=1e-12, atol=1e-13)
-
-
-def test_one_ipu_each_is_plain_data_parallelism(load):
-    experiment = load("pipeline.schedule=single", "system.auto_select_ipus=4")
-    losses, weights = trained_alone(experiment, 4)
-    result = execute(experiment)
-    assert experiment.system.replicas == 4
-    assert sum(loss.loss for loss in result.learning.losses) == pytest.approx(sum(losses.values()), rel=1e-12)
-    np.testing.assert_allclose(result.learning.weights["c/W"], weights["c/W"], rtol=1e-12)
 
 
 def test_the_sum_takes_its_closed_form(load):
@@ -212,17 +141,6 @@ def test_inference_gives_outputs_a_replica_dimension(load, tmp_path):
     result = execute(load_job(path))
     assert result.learning.outputs["outputs"].shape == (4 * 2 * 2, 4, 3, 3)
     assert not len(result.timeline.rows(SpanKind.ALL_REDUCE))
-
-
-@pytest.mark.parametrize("independent", ["true", "false"])
-def test_the_trace_file_has_no_overlaps_on_any_track(load, read_perfetto, independent):
-    timeline = execute(load(f"system.sync_replicas_independently={independent}")).timeline
-    file = io.BytesIO()
-    write_perfetto_trace(TraceContent(timeline), file.write)
-    trace = read_perfetto(file.getvalue())
-    assert not any(each.around for each in trace.slices if each.track[1] != "phases")
-    names = {path[-1] for path in trace.tracks}
-    assert {"infeed of replica 3", "outfeed of replica 0", "replica 3, IPU 7, stage 1"} <= names
 
 
 def test_shards_are_a_power_of_two_and_divide_the_device():

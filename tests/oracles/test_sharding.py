@@ -16,7 +16,6 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled, slowest
 from tests.machine_costs import collective_cost
 
 LAYERS = """
@@ -46,24 +45,11 @@ pipeline:
 CLOCK = 1_330_000_000
 STATE = "pipeline.replicated_optimizer_state_sharding=true"
 WEIGHTS = "pipeline.replicated_weight_sharding=true"
-SERIALIZED = "pipeline.batch_serialization_iterations=2", "pipeline.schedule=sequential"
-TWO = "steps=2", "pipeline.repeat_count=1"
-NOT_SPREAD = "pipeline.replicated_weight_sharding=false"
 
 
 def spans(timeline, kind, ipu=0):
     rows = [row for row in timeline.rows(kind) if timeline.ipu[row] == ipu]
     return [(int(timeline.start[row]), int(timeline.end[row]), int(timeline.bytes[row])) for row in rows]
-
-
-#: Runs that store everything whole, by their scenario: once for all ways to store it in parts.
-WHOLE = {}
-
-
-def stored_whole(load, *scenario):
-    if scenario not in WHOLE:
-        WHOLE[scenario] = execute(load(*scenario))
-    return WHOLE[scenario]
 
 
 def moving(size):
@@ -74,50 +60,6 @@ def gathering(system, size):
     """Return the cycles of the fastest all-gather of ``size`` bytes over four IPUs."""
     plans = (make(system, range(4), size, 1) for make in ALGORITHMS["all_gather"].values())
     return min(collective_cost(system, plan).total_cycles for plan in plans)
-
-
-@sampled(2)
-@pytest.mark.parametrize("changes", [(STATE,), (WEIGHTS,), (STATE, WEIGHTS)], ids=["state", "weights", "both"])
-@pytest.mark.parametrize(
-    "more",
-    [
-        (),
-        ("pipeline.schedule=interleaved", "pipeline.allow_recompute=true"),
-        ("system.sync_replicas_independently=true", "pipeline.schedule=sequential"),
-    ],
-    ids=["grouped", "interleaved", "independent"],
-)
-def test_it_learns_the_same_to_the_bit(load, changes, more):
-    plain, sharded = stored_whole(load, LAYERS, *TWO, *more), execute(load(LAYERS, *TWO, *more, *changes))
-    assert plain.learning.losses == sharded.learning.losses
-    assert plain.learning.evaluations == sharded.learning.evaluations
-    for name, array in plain.learning.weights.items():
-        np.testing.assert_array_equal(array, sharded.learning.weights[name])
-    assert len(sharded.timeline.rows(SpanKind.ALL_GATHER))
-    assert not len(plain.timeline.rows(SpanKind.ALL_GATHER))
-
-
-@sampled(2)
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        pytest.param("lstm", (STATE,), id="lstm-state"),
-        pytest.param("gru", (STATE,), id="gru-state", marks=slowest),
-        pytest.param("lstm", (WEIGHTS,), id="lstm-weights"),
-        pytest.param("gru", (WEIGHTS,), id="gru-weights"),
-        pytest.param("lstm", SERIALIZED, id="lstm-serialized", marks=slowest),
-        pytest.param("gru", SERIALIZED, id="gru-serialized"),
-    ],
-)
-def test_recurrent_layers_learn_the_same_to_the_bit(load, kind, changes):
-    """Their recurrent weights begin as an orthogonal matrix, which lies in memory by columns."""
-    text = LAYERS.replace("{name: a, type: dense, units: 9, activation: tanh}", f"{{name: a, type: {kind}, units: 9}}")
-    text = text.replace("shape: [6]", "shape: [3, 2]")
-    plain = stored_whole(load, text, *TWO, *(each for each in changes if each not in (STATE, WEIGHTS)), NOT_SPREAD)
-    sharded = execute(load(text, *TWO, *changes))
-    assert np.isfinite([loss.loss for loss in sharded.learning.losses]).all()
-    assert plain.learning.losses == sharded.learning.losses
-    assert len(sharded.timeline.rows(SpanKind.ALL_GATHER))
 
 
 @pytest.mark.parametrize(

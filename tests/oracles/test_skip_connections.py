@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-
-import autograd
-import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import MissingTensorError, ModelError
 from ipusim.machine.numpy_executor import NumpyExecutor
@@ -21,7 +16,6 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
 from ipusim.runs.execute import execute
-from tests.effort import sampled, slowest
 
 SCENARIO = """
 system: {name: pod16}
@@ -49,64 +43,11 @@ steps: 3
 """
 #: What the loop and a run without splits give, by the model and what it begins with: the same under every split.
 LOOPS = {}
-LAYERS = ["a", "b", "drop", "first", "c", "second", "third", "d"]
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "skips.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
-
-
-def loss_of(weights, x, y):
-    """The whole model, written out."""
-
-    def dense(name, h):
-        return anp.dot(h, weights[f"{name}/W"]) + weights[f"{name}/b"]
-
-    a = anp.tanh(dense("a", x))
-    first = anp.tanh(dense("b", a)) + a
-    third = anp.tanh(dense("c", first)) + first + a
-    logits = dense("d", third)
-    shifted = logits - anp.max(logits, axis=1, keepdims=True)
-    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
-
-
-def plain_loop(experiment, weights, loss_of=loss_of):
-    """Return the losses and weights of a training of the whole model: once for the same weights and samples."""
-    feed = experiment.workload(0).feed
-    x, _ = feed.element(0)
-    key = loss_of, x.tobytes(), experiment.steps, *((name, array.tobytes()) for name, array in sorted(weights.items()))
-    if key not in LOOPS:
-        LOOPS[key] = looped(experiment, feed, weights, loss_of)
-    return LOOPS[key]
-
-
-def looped(experiment, feed, weights, loss_of):
-    losses = []
-    for step in range(experiment.steps):
-        total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for element in range(8 * step, 8 * step + 8):
-            loss, gradient = autograd.value_and_grad(loss_of)(weights, *feed.element(element))
-            losses.append(float(loss))
-            total = {name: total[name] + gradient[name] for name in weights}
-        weights = {name: weights[name] - 0.1 * total[name] for name in weights}
-    return losses, weights
-
-
-def check_that_it_learns_the_whole(experiment, stages, loss_of=loss_of):
-    """Check losses and weights against the model written out, trained in a plain loop from the same weights."""
-    workload = experiment.workload(0)
-    start = {name: array for stage in range(stages) for name, array in workload.initial_parameters(stage).items()}
-    losses, weights = plain_loop(experiment, start, loss_of)
-    learning = execute(experiment).learning
-    np.testing.assert_allclose([loss.loss for loss in learning.losses], losses, rtol=1e-12)
-    for name, array in weights.items():
-        np.testing.assert_allclose(learning.weights[name], array, rtol=1e-12, atol=1e-14)
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 def unsplit(load, text, count=8):
@@ -115,19 +56,6 @@ def unsplit(load, text, count=8):
         changes = "pipeline.schedule=single", "pipeline.splits=[]", f"pipeline.gradient_accumulation_count={count}"
         LOOPS[text, count] = execute(load(*changes, text=text)).learning
     return LOOPS[text, count]
-
-
-def some_of(layers, every):
-    """Return some of the cuts into up to four stages, of which every second one runs with --all alone."""
-    cuts = [cut for size in (1, 2, 3) for cut in combinations(layers[1:], size)][::every]
-    return [pytest.param(cut, marks=slowest if place % 2 else ()) for place, cut in enumerate(cuts)]
-
-
-@sampled(2)
-@pytest.mark.parametrize("splits", some_of(LAYERS, 3))
-def test_every_split_learns_what_the_whole_learns(load, splits):
-    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential")
-    check_that_it_learns_the_whole(experiment, len(splits) + 1)
 
 
 @pytest.mark.parametrize(
@@ -314,59 +242,6 @@ evaluate: {every: 1}
 precision: float64
 steps: 2
 """
-IMAGE_LAYERS = ["a", "pool", "b", "c", "beside", "up", "middle", "again", "flat", "d"]
-
-
-def loss_of_images(weights, x, y):
-    """The whole model of images, written out."""
-
-    def each(name, h):
-        return anp.tanh(anp.dot(h, weights[f"{name}/W"][0, 0]) + weights[f"{name}/b"])
-
-    a = each("a", x)
-    pooled = (a[:, ::2, ::2] + a[:, 1::2, ::2] + a[:, ::2, 1::2] + a[:, 1::2, 1::2]) / 4
-    W = weights["b/W"]
-    b = anp.tanh(anp.dot(pooled[:, :-1], W[0, 0]) + anp.dot(pooled[:, 1:], W[1, 0]) + weights["b/b"])
-    joined = anp.concatenate([each("c", b), b], axis=-1)
-    W, zeros = weights["up/W"], np.zeros((len(x), 1, 1, 2))
-    rows = []
-    for row, down in ((row, down) for row in range(2) for down in range(2)):
-        left, right = (anp.dot(joined[:, row : row + 1], W[down, at].T) for at in range(2))
-        rows.append(anp.concatenate([left, zeros], axis=2) + anp.concatenate([zeros, right], axis=2))
-    up = anp.tanh(anp.concatenate(rows, axis=1) + weights["up/b"])
-    middle = a[:, 1:5, :3]
-    flat = anp.reshape(anp.concatenate([up, middle, middle], axis=-1), (len(x), -1))
-    logits = anp.dot(flat, weights["d/W"]) + weights["d/b"]
-    shifted = logits - anp.max(logits, axis=1, keepdims=True)
-    return anp.mean(anp.log(anp.sum(anp.exp(shifted), axis=1)) - anp.sum(shifted * np.eye(3)[y], axis=1))
-
-
-@sampled(2)
-@pytest.mark.parametrize("splits", some_of(IMAGE_LAYERS, 4))
-def test_values_beside_others_learn_under_every_split_what_the_whole_learns(load, splits):
-    experiment = load(f"pipeline.splits=[{', '.join(splits)}]", "pipeline.schedule=sequential", text=IMAGES)
-    check_that_it_learns_the_whole(experiment, len(splits) + 1, loss_of_images)
-
-
-@sampled(2)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        (),
-        ("pipeline.schedule=interleaved",),
-        ("pipeline.allow_recompute=true",),
-        ("pipeline.device_mapping=[0, 1, 0, 1]",),
-        ("pipeline.splits=[pool, b, flat]", "pipeline.device_mapping=[0, 1, 1, 0]"),
-        ("pipeline.schedule=zero_bubble_h1",),
-    ],
-)
-def test_options_change_no_bit_of_values_beside_others(load, changes):
-    whole = unsplit(load, IMAGES)
-    cut = execute(load(*changes, text=IMAGES)).learning
-    assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
-    assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]
-    for name, array in whole.weights.items():
-        np.testing.assert_array_equal(array, cut.weights[name])
 
 
 def test_the_middle_of_an_image_is_taken_where_it_is_made(load):

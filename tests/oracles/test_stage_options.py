@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.hardware.generations import GC200
 from ipusim.pipeline.holders import Holder
@@ -31,13 +30,8 @@ numerics: off
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(*overrides, text=SCENARIO):
-        path = tmp_path / "options.yaml"
-        path.write_text(text)
-        return load_job(path, overrides)
-
-    return of
+def load(load):
+    return lambda *changes, text=SCENARIO: load(text, *changes)
 
 
 def options(kind, share):

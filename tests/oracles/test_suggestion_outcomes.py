@@ -73,14 +73,6 @@ def timed(stash: int) -> Request:
     )
 
 
-def test_equal_layers_are_cut_into_equal_stages() -> None:
-    found = suggest(dense(8, 256), Limits(ipus=(4,), replicas=(1,), stages=(4,), schedules=("grouped",)))
-    assert found.outcome is Outcome.PLAN
-    assert found.plan is not None
-    assert found.plan.cuts == (0, 2, 4, 6)
-    assert found.gap == 0
-
-
 def test_a_search_has_one_thread_of_arithmetic() -> None:
     """Its matrices are thousands of cuts by a few IPUs: with two threads 19 s of a search went by in waiting, not 3."""
     threads: set[int] = set()
@@ -152,12 +144,6 @@ def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     proven = suggest(transformer(), LIMITED, runners_up=0)
     assert found.searched.left is not None
     assert found.searched.left <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
-
-
-@slowest
-def test_a_search_that_ends_by_itself_says_the_same_each_time() -> None:
-    first, second = (suggest(transformer(), LIMITED) for _ in range(2))
-    assert [*verdict(first), *searched_lines(first)] == [*verdict(second), *searched_lines(second)]
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, math.nan])

@@ -221,18 +221,6 @@ def test_a_schedule_that_there_is_not_is_named_with_its_nearest() -> None:
         suggest(digits(), Limits(schedules=("gruped",)))
 
 
-def test_a_model_that_fits_nowhere_says_the_least_that_it_needs() -> None:
-    found = suggest(digits(f"code_bytes={SRAM - 1000}"), Limits(schedules=("grouped",), recompute=("no",)))
-    assert found.outcome is Outcome.NONE_FITS
-    with pytest.raises(NothingFitsError) as raised:
-        found.raise_if_none()
-    said = str(raised.value)
-    assert said.startswith(
-        "No plan in the search fits m2000, which is proven: the fullest IPU of any plan holds at least "
-    )
-    assert "each IPU has 897 MiB" in said
-
-
 def test_the_written_scenario_keeps_comments_and_says_why(tmp_path: Path) -> None:
     scenario = SCENARIOS / "digits_training.yaml"
     write_suggested(suggested_digits(), scenario, [], tmp_path / "out.yaml")

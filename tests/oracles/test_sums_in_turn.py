@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.app.scenario import load_job
 from ipusim.hardware.collectives.choose import ALGORITHMS
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
 from ipusim.pricing.collectives import sum_buffers
@@ -35,13 +34,8 @@ KEY = "system.maximum_cross_replica_sum_buffer_size"
 
 
 @pytest.fixture
-def load(tmp_path):
-    def of(size=None, *more, text=SCENARIO):
-        path = tmp_path / "sums.yaml"
-        path.write_text(text)
-        return load_job(path, [*([] if size is None else [f"{KEY}={size}"]), *more])
-
-    return of
+def load(load):
+    return lambda size=None, *more, text=SCENARIO: load(text, *([] if size is None else [f"{KEY}={size}"]), *more)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from([2, 4])), max_size=12), st.integers(0, 300))

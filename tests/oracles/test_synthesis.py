@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -12,16 +11,9 @@ import pytest
 
 from ipusim.api import Request, RequestError, assemble, execute, schedules
 from ipusim.app.synthesize import synthesis
-from ipusim.app.synthesize.bound import earliest
-from ipusim.app.synthesize.descent import improved
-from ipusim.app.synthesize.evaluate import evaluate
-from ipusim.app.synthesize.greedy import greedy
-from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import synthesize
-from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
 from tests.effort import draws_everything, sampled, seeds, share, slowest
-from tests.oracles.test_house_schedules import TABLE_5
 from tests.orders import Exact, ExactTimeSteps
 
 #: Seconds of a search where a hundred are drawn, and where few are.
@@ -228,67 +220,3 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     assert others[2] - others[1] == others[1] - others[0]
     limits = [*most, *[1 << 60] * 8]
     assert all(peak.bytes <= limits[peak.ipu] for job in jobs for peak in job.memory.peaks)
-
-
-#: Qi et al. 2024, table 5: the bubble rates of ZB-1p and ZB-2p, in the rows of TABLE_5.
-AUTOMATIC = (
-    *((0.1585, 0.0433), (0.1242, 0.0039), (0.0674, 0.0026), (0.1323, 0.0029), (0.1045, 0.0022), (0.0554, 0.0010)),
-    *((0.1397, 0.0066), (0.1088, 0.0054), (0.0576, 0.0028), (0.1421, 0.0038), (0.1106, 0.0029), (0.0594, 0.0018)),
-)
-
-
-class InMicroBatches(Memory):
-    """What IPUs keep in parts of a micro-batch: PARTS from its forward pass on, ``rest`` between the halves."""
-
-    PARTS = 3
-    rest = 3
-
-    def peak(self, word, letters):
-        level = most = 0
-        for letter in letters:
-            kind = self.tasks.letters[letter][0]
-            level += self.PARTS if kind == 0 else self.rest - self.PARTS if kind == 3 else -self.rest
-            most = max(most, level)
-        return most
-
-
-def of_table_5(row):
-    """Return the count, the tasks of a row, and H1's words; a word ends later by as much as it begins later."""
-    ipus, count, forward, first, second, copy, *_ = row
-    stage = {"forward": forward, "backward": first + second, "backward_input": first, "backward_weights": second}
-    stages = [{**stage, "name": f"s{n}", "output_bytes": 8, "gradient_bytes": 8} for n in range(ipus)]
-    del stages[0]["gradient_bytes"], stages[-1]["output_bytes"]
-    pipeline = {"schedule": "zero_bubble_h1", "gradient_accumulation_count": count, "stages": stages}
-    options = {"training": True, "system": {"name": "bow_pod64"}, "pipeline": pipeline}
-    job = assemble(Request.from_dict(options)).whole
-    tasks = tasks_of(job)
-    ways = tuple(None if way is None else Way(way.pair, copy, 0) for way in tasks.ways)
-    tasks = replace(tasks, ways=ways)
-    begins = [min(earliest(tasks, 1)[letter][0] for letter in letters) for letters in tasks.of_word]
-    tasks = replace(tasks, updates=tuple(begins[-1] - begin for begin in begins))
-    return count, tasks, words_of(tasks, job.plan.order.passes.tolist()), begins[-1]
-
-
-@sampled(2)
-@pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[slowest] * (number > 2)) for number in seeds(30)[: len(TABLE_5)]]
-)
-def test_zero_bubbles_automatic_schedules_are_reached(number):
-    """ZB-1p with a micro-batch whole until its weights' half ends, ZB-2p with a third of it between the halves.
-
-    Were it whole there too, the last of 8 IPUs could not put off enough halves of 24 micro-batches within 16: its rate
-    would be 0.1015 at least, where the table has 0.0433.
-    """
-    ipus, _, forward, first, second, *_ = TABLE_5[number]
-    count, tasks, words, later = of_table_5(TABLE_5[number])
-    busy = count * (forward + first + second)
-    for most, rest, rate in zip((ipus, 2 * ipus), (3, 1), AUTOMATIC[number], strict=True):
-        memory = InMicroBatches(tasks, (), [0] * ipus, [3 * most] * ipus)
-        object.__setattr__(memory, "rest", rest)
-        made = greedy(tasks, count, [3 * most] * ipus, [3] * ipus, [rest] * ipus, 0.0, awaits=True)
-        starts = [each for each in (words, made) if each and all(memory.fits(*own) for own in enumerate(each))]
-        begin = min(starts, key=lambda each: evaluate(tasks, each).makespan)
-        steps = iter(range(1_000_000 // sum(map(len, words))))
-        found, cycles = improved(memory, begin, busy + later, lambda steps=steps: next(steps, None) is not None)
-        assert all(memory.fits(*own) for own in enumerate(found))
-        assert round(1 - busy / (cycles - later), 4) <= rate

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from math import ceil
 
-import numpy as np
 import pytest
 
 from ipusim.analysis.critical_path import critical_path_of
@@ -16,7 +15,6 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS
-from tests.effort import sampled
 
 CLOCK = 1_330_000_000
 INFEED, FILL, OUTFEED, DRAIN = 3_300_000_000, 7_060_000_000, 3_760_000_000, 2_930_000_000
@@ -73,17 +71,6 @@ def test_a_run_takes_what_the_update_takes_more_than_one_on_ipus(load):
     cost = ours.costs.host_update
     more = cost.write + cost.apply + cost.read - max(plain.costs.updates.values())
     assert execute(ours).timeline.end.max() - execute(plain).timeline.end.max() == more
-
-
-@sampled(2)
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "1f1b"])
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_nothing_is_learnt_otherwise(load, schedule, replicas):
-    change = f"pipeline.schedule={schedule}", f"system.auto_select_ipus={2 * replicas}", "pipeline.repeat_count=2"
-    ours, plain = (execute(load(LAYERS, *change, *more)) for more in ([ON_HOST], []))
-    assert np.array_equal(ours.learning.losses, plain.learning.losses)
-    for name, array in plain.learning.weights.items():
-        assert np.array_equal(ours.learning.weights[name], array), name
 
 
 def test_ipus_hold_no_state_of_the_optimizer_and_the_host_no_streaming_memory(load):

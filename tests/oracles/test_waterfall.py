@@ -75,29 +75,6 @@ def test_equal_stages_have_no_imbalance_and_what_ipus_wait_is_the_closed_form(na
             assert waits == known[name](ipus)
 
 
-@pytest.mark.parametrize("slower", range(4))
-def test_one_slower_stage_under_1f1b_takes_what_its_closed_form_says(slower):
-    # m (f' + b') + (p - 1)(f + b) - (p - 1 - s)((f' + b') - (f + b)), exact where neither f' nor b' is above f + b.
-    more, ipus = 60, 4
-    lengths = [(FORWARD + 20 * (stage == slower), BACKWARD + 40 * (stage == slower)) for stage in range(ipus)]
-    parts = parts_of(job_of("1f1b", lengths, Sync.POINT_TO_POINT))
-    whole = COUNT * (300 + more) + (ipus - 1) * 300 - (ipus - 1 - slower) * more
-    mean = 300 + more // ipus
-    assert parts == {
-        TimePart.USEFUL: COUNT * mean,
-        TimePart.FILL_AND_DRAIN: (ipus - 1) * mean,
-        TimePart.IMBALANCE: whole - (COUNT + ipus - 1) * mean,
-    }
-
-
-def test_one_slower_stage_in_lock_step_costs_its_excess_in_each_time_step_with_a_pass_of_it():
-    parts = parts_of(job_of("grouped", [(100, 200)] * 3 + [(140, 240)]))
-    # COUNT time-steps with its forward pass, as many with its backward; they meet in no time-step but those with both.
-    assert parts[TimePart.USEFUL] == COUNT * (100 + 10 + 200 + 10)
-    assert parts[TimePart.FILL_AND_DRAIN] == 3 * (110 + 210)
-    assert sum(parts.values()) == COUNT * (140 + 240) + 3 * (100 + 200)
-
-
 @pytest.mark.parametrize(
     ("forward", "mapping", "expected"),
     [

@@ -74,18 +74,6 @@ def test_lanes_are_as_many_as_overlap_at_most(intervals):
             assert ((start + length)[inside][:-1] <= start[inside][1:]).all()
 
 
-def test_no_slice_overlaps_its_neighbour(found, read_perfetto):
-    trace = read_perfetto(written(found))
-    assert not any(each.around for each in trace.slices if each.track[1] != "phases")
-    tracks = Counter(track[1] for track in trace.tracks if track[-1].startswith("sends"))
-    spans = found.timeline
-    for ipu in range(2):
-        own = (spans.kind == SpanKind.SEND) & (spans.ipu == ipu)
-        name = next(track[1] for track in trace.tracks if len(track) > 1 and track[1].startswith(f"IPU {ipu}, "))
-        assert tracks[name] == most_at_once(spans.start[own].tolist(), spans.end[own].tolist())
-    assert len(set(trace.tracks)) == len(trace.tracks), "viewers put tracks of one name together"
-
-
 def test_sends_that_overlap_are_many_in_the_crowded_run(read_perfetto):
     names = [track[-1] for track in read_perfetto(written(run("gpipe", **CROWDED))).tracks]
     assert {"sends", "sends 2", "sends 3"} <= set(names)

@@ -52,7 +52,7 @@ def collectives(draw: st.DrawFn) -> tuple[System, Collective]:
         participants = list(dict.fromkeys(participants))
         if system.pods == 2:
             participants += [64 + ipu for ipu in participants]
-    elements = draw(st.integers(0, 70))
+    elements = draw(st.integers(0, 70) | st.sampled_from([97, 1000, 1023]))
     return system, ALGORITHMS[operation][name](system, participants, elements, 8)
 
 

@@ -5,7 +5,6 @@ from fractions import Fraction
 from itertools import permutations
 from random import Random
 
-import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,29 +67,6 @@ def expected_route(system: System, source: int, target: int) -> list[tuple[int, 
     topology = system.topology
     rung = "rung" if system.name in {"c2_server", "free"} else "machine rung"
     return walk(system.ipus[source], system.ipus[target], topology.first, topology.count, topology.looped, rung)
-
-
-@given(systems(), st.data())
-def test_a_route_is_the_walk_over_the_rung_and_along_the_rail_and_a_shortest_path(
-    system: System, data: st.DataObject
-) -> None:
-    ipu = st.integers(0, system.count - 1)
-    source, target = data.draw(ipu), data.draw(ipu)
-    route = system.route(source, target)
-    assert [(each.source, each.target, each.channel) for each in route] == expected_route(system, source, target)
-    check_shortest(system, source, target, route)
-
-
-def check_shortest(system: System, source: int, target: int, route: Route) -> None:
-    """Hold that a route is a shortest path of linked neighbours."""
-    graph = nx.Graph(system.topology.neighbours)
-    here = system.ipus[source]
-    for direction in route:
-        assert direction.source == here
-        assert graph.has_edge(direction.source, direction.target)
-        here = direction.target
-    assert here == system.ipus[target]
-    assert len(route) == nx.shortest_path_length(graph, system.ipus[source], system.ipus[target])
 
 
 @given(systems().filter(lambda system: system.count > 2), st.data())

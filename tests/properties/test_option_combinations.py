@@ -47,7 +47,6 @@ from tests.schedules import (
 EXAMPLES = 370
 
 ACTIVATIONS = {"identity": lambda z: z, "tanh": anp.tanh, "sigmoid": lambda z: 1 / (1 + anp.exp(-z))}
-PIPELINED = ("grouped", "interleaved")
 INSIDE = ("Auto", "RecomputeAndBackpropagateInterleaved")
 MODES = {
     "grouped": ("Auto", "RecomputeThenBackpropagate", "RecomputeAndBackpropagateInterleaved"),

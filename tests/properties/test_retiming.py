@@ -40,7 +40,7 @@ from tests.replay.requests import DRAWN, drawn_requests
 from tests.schedules import FREE, mapping_of, multiple_of
 
 #: Cases that are drawn with ``--every``, and by default.
-CASES, FEWER = 10_000, 500
+CASES, FEWER = 10_000, 250
 #: Variations of each drawn request.
 VARIATIONS = 8
 #: Passes of all executions of a case at most.
@@ -125,7 +125,7 @@ def cases(count: int, seed: int = 0) -> Iterator[Case]:
     """
     # A quarter of the variations cannot be, or are too long.
     asked = max(0, -(-count * 4 // (3 * VARIATIONS)) - len(FREE) + 8)
-    parts = {"options": asked // 4, "orders": asked // 4, "tables": asked // 120, "cycles": asked - asked // 2}
+    parts = {"options": asked // 2, "orders": asked // 6, "tables": asked // 120, "cycles": asked // 3}
     drawn = drawn_requests({**dict.fromkeys(DRAWN, 0), **parts})
     with TemporaryDirectory() as place:
         folder = Path(place)

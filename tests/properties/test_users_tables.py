@@ -92,7 +92,7 @@ def file_of(order: Order, header: dict[str, object]) -> str:
 def users_jobs(folder: Path) -> Iterator[tuple[str, Job, str]]:
     """Yield Jobs that are drawn of the house's schedules, under files that hold their Orders, and of which sort."""
     rng = random.Random(5)
-    for name, job in jobs({"cycles": 100}, folder, seed=5):
+    for name, job in jobs({"cycles": 60}, folder, seed=5):
         if job.program.shape.overlapped_io or job.program.shape.micro_batches < 40:
             continue
         sort = rng.choice(["timed", "plain", "joined 1", "joined 4"])

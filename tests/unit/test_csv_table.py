@@ -12,14 +12,7 @@ from ipusim.base.errors import FileError
 STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), allows_others=False)
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(content):
-        path = tmp_path / "own.csv"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return path
-
-    return write
+OWN = "own.csv"
 
 
 def test_lines_have_the_numbers_of_the_file_whatever_ends_them(own):

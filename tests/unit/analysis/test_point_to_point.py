@@ -1,19 +1,15 @@
 """Phases, bubble and use of IPUs where there are no time-steps: numbers by hand, four equal stages."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from ipusim.analysis.executions import executions_of
-from ipusim.analysis.memory import memory_curves, moment
-from ipusim.analysis.phases import MAIN, PHASES, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, execution_phases, phases_of
+from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
-from ipusim.timeline.kinds import KIND_OF_PASS
 from ipusim.timeline.timeline import Timeline
 from tests.scenarios import run, timeline
 
@@ -52,30 +48,6 @@ def test_a_single_ipu_is_all_main():
     assert bounds(timeline("single", mapping=(0, 0), count=2, sync="point_to_point"))[0] == (MAIN, 0, 1200)
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zero_bubble_h1", "grouped", "interleaved", "sequential"])
-def test_phases_tile_every_execution(schedule):
-    found = timeline(schedule, system="m2000", moved=100_000, executions=2, sync="point_to_point")
-    for execution in executions_of(found):
-        own = execution_phases(found, execution.index)
-        assert (own[0].start, own[-1].end) == (execution.start, execution.end)
-        assert all(one.end == other.start for one, other in pairwise(own))
-        places = [PHASES.index(phase.name) for phase in own]
-        assert places == sorted(set(places))
-        assert all(phase.cycles > 0 for phase in own)
-
-
-def test_bubbles_are_those_of_the_papers():
-    def bubble(schedule):
-        return run_times_of(timeline(schedule)).bubble
-
-    assert bubble("1f1b") == bubble("gpipe")
-    assert bubble("1f1b").idle_fraction == pytest.approx(3 / 11)
-    assert bubble("1f1b").overhead == pytest.approx(3 / 8)
-    # (N - 1)(f + b - 2w) of G(f + b) beside the ideal: a third of 1F1B's.
-    assert bubble("zero_bubble_h1").overhead == pytest.approx(3 / 8 / 3)
-    assert bubble("zero_bubble_h1").rank_cost_rate == pytest.approx(300 / 2700)
-
-
 def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeline():
     found = run_times_of(timeline("1f1b", update=50))
     assert (found.makespan_cycles, found.weight_update_cycles) == (3300, 50)
@@ -84,16 +56,6 @@ def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeli
     assert found.run_use[3].cycles["weight_update"] == 50
     # It waits for the first tensor until 300, updates from 2700 on, and waits for the others from 2750 on.
     assert (last["receive_wait"], last["sync_wait"]) == (300, 550)
-
-
-def test_every_cycle_of_an_ipu_is_counted_once():
-    for overlap_copies in (True, False):
-        found = run_times_of(timeline("1f1b", system="m2000", moved=500_000, overlap_copies=overlap_copies))
-        for use in found.run_use:
-            assert sum(use.cycles.values()) == found.execution_cycles
-            assert use.cycles["receive_wait"] > 0
-            assert (use.cycles["blocking_send"] > 0) is not overlap_copies
-            assert (use.cycles["sync"], use.cycles["exchange"]) == (0, 0)
 
 
 def test_halves_of_backward_count_as_arithmetic():
@@ -137,24 +99,3 @@ def test_selection_orders_are_judged_by_their_sends():
     assert reports["ZIGZAG"].execution_cycles > used.execution_cycles  # it crosses two links in the middle
     assert reports["HOOF"].execution_cycles < used.execution_cycles
     assert run("1f1b", system="m2000", moved=1 << 20).summary.faster_order.order == "HOOF"
-
-
-@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble_h1", "gpipe"])
-def test_memory_over_time_has_the_peaks_of_the_plan(schedule):
-    found = run(schedule, system="m2000", held=1000)
-    for curve, peak in zip(memory_curves(found.timeline, found.memory.footprint), found.memory.peaks, strict=True):
-        assert curve.allocated_bytes.max() == peak.bytes
-        at = moment(found.timeline, peak)
-        assert peak.op is not None
-        (row,) = np.flatnonzero(
-            (found.timeline.kind == KIND_OF_PASS[peak.op.kind])
-            & (found.timeline.stage == peak.op.stage)
-            & (found.timeline.micro_batch == peak.op.micro_batch)
-        )
-        assert found.timeline.start[row] == at
-
-
-@pytest.mark.parametrize(("schedule", "kept"), [("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])
-def test_1f1b_keeps_no_more_micro_batches_than_there_are_ipus_to_the_end(schedule, kept):
-    found = run(schedule, system="m2000", held=1000).summary.memory.stages
-    assert [stage.most_micro_batches_kept for stage in found] == kept

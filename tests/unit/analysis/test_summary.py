@@ -1,23 +1,10 @@
 import json
-from fractions import Fraction
 
 import pytest
 
-from ipusim.analysis.executions import find_execution
 from ipusim.analysis.run_times import run_times_of
-from ipusim.analysis.utilisation import ipu_uses
 
 FREE = {"sync": 0, "exchange": 0}
-
-
-@pytest.mark.parametrize(("stages", "count"), [(2, 4), (2, 16), (4, 8), (4, 16), (3, 6)])
-def test_bubble_of_grouped_with_free_copies(lock_step, stages, count):
-    found = run_times_of(lock_step("grouped", mapping=tuple(range(stages)), count=count, **FREE))
-    expected = Fraction(stages - 1, count + stages - 1)
-    assert found.bubble.idle_fraction == pytest.approx(float(expected), rel=1e-15)
-    assert found.makespan_cycles == (count + stages - 1) * 300
-    assert found.bubble.overhead == pytest.approx((stages - 1) / count, rel=1e-15)
-    assert found.utilisation == pytest.approx(1 - float(expected), rel=1e-15)
 
 
 def test_bubble_definitions_differ_where_they_should(lock_step):
@@ -47,19 +34,6 @@ def test_the_idle_ipu_stands_apart(lock_step):
     assert found.idle_ipus == (3,)
     assert found.bubble.idle_fraction == pytest.approx(2 / 8)
     assert found.pipeline_use[3].compute_cycles == 0
-
-
-def test_cycles_of_each_ipu_add_up_to_the_makespan(lock_step):
-    timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=8, infeed=30, host_wait=7, outfeed=12, executions=2)
-    chosen = find_execution(timeline, 1)
-    for use in ipu_uses(timeline, chosen):
-        parts = use.compute_cycles + use.cycles["sync"] + use.cycles["exchange"]
-        parts += use.cycles["host_transfer"] + use.cycles["host_wait"] + use.cycles["sync_wait"]
-        assert parts == chosen.makespan_cycles
-    first = ipu_uses(timeline)[0]
-    assert (first.cycles["sync"], first.cycles["exchange"]) == (2 * 16 * 10, 2 * 16 * 20)
-    assert (first.cycles["host_transfer"], first.cycles["host_wait"]) == (2 * 8 * 30, 2 * 8 * 7)
-    assert first.cycles["weight_update"] == 300
 
 
 def test_throughput_counts_the_weight_update(lock_step):

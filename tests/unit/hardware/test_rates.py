@@ -58,14 +58,6 @@ def test_rates_are_all_there_and_named_once():
     assert DEFAULT_RATES.changed_rates() == ()
 
 
-def test_a_chosen_rate_says_so():
-    chosen = DEFAULT_RATES.with_values(hop_latency_ns=Fraction(20))
-    (rate,) = chosen.changed_rates()
-    assert rate.name == "hop_latency"
-    assert chosen.source_of(rate) == "chosen by the user"
-    assert DEFAULT_RATES.source_of(rate) == rate.source
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -39,16 +39,6 @@ def test_half_rungs_are_refused(first: int, count: int) -> None:
         Topology(first, count)
 
 
-def test_routes_on_a_ladder() -> None:
-    ladder = Topology(0, 16)
-    assert labels(ladder, 3, 3) == []
-    assert labels(ladder, 0, 1) == ["0→1 rung"]
-    assert labels(ladder, 1, 2) == ["1→0 rung crossing", "0→2 rail"]
-    assert labels(ladder, 2, 1) == ["2→3 rung crossing", "3→1 rail"]
-    assert labels(ladder, 1, 7) == ["1→3 rail", "3→5 rail", "5→7 rail"]
-    assert labels(ladder, 7, 0) == ["7→6 rung crossing", "6→4 rail", "4→2 rail", "2→0 rail"]
-
-
 def test_a_part_of_a_torus_keeps_its_numbers_and_has_no_loop() -> None:
     part = Topology(16, 8)
     assert labels(part, 16, 22) == ["16→18 rail", "18→20 rail", "20→22 rail"]

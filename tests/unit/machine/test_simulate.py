@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from ipusim.hardware.build import build_system
@@ -19,8 +18,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from ipusim.timeline.kinds import PASSES, SpanKind
-from ipusim.timeline.timeline import ALL_IPUS, NONE
+from ipusim.timeline.kinds import SpanKind
 from tests.effort import slowest
 from tests.plans import price_and_run
 from tests.scenarios import ROOT
@@ -60,78 +58,6 @@ def test_the_four_stage_case():
     assert [run(shape, name).makespan_cycles for name in ("grouped", "interleaved", "sequential")] == [33, 40, 96]
 
 
-def test_every_span_has_a_cause_that_ended_when_it_began():
-    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
-    timeline = run(
-        shape,
-        "grouped",
-        "m2000",
-        repeat_count=2,
-        infeed=Infeed(40_000),
-        outfeed=Outfeed(400),
-        forward=900,
-        backward=1700,
-    )
-    assert len(timeline) > 300
-    first = [span for span in timeline if span.cause == NONE]
-    assert all(span.start == 0 for span in first)
-    rows = list(timeline)
-    for span in rows:
-        if span.cause != NONE:
-            cause = rows[span.cause]
-            assert cause.end == span.start or (cause.end < span.start and span.kind == SpanKind.HOST)
-
-
-def test_spans_of_one_track_never_overlap():
-    shape = PlanShape(mapping=(0, 1, 0, 2), micro_batches=16)
-    timeline = run(shape, "grouped", "m2000", infeed=Infeed(9000), outfeed=Outfeed(64), forward=50, backward=70)
-    for ipu in range(3):
-        on = (timeline.ipu == ipu) | (
-            (timeline.ipu == ALL_IPUS)
-            & np.isin(timeline.kind, (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.EXCHANGE, SpanKind.POST_COPY))
-        )
-        order = np.lexsort((timeline.end[on], timeline.start[on]))
-        start, end = timeline.start[on][order], timeline.end[on][order]
-        assert (start[1:] >= end[:-1]).all()
-        assert start[0] == 0
-        assert (start[1:] == end[:-1]).all(), "an IPU's track has a gap that no span explains"
-
-
-def test_time_step_lasts_as_long_as_its_slowest_ipu_plus_the_copy():
-    shape = PlanShape(mapping=(0, 1), micro_batches=4)
-    profiles = (
-        StageProfile("a", 100, 10, 0, output_bytes=64_000),
-        StageProfile("b", 30, 500, 0, gradient_bytes=32_000),
-    )
-    prog = PipelineProgram(profiles, shape)
-    system = build_system("m2000", mapping=(0, 1))
-    timeline = price_and_run(plan_of(find("grouped"), shape), prog, system)
-    cost = system.merged_copy({(0, 1): 64_000, (1, 0): 32_000})
-    slowest = [100, 100, 530, 530, 530, 500, 10, 0]
-    assert timeline.makespan_cycles == sum(slowest) + 8 * cost.total_cycles
-    syncs, exchanges = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.EXCHANGE)
-    assert len(syncs) == len(exchanges) == 8, "copies are never masked: the ramps and the empty time-step have them too"
-    fixed = cost.fixed
-    ends = [timeline.start[syncs]]
-    for kind, cycles in (
-        (SpanKind.SYNC, fixed.sync_cycles),
-        (SpanKind.PRE_COPY, fixed.pre_copy_cycles),
-        (SpanKind.EXCHANGE, fixed.exchange_cycles + fixed.latency_cycles + cost.transfer_cycles),
-        (SpanKind.POST_COPY, fixed.post_copy_cycles),
-    ):
-        part = timeline.rows(kind)
-        assert (timeline.start[part] == ends[-1]).all(), "the parts of a copy follow each other"
-        assert (timeline.end[part] - timeline.start[part] == cycles).all()
-        ends.append(timeline.end[part])
-    links = timeline.rows(SpanKind.LINK)
-    assert len(links) == 16
-    assert set(timeline.start[links].tolist()) == set((timeline.start[syncs] + fixed.lead_cycles).tolist())
-    assert sorted(set(timeline.bytes[links].tolist())) == [32_000, 64_000]
-    waits = timeline.rows(SpanKind.SYNC_WAIT)
-    idle = sum(2 * slow for slow in slowest) - 4 * (100 + 10 + 30 + 500)
-    assert int((timeline.end[waits] - timeline.start[waits]).sum()) == idle
-
-
 def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_crosses():
     shape = PlanShape(mapping=(0, 1), micro_batches=3)
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
@@ -159,18 +85,6 @@ def test_the_second_half_of_a_backward_pass_hands_nothing_on(rule, syncs):
     timeline = price_and_run(lower(order, Sync.LOCK_STEP), prog, build_system("m2000", mapping=(0, 1)))
     assert len(timeline.rows(SpanKind.SYNC)) == syncs
     assert len(timeline.rows(SpanKind.EXCHANGE)) == (5 if rule is CopyRule.MERGED else 2)
-
-
-def test_weight_update_follows_every_execution_and_none_overlap():
-    shape = PlanShape(mapping=(0, 1), micro_batches=4)
-    profiles = (StageProfile("a", 10, 10, 7), StageProfile("b", 10, 10, 40))
-    prog = PipelineProgram(profiles, shape, repeat_count=3)
-    timeline = price_and_run(plan_of(find("grouped"), shape), prog, build_system("m2000", mapping=(0, 1)))
-    updates = timeline.rows(SpanKind.WEIGHT_UPDATE)
-    assert (timeline.end[updates] - timeline.start[updates]).tolist() == [7, 40] * 3
-    for execution in range(3):
-        own = timeline.execution == execution
-        assert timeline.start[own].min() >= timeline.end[(timeline.execution == execution - 1)].max(initial=0)
 
 
 def test_the_free_system_keeps_a_given_weight_update_and_counts_none():
@@ -228,14 +142,6 @@ def test_full_outfeed_holds_the_ipu_up():
     assert set(timeline.ipu[waits].tolist()) == {1}
 
 
-def test_executions_continue_the_time():
-    shape = PlanShape(mapping=(0, 1), micro_batches=4)
-    once = run(shape, "grouped", "m2000")
-    thrice = run(shape, "grouped", "m2000", repeat_count=3)
-    assert thrice.makespan_cycles == 3 * once.makespan_cycles
-    assert set(thrice.execution.tolist()) == {0, 1, 2}
-
-
 def test_progress_is_told_every_time_step():
     shape = PlanShape(mapping=(0, 1), micro_batches=4)
     told = []
@@ -255,59 +161,3 @@ def test_the_machine_and_the_analysis_know_nothing_of_each_other():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(each["layers"] for each in contracts["contracts"] if each["name"] == "Imports point down")
     assert "ipusim.machine | ipusim.analysis | ipusim.retiming" in layers
-
-
-def test_compute_is_recorded_once_for_every_operation_and_execution():
-    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, recompute=True)
-    plan = plan_of(find("grouped"), shape)
-    timeline = run(shape, "grouped", "m2000", repeat_count=2)
-    rows = timeline.rows(*PASSES)
-    assert len(rows) == 2 * len(plan.table)
-    found = {
-        (
-            int(timeline.execution[row]),
-            *(
-                int(column[row])
-                for column in (timeline.time_step, timeline.ipu, timeline.kind, timeline.stage, timeline.micro_batch)
-            ),
-        )
-        for row in rows
-    }
-    assert found == {(execution, *row) for execution in range(2) for row in map(tuple, plan.table.tolist())}
-
-
-@pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential", "sharded"])
-@pytest.mark.parametrize("training", [True, False])
-def test_executions_never_overlap(schedule, training):
-    """Not even where the last outfeed of one is still under way when its last copy is done."""
-    shape = PlanShape(mapping=(0, 1, 2), micro_batches=6, training=training)
-    timeline = run(
-        shape, schedule, "m2000", infeed=Infeed(700), outfeed=Outfeed(90_000), repeat_count=3, forward=40, backward=80
-    )
-    on_ipus = timeline.ipu != NONE
-    for execution in range(1, 3):
-        before = timeline.end[on_ipus & (timeline.execution == execution - 1)].max()
-        assert timeline.start[on_ipus & (timeline.execution == execution)].min() >= before
-
-
-@pytest.mark.parametrize(("name", "shape"), [("grouped", {"recompute": True}), ("grouped", {"recompute_inline": True})])
-def test_recomputation_costs_every_stage_but_the_last_a_forward_pass(name, shape):
-    """f + (f + b) on all IPUs but the last in every full time-step: on the free system the slowest one counts."""
-    stages, count, forward, backward = 3, 12, 5, 7
-    plain = run(PlanShape(mapping=(0, 1, 2), micro_batches=count), name, forward=forward, backward=backward)
-    again = run(PlanShape(mapping=(0, 1, 2), micro_batches=count, **shape), name, forward=forward, backward=backward)
-    busy = [
-        int((timeline.end - timeline.start)[np.isin(timeline.kind, PASSES) & (timeline.ipu == ipu)].sum())
-        for timeline in (plain, again)
-        for ipu in range(stages)
-    ]
-    assert busy[:3] == [count * (forward + backward)] * 3
-    assert busy[3:] == [count * (2 * forward + backward)] * 2 + [count * (forward + backward)]
-    assert again.makespan_cycles > plain.makespan_cycles
-
-
-def test_recomputation_in_sequential_lengthens_each_backward_pass_by_its_forward():
-    stages, count, forward, backward = 4, 3, 5, 7
-    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=count, recompute_inline=True)
-    timeline = run(shape, "sequential", forward=forward, backward=backward)
-    assert timeline.makespan_cycles == count * (stages * (forward + backward) + (stages - 1) * forward)

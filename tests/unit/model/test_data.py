@@ -58,21 +58,6 @@ def test_split_refuses_an_empty_part(hold_out):
         counting().split(hold_out, seed=0)
 
 
-def test_feed_takes_every_sample_once_an_epoch_in_a_new_order():
-    feed = Feed(counting(), batch_size=3, seed=5)
-    assert feed.epoch_elements == 3
-    labels = [feed.element(i)[1] for i in range(6)]
-    epochs = [np.concatenate(labels[:3]).tolist(), np.concatenate(labels[3:]).tolist()]
-    assert all(len(set(epoch)) == 9 for epoch in epochs)
-    assert epochs[0] != epochs[1]
-    for i in (4, 0, 5, 2):  # in any order, from any reader
-        x, y = Feed(counting(), 3, seed=5).element(i)
-        np.testing.assert_array_equal(y, labels[i])
-        np.testing.assert_array_equal(x[:, 0], 2 * y)
-        np.testing.assert_array_equal(feed.element(i)[1], labels[i])
-    assert Feed(counting(), 3, seed=6).element(0)[1].tolist() != labels[0].tolist()
-
-
 def test_feed_without_shuffling_takes_samples_as_they_lie():
     feed = Feed(counting(), 4, shuffle=False)
     assert [feed.element(i)[1].tolist() for i in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
@@ -138,15 +123,6 @@ def test_synthetic_targets_are_learnt():
     dataset = synthetic_targets((6,), (3,), 640, seed=3)
     loss = NamedLayer("loss", MeanSquaredError())
     assert train(dataset, [Dense(3, "tanh")], loss, 0.5, 400) < 0.02 * constant_predictor_loss(dataset, loss.layer)
-
-
-def test_synthetic_data_is_seeded():
-    first, same, other = (synthetic_classes((4,), 3, 30, seed=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first.x, same.x)
-    assert not np.array_equal(first.x, other.x)
-    np.testing.assert_array_equal(
-        synthetic_targets((2,), (1,), 5, 0.1, 4).y, synthetic_targets((2,), (1,), 5, 0.1, 4).y
-    )
 
 
 @pytest.mark.parametrize(

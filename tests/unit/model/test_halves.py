@@ -13,16 +13,12 @@ import pytest
 from ipusim.hardware.generations import GC200
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.add import Add
-from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
 from ipusim.model.layers.embedding import Embedding
-from ipusim.model.layers.gru import GRU
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import ActivationLayer, Dense, Flatten
 from ipusim.model.layers.losses import SoftmaxCrossEntropy
-from ipusim.model.layers.lstm import LSTM
 from ipusim.model.layers.network import NamedLayer, Network
-from ipusim.model.layers.normalisation import LayerNorm
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.profile import StageProfile
@@ -119,50 +115,6 @@ def test_convolution_halves_by_hand():
         sram_bytes=4 * (x + y + weights + 7),
         compute_sets=2,
         convolution=True,
-    )
-
-
-def test_attention_halves_by_hand():
-    """The kernels of queries, keys and values in one product, that of the results in another; and four biases."""
-    first, second = MultiHeadAttention(2, 3).cost((5, 4), batch=2, itemsize=4).halves
-    x, heads = 40, 60
-    assert first.products[0] == Product(10, 4, 6)  # through the heads' results
-    assert first.products[-1] == Product(10, 18, 4)  # dx of queries, keys and values
-    assert second == Work(
-        (Product(4, 10, 18), Product(6, 10, 4)),
-        VectorWork(reductions=3 * heads + x),
-        sram_bytes=4 * (2 * x + 4 * heads + 4 * 24 + 18 + 4),
-        compute_sets=4,
-    )
-
-
-@pytest.mark.parametrize(("layer", "biases", "sums"), [(LSTM(3), 12, 4), (GRU(3), 2 * 9, 5)])
-def test_recurrent_halves_by_hand(layer, biases, sums):
-    """The kernels of all time steps at once: only the first half goes from step to step."""
-    first, second = layer.cost((5, 2), batch=4, itemsize=4).halves
-    x, y, columns = 20 * 2, 20 * 3, layer.gates * 3
-    assert (first.compute_sets, second.compute_sets) == (5 * 3, 2)
-    assert first.products == (Product(4, columns, 3, times=5), Product(20, columns, 2))
-    assert second == Work(
-        (Product(3, 20, columns), Product(2, 20, columns)),
-        VectorWork(reductions=sums * y),
-        sram_bytes=4 * (x + y + 20 * columns + 2 * columns + 3 * columns + biases),
-        compute_sets=2,
-    )
-
-
-def test_normalisation_halves_by_hand():
-    first, second = LayerNorm().cost((3, 5), batch=2, itemsize=4).halves
-    elements, groups = 30, 6
-    assert first == Work(
-        (),
-        VectorWork((2 + 6) * elements + 2 * groups, 2 * elements),
-        4 * (3 * elements + 10),
-        4 * 2 * elements,
-        compute_sets=2 + 2 + 2 + 6,
-    )
-    assert second == Work(
-        (), VectorWork(elements, 2 * elements), 4 * (2 * elements + 10), 4 * 2 * elements, compute_sets=1 + 2
     )
 
 

@@ -8,12 +8,6 @@ from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
 from ipusim.model.work import Product, VectorWork, Work
 
 
-def test_dense_forward_by_hand():
-    W, b = np.array([[1.0, -1.0], [2.0, 0.5]]), np.array([0.5, -4.0])
-    y, _ = Dense(2, "relu").forward({"W": W, "b": b}, np.array([[1.0, 2.0]]))
-    np.testing.assert_array_equal(y, [[5.5, 0.0]])
-
-
 def test_dense_refuses_what_it_cannot_be():
     with pytest.raises(ModelError, match="at least 1 unit, got 0"):
         Dense(0)
@@ -40,47 +34,14 @@ def test_glorot_counts_a_receptive_field_in_both_fans():
     assert 0.99 * limit < np.abs(W).max() <= limit
 
 
-def test_float32_and_float64_start_from_the_same_draws():
-    single = Dense(7).initial_parameters((5,), np.random.default_rng(3), np.float32)["W"]
-    double = Dense(7).initial_parameters((5,), np.random.default_rng(3), np.float64)["W"]
-    np.testing.assert_array_equal(single, double.astype(np.float32))
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("activation", ["identity", "relu", "tanh"])
-def test_dtype_is_preserved(dtype, activation):
-    layer, rng = Dense(4, activation), np.random.default_rng(0)
-    parameters = layer.initial_parameters((3,), rng, dtype)
-    x = rng.standard_normal((5, 3)).astype(dtype)
-    y, saved = layer.forward(parameters, x)
-    for loss, labels in ((SoftmaxCrossEntropy(), np.zeros(5, np.int32)), (MeanSquaredError(), np.zeros((5, 4)))):
-        value, kept = loss.forward({}, y, labels)
-        grad, _ = loss.backward({}, kept, scale=0.5)
-        grad_x, gradients = layer.backward(parameters, saved, grad)
-        assert {a.dtype for a in (y, value, grad, grad_x, *gradients.values())} == {np.dtype(dtype)}
-
-
-@pytest.mark.parametrize("activation", ["identity", "relu", "tanh"])
-def test_passes_change_neither_their_inputs_nor_what_was_saved(activation):
-    layer, rng = Dense(4, activation), np.random.default_rng(0)
-    parameters = layer.initial_parameters((3,), rng, np.float64)
-    x, grad = rng.standard_normal((5, 3)), rng.standard_normal((5, 4))
-    arrays = [x, grad, *parameters.values()]
-    for array in arrays:
-        array.flags.writeable = False
-    y, saved = layer.forward(parameters, x)
-    for array in (y, *(kept for kept in saved if kept is not None)):
-        array.flags.writeable = False
-    once = layer.backward(parameters, saved, grad)
-    again = layer.backward(parameters, saved, grad)
-    np.testing.assert_array_equal(once[0], again[0])
-    np.testing.assert_array_equal(once[1]["W"], again[1]["W"])
-
-
-def test_loss_backward_can_run_twice():
-    loss, x = SoftmaxCrossEntropy(), np.array([[1.0, 2.0, 3.0]])
-    _, saved = loss.forward({}, x, np.array([1]))
-    np.testing.assert_array_equal(loss.backward({}, saved)[0], loss.backward({}, saved)[0])
+@pytest.mark.parametrize(
+    ("loss", "labels"), [(SoftmaxCrossEntropy(), np.zeros(5, np.int32)), (MeanSquaredError(), np.zeros((5, 4)))]
+)
+def test_losses_preserve_the_dtype(dtype, loss, labels):
+    value, kept = loss.forward({}, np.ones((5, 4), dtype), labels)
+    grad, _ = loss.backward({}, kept, scale=0.5)
+    assert value.dtype == grad.dtype == dtype
 
 
 def test_reshape_sees_the_same_elements_in_other_axes_and_costs_nothing():

@@ -47,7 +47,7 @@ KEY = (3, 14)
 LAYERS = {
     "activation": (ActivationLayer("gelu"), (5,)),
     "relu": (ActivationLayer("relu"), (5,)),
-    "dense": (Dense(4), (5,)),
+    "dense": (Dense(4, "tanh"), (5,)),
     "serialized": (Dense(4, "swish", True, 3, "a_columns"), (5,)),
     "glu": (GLU(), (5, 6)),
     "dropout": (Dropout(0.4), (5, 3)),
@@ -244,7 +244,8 @@ def test_starts():
 
 
 @pytest.mark.parametrize(
-    "layer", [LSTM(6), GRU(6), MultiHeadAttention(2), Conv2D(3, (2, 2)), DepthwiseConv2D((2, 2)), Embedding(5, 4)]
+    "layer",
+    [LSTM(6), GRU(6), Dense(7), MultiHeadAttention(2), Conv2D(3, (2, 2)), DepthwiseConv2D((2, 2)), Embedding(5, 4)],
 )
 def test_every_dtype_starts_from_the_same_draws(layer):
     shape = (4, 4, 2) if isinstance(layer, Conv2D | DepthwiseConv2D) else (4, 4)

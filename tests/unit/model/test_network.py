@@ -94,24 +94,6 @@ def test_profile_of_inference_has_no_way_back():
     assert last.result_bytes(8, 2) == 8 * 10 * 2
 
 
-def test_stage_gradients_equal_those_of_the_whole():
-    rng = np.random.default_rng(0)
-    x, labels = rng.standard_normal((6, 4, 5)), rng.integers(0, 10, 6)
-    (whole,) = build_stages(network(), [NAMES])
-    parameters = whole.initial_parameters(3, np.float64)
-    loss, saved = whole.bind(parameters).forward(x, labels)
-    gradients = {}
-    grad_x = whole.bind(parameters).backward(saved, None, True, gradients.__setitem__)
-    assert grad_x.shape == x.shape
-    trimmed = {}
-    none = whole.bind(parameters).backward(saved, None, False, trimmed.__setitem__)
-    assert none is None
-    assert trimmed.keys() == gradients.keys() == parameters.keys()
-    for key, gradient in gradients.items():
-        np.testing.assert_array_equal(trimmed[key], gradient)
-    assert loss.shape == ()
-
-
 def test_loss_parameters_train_too():
     loss = PythonLoss(lambda x, labels, s: ((x * s - labels) ** 2).mean(), {"s": (2,)}, {"s": 2.0}, label_shape=(2,))
     net = Network((NamedLayer("d", Dense(2)),), (3,), NamedLayer("scaled", loss))
@@ -135,29 +117,6 @@ def test_missing_labels_and_gradients_are_named():
     _, saved = first.bind(parameters).forward(np.ones((1, 4, 5), np.float32), None)
     with pytest.raises(ModelError, match="stage 'a': layer 'dense32' got no gradient"):
         first.bind(parameters).backward(saved, None, False, {}.__setitem__)
-
-
-def test_momentum_by_hand():
-    parameters, state = {"w": np.array([1.0], np.float32)}, {}
-    optimizer = Momentum(0.5, 0.9)
-    state = optimizer.initial_state(parameters)
-    kept = parameters["w"]
-    for gradient, accumulator, weight in ((2.0, 2.0, 0.0), (1.0, 2.8, -1.4)):
-        optimizer.apply(parameters, {"w": np.array([gradient], np.float32)}, state)
-        assert state["w"][0] == np.float32(accumulator)
-        assert parameters["w"][0] == pytest.approx(weight, rel=1e-6)
-    assert parameters["w"] is kept
-    assert optimizer.work(10, 4) == Work(vector=VectorWork(40), sram_bytes=200, compute_sets=2)
-
-
-@pytest.mark.parametrize("optimizer", [SGD(0.1), Momentum(0.1, 0.9)])
-@pytest.mark.parametrize("gradient_dtype", [np.float16, np.float32])
-def test_optimizers_keep_the_dtype_of_the_variable(optimizer, gradient_dtype):
-    parameters = {"w": np.ones(3, np.float16)}
-    state = optimizer.initial_state(parameters)
-    optimizer.apply(parameters, {"w": np.ones(3, gradient_dtype)}, state)
-    assert parameters["w"].dtype == np.float16
-    np.testing.assert_allclose(parameters["w"], 0.9, rtol=1e-3)
 
 
 @pytest.mark.parametrize("make", [SGD, lambda r: Momentum(r, 0.5), lambda r: Momentum(0.1, r)])

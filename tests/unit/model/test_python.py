@@ -12,7 +12,6 @@ from ipusim.model.functions.python_file import load_function
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import Dense
-from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.work import MeasuredWork, VectorWork
 from tests.machine_costs import vector_operations
 
@@ -107,18 +106,6 @@ def test_output_must_keep_the_batch():
 def test_function_without_gradient_is_refused_at_once():
     with pytest.raises(ModelError, match="NotImplementedError: VJP of ldexp"):
         PythonLayer(lambda x: anp.ldexp(x, 2)).output_shape((3,))
-
-
-def test_python_loss_equals_mean_squared_error():
-    rng = np.random.default_rng(0)
-    x, labels = (rng.standard_normal((4, 3)).astype(np.float32) for _ in range(2))
-    ours, plain = PythonLoss(squared, label_shape=(3,), label_dtype="float32"), MeanSquaredError()
-    value, saved = ours.forward({}, x, labels)
-    right, right_saved = plain.forward({}, x, labels)
-    assert value.dtype == np.float32
-    assert float(value) == pytest.approx(float(right), rel=1e-6)
-    np.testing.assert_allclose(ours.backward({}, saved, 2.0)[0], plain.backward({}, right_saved, 2.0)[0], rtol=1e-5)
-    ours.check_labels((3,), labels)
 
 
 def test_python_loss_checks_labels_and_result():

@@ -100,22 +100,6 @@ def test_message_shows_the_bad_row():
     ]
 
 
-def test_a_stage_program_runs_once_in_a_time_step():
-    table = PLAN.table.copy()
-    first = np.flatnonzero((PLAN.kind == Pass.FORWARD) & (PLAN.stage == 0))[0]
-    table[first, 0] = 1
-    rules = {violation.rule for violation in violations(with_table(PLAN, table))}
-    assert "repeat" in rules
-
-
-def test_more_micro_batches_than_the_fifo_holds():
-    plan = plan_of(find("interleaved"), PlanShape(mapping=(0, 1), micro_batches=4))
-    table = plan.table.copy()
-    table[(plan.kind == Pass.FORWARD) & (plan.stage == 0), 0] = np.arange(4)
-    rules = {violation.rule for violation in violations(with_table(plan, table))}
-    assert rules == {"memory"}
-
-
 def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
     """No object is made for any of 131,072 operations: an object each took twice as long as the simulation."""
 
@@ -126,47 +110,12 @@ def test_a_plan_that_keeps_the_rules_is_checked_in_columns(monkeypatch):
     assert violations(plan_of(find("grouped"), PlanShape(mapping=tuple(range(64)), micro_batches=1024))) == []
 
 
-def test_outside_the_emitted_time_steps():
-    table = PLAN.table.copy()
-    table[-1, 0] = PLAN.emitted
-    assert "range" in {violation.rule for violation in violations(with_table(PLAN, table))}
-
-
 @pytest.mark.parametrize("name", ["grouped", "interleaved", "sequential", "sharded"])
 @pytest.mark.parametrize("training", [True, False])
 def test_every_schedule_keeps_the_rules_and_the_compilers_order(name, training):
     plan = plan_of(find(name), PlanShape(mapping=(0, 1, 2), micro_batches=12, training=training))
     check_plan(plan)
     assert order_violations(plan) == []
-
-
-def test_order_within_a_time_step():
-    table = PLAN.table.copy()
-    cell = np.flatnonzero((PLAN.time_step == 3) & (PLAN.ipu == 0))
-    table[cell] = table[cell[::-1]]
-    swapped = with_table(PLAN, table)
-    assert {violation.rule for violation in violations(swapped)} == {"memory"}
-    assert [str(violation) for violation in order_violations(swapped)] == [
-        "time-step 3, IPU 0: B0.0 runs too late in its time-step: backward goes before forward, recomputation last"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "expected a grid that begins with its three header lines"),
-        ("hello\nworld\nagain\n", "expected a grid that begins with its three header lines"),
-        (format_grid(PLAN).replace("F0.0      |", "F0.0"), "expected a row of 2 cells behind a time-step"),
-        (
-            format_grid(PLAN).replace("F0.0", "X0.0"),
-            "expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got 'X0.0'",
-        ),
-    ],
-)
-def test_text_that_is_no_grid(text, message):
-    with pytest.raises(PlanError) as caught:
-        parse_grid(text)
-    assert message in str(caught.value)
 
 
 def test_op_notation():
@@ -190,12 +139,6 @@ def test_a_plan_of_ones_own_without_fifo_depths():
     plan = lower(order, Sync.LOCK_STEP)
     with pytest.raises(PlanError, match="the plan breaks a rule: expected a FIFO depth for each of 2 stages, got 0"):
         check_plan(plan)
-
-
-@pytest.mark.parametrize("damage", [("copies merged", "copies some"), ("offsets [0", "offsets [x")])
-def test_damaged_headers(damage):
-    with pytest.raises(PlanError, match="expected offsets and a copy rule in the header"):
-        parse_grid(format_grid(PLAN).replace(*damage))
 
 
 def test_an_operation_on_an_ipu_without_a_stage_is_shown():

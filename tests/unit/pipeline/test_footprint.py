@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from ipusim.analysis.fit import Fit, fit
-from ipusim.analysis.memory import memory_curves, moment, stashed_micro_batches
 from ipusim.analysis.memory_summary import memory_summary
 from ipusim.app.cli.tables import holder_table, memory_table
 from ipusim.app.scenario import load_job
@@ -17,7 +16,6 @@ from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.feeds import Infeed, Outfeed
 from ipusim.pipeline.footprint import footprint
-from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import peaks
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
@@ -56,102 +54,6 @@ def laid_out(schedule, **changes):
     plan = plan_of(find(schedule), made.shape)
     timeline = price_and_run(plan, made, build_system("m2000", mapping=made.shape.mapping))
     return plan, made, footprint(plan, made), timeline
-
-
-@pytest.mark.parametrize(
-    ("schedule", "depths", "kept"),
-    [
-        ("grouped", (6, 4, 2, 0), (7, 5, 3, 1)),
-        ("interleaved", (3, 2, 1, 0), (4, 3, 2, 1)),
-        ("sequential", (0, 0, 0, 0), (1, 1, 1, 1)),
-        ("sharded", (0, 0, 0, 0), (1, 1, 1, 1)),
-    ],
-)
-@pytest.mark.parametrize("recompute", [False, True])
-def test_depths_allocated_and_micro_batches_kept_of_four_stages(schedule, depths, kept, recompute):
-    if recompute and schedule in ("sequential", "sharded"):
-        return
-    _, _, held, timeline = laid_out(schedule, recompute=recompute)
-    assert tuple(stage.fifo_depth for stage in held.stages) == depths
-    assert tuple(stashed_micro_batches(timeline, held, stage) for stage in range(4)) == kept
-    assert tuple(stage.kept_bytes for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
-    fifos = [dict(each.resident)[Holder.FIFOS] for each in held.ipus]
-    assert fifos == [depth * (50 if recompute else 700) for depth in depths]
-
-
-def test_resident_memory_of_each_holder():
-    _, made, held, _ = laid_out("grouped")
-    assert [dict(each.resident) for each in held.ipus] == [
-        {
-            Holder.PARAMETERS: 3_000,
-            Holder.STATE: 6_000,
-            Holder.ACCUMULATORS: 4_000,
-            Holder.FIFOS: 700 * (6, 4, 2, 0)[ipu],
-            # out: activations and gradient; in: the neighbours'
-            Holder.COPIES: (10 + 20, 30 + 30, 30 + 30, 20 + 10)[ipu],
-            Holder.STREAMS: (60, 0, 0, 8)[ipu],
-            Holder.CODE: 0,
-            Holder.TEMPORARY: 0,
-        }
-        for ipu in range(4)
-    ]
-    plan = plan_of(find("grouped"), made.shape)
-    coded = replace(made, stages=(replace(made.stages[0], code_bytes=5), *made.stages[1:]))
-    codes = [dict(each.resident)[Holder.CODE] for each in footprint(plan, coded, code_bytes=1_000).ipus]
-    assert codes == [1_005, 1_000, 1_000, 1_000]
-    estimated = footprint(plan, coded, estimated_code={0: 20, 3: 30}).ipus
-    assert [dict(each.resident)[Holder.CODE] for each in estimated] == [25, 0, 0, 30]
-    assert [each.assumed_bytes for each in estimated] == [20, 0, 0, 30]
-
-
-def test_products_of_an_ipu_take_turns_in_what_the_largest_holds():
-    made = program("grouped", mapping=(0, 1, 1, 0))
-    stages = tuple(replace(each, temporary_bytes=size) for each, size in zip(made.stages, (3, 5, 7, 2), strict=True))
-    held = footprint(plan_of(find("grouped"), made.shape), replace(made, stages=stages))
-    assert [dict(each.resident)[Holder.TEMPORARY] for each in held.ipus] == [3, 7]
-
-
-def test_inference_keeps_nothing_for_later():
-    plan, _, held, timeline = laid_out("grouped", training=False)
-    for each in held.ipus:
-        resident = dict(each.resident)
-        assert resident[Holder.STATE] == resident[Holder.ACCUMULATORS] == resident[Holder.FIFOS] == 0
-    assert {dict(peak.holders)[Holder.LIVE] for peak in peaks(plan, held)} == {90}
-    assert stashed_micro_batches(timeline, held, 0) == 0
-    assert all(curve.live_bytes[-1] == 0 for curve in memory_curves(timeline, held))
-
-
-def test_peaks_of_the_four_stages():
-    """In a backward pass: the stash, gradients of the largest layer's input and output, and of its weights."""
-    plan, _, held, timeline = laid_out("grouped")
-    found = peaks(plan, held)
-    assert [str(peak.op) for peak in found] == ["B0.0", "B1.0", "B2.0", "B3.0"]
-    assert [dict(peak.holders)[Holder.LIVE] for peak in found] == [700 + 90 + 500] * 4
-    assert [peak.fifo_bytes for peak in found] == [6 * 700, 4 * 700, 2 * 700, 0]
-    for peak, curve in zip(found, memory_curves(timeline, held), strict=True):
-        assert curve.allocated_bytes.max() == peak.bytes
-        at = int((curve.time == moment(timeline, peak)).nonzero()[0][-1])
-        assert curve.allocated_bytes[at] == peak.bytes
-
-
-def test_stages_of_one_ipu_add_up():
-    """With one stage at a time what all of them keep is alive together, when the last one's backward runs."""
-    plan, _, held, _ = laid_out("single", mapping=(0, 0, 0), count=2)
-    (peak,) = peaks(plan, held)
-    assert str(peak.op) == "B2.0"
-    assert dict(peak.holders)[Holder.LIVE] == 3 * 700 + 90 + 500
-    # within one IPU nothing is copied: one buffer for each of four tensors
-    assert dict(peak.holders)[Holder.COPIES] == 2 * (10 + 20)
-
-
-def test_a_recomputed_stash_lives_to_the_end_of_its_backward():
-    plan, _, held, timeline = laid_out("grouped", recompute=True)
-    first = peaks(plan, held)[0]
-    # the stash; gradients of the largest layer's input and output, and of its weights; the FIFO has room for all inputs
-    assert dict(first.holders)[Holder.LIVE] == 700 + 90 + 500
-    (curve, *_) = memory_curves(timeline, held)
-    assert curve.live_bytes[-1] == 0
-    assert 700 in curve.live_bytes.tolist(), "between the recomputation and its backward pass"
 
 
 def test_grouped_holds_more_than_interleaved_and_recomputation_less():

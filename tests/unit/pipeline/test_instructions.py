@@ -6,9 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from ipusim.base.errors import PlanError
 from ipusim.lowering.lower import lower
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.lowering.streams import Stream
@@ -73,36 +71,6 @@ def test_every_code_has_its_text():
     for row, text in TEXTS.items():
         assert text_of(*row) == text
         assert parse(f"  {text} ") == row
-
-
-WRONG = ("", "F1", "X1.2", "meet 3", "meet x1", "meet xx", "send 0-1.3", "send 0->1", "receive 0->1.x", "infeed")
-WRONGLY_MEANT = (
-    "infeed x",
-    "outfeed 3 / 2",
-    "outfeed 3 /1",
-    "look-up 1",
-    "outside B1",
-    "load C1",
-    "load B",
-    "gather x",
-    "end now",
-    "begin-io 1",
-)
-
-
-@pytest.mark.parametrize("text", [*WRONG, *WRONGLY_MEANT, "F01.3", "update\x00"])
-def test_what_is_no_instruction(text):
-    with pytest.raises(PlanError) as caught:
-        parse(text)
-    assert str(caught.value) == (
-        f"expected an instruction such as F1.3, meet, send 0->1.3 or load B1, got {text.strip()!r}"
-    )
-
-
-@pytest.mark.parametrize("line", ["F0.0; end", "IPU x: end", "IPU 0 end", "IPU : end"])
-def test_a_line_that_begins_with_no_ipu(line):
-    with pytest.raises(PlanError, match=r"^expected a line that begins with an IPU, such as 'IPU 0: ', got "):
-        parse_listing(f"IPU 0: end\n{line}\n")
 
 
 def plans():

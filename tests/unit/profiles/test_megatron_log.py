@@ -30,14 +30,7 @@ times across ranks (ms):
 """
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text, name="train.log"):
-        path = tmp_path / name
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
+OWN = "train.log"
 
 
 def medians(stages):

@@ -3,45 +3,12 @@ import itertools
 import numpy as np
 import pytest
 
-from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
 from ipusim.app.render.content import content
 from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
 from ipusim.base.errors import OutputError
-from ipusim.timeline.kinds import LOOKS, SpanKind
-
-
-def areas(boxes, ipus):
-    """Cycles of each IPU and look, by the area of its boxes."""
-    table = np.zeros((ipus, len(LOOKS)))
-    np.add.at(table, (boxes.ipu, boxes.look), (boxes.end - boxes.start) * (boxes.top - boxes.bottom))
-    return table
-
-
-def by_look(timeline):
-    table = cycles_by_kind(timeline)
-    return np.stack(
-        [table[:, [kind for kind in SpanKind if kind.row.look == look]].sum(axis=1) for look in LOOKS], axis=1
-    )
-
-
-def test_every_span_on_an_ipu_has_its_box(lock_step):
-    timeline = lock_step("interleaved", mapping=(0, 1, 2, 3), count=8, infeed=30, host_wait=5, outfeed=9)
-    boxes = span_boxes(timeline, window(timeline))
-    assert np.array_equal(areas(boxes, 4), by_look(timeline))
-
-
-@pytest.mark.parametrize("narrowest", [1.0, 700.0, 5000.0])
-def test_shares_keep_the_area_of_every_look(lock_step, narrowest):
-    timeline = lock_step("grouped", mapping=(0, 1, 2, 3), count=40, infeed=30, host_wait=5, outfeed=9, executions=2)
-    shown = window(timeline)
-    edges = bin_edges(timeline.start[timeline.rows(0)], shown, narrowest)
-    assert np.diff(edges).min() >= narrowest
-    boxes = share_boxes(span_boxes(timeline, shown), 4, edges)
-    assert areas(boxes, 4) == pytest.approx(by_look(timeline), rel=1e-9)
-    assert boxes.bottom.min() >= 0
-    assert boxes.top.max() <= 1 + 1e-12
+from ipusim.timeline.kinds import LOOKS
 
 
 def test_bins_do_not_mix_phases():

@@ -6,15 +6,13 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from ipusim.analysis.memory import memory_curves
-from ipusim.analysis.phases import phases_of
-from ipusim.analysis.run_times import run_times_of
 from ipusim.app.render.packets import fill
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_clock import to_nanoseconds
@@ -96,53 +94,6 @@ def test_links_stand_in_the_order_of_their_ipus_not_of_their_names(lock_step, re
     info = type(timeline.info)(**{**vars(timeline.info), "links": ("10→8 rail", "2→0 rail")})
     found = read_perfetto(written(type(timeline)(info, timeline._table))).tracks
     assert [path[2] for path in found if len(path) == 3] == ["2→0 rail", "10→8 rail"]
-
-
-def test_phases_tile_their_executions(timeline, trace):
-    bands = [each for each in trace.slices if each.track[1] == "phases"]
-    around = [each for each in bands if not each.around]
-    assert [each.name for each in around] == ["execution 0", "execution 1"]
-    inside = [each for each in bands if each.around]
-    ends = [each.end_ns for each in inside if each.name == "weight update"]
-    assert [each.end_ns for each in around] == ends
-    assert around[0].start_ns == inside[0].start_ns
-    assert [each.name for each in inside] == [phase.name for phase in phases_of(timeline)]
-    assert [each.args["cycles"] for each in inside] == [phase.cycles for phase in phases_of(timeline)]
-    for one, other in pairwise(inside):
-        assert one.end_ns == other.start_ns
-    assert bands[0].args["schedule"] == "grouped"
-    assert bands[0].args["clock_hz"] == timeline.info.clock_hz
-
-
-@pytest.mark.parametrize("clock_hz", [1_600_000_000, 1_330_000_000, 1_850_000_000, 7])
-def test_slices_of_a_track_never_overlap(lock_step, read_perfetto, clock_hz):
-    found = read_perfetto(written(lock_step("interleaved", mapping=(0, 1), count=16, clock_hz=clock_hz, **HOSTED)))
-    assert len({each.track for each in found.slices}) == 7
-    assert not any(each.around for each in found.slices if each.track[1] != "phases")
-
-
-def test_slices_carry_their_exact_cycles(timeline, trace):
-    nanosecond = Fraction(timeline.info.clock_hz, 10**9)
-    for each in trace.slices:
-        if each.track[1] != "phases":
-            assert abs(each.start_ns * nanosecond - each.args["start_cycles"]) <= nanosecond / 2
-            assert abs(each.end_ns * nanosecond - each.args["end_cycles"]) <= nanosecond / 2
-
-
-def test_slices_add_up_to_the_summary(timeline, trace):
-    for use in run_times_of(timeline).run_use:
-        busy = Counter()
-        for each in on_ipu(trace, use.ipu):
-            busy[re.sub(r" ?[\d.]+", "", each.name)] += each.args["end_cycles"] - each.args["start_cycles"]
-        assert busy["F→"] == use.cycles["forward"]
-        assert busy["B←"] == use.cycles["backward"]
-        assert busy["R→"] == use.cycles["recompute"]
-        assert busy["weight update"] == use.cycles["weight_update"]
-        assert busy["sync"] == use.cycles["sync"]
-        assert busy["inter-IPU copy"] == use.cycles["exchange"]
-        assert busy["infeed"] + busy["outfeed"] == use.cycles["host_transfer"]
-        assert busy["wait for host"] == use.cycles["host_wait"]
-        assert busy["wait for sync"] == use.cycles["sync_wait"]
 
 
 def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace):

@@ -24,14 +24,7 @@ COLUMNS = (
 )
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text):
-        path = tmp_path / "profile.csv"
-        path.write_text(text)
-        return path
-
-    return write
+OWN = "profile.csv"
 
 
 def test_columns_come_in_any_order_and_spelling_and_cells_in_any_unit(own):

@@ -23,14 +23,7 @@ TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 SECONDS = "seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us"
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text):
-        path = tmp_path / "mine.yaml"
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return path
-
-    return write
+OWN = "mine.yaml"
 
 
 def test_a_scenario_takes_the_file_beside_it_in_the_place_of_a_mapping(load, own):

@@ -21,14 +21,7 @@ head,1,,7,,
 """
 
 
-@pytest.fixture
-def own(tmp_path):
-    def write(text, name="times.csv"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
+OWN = "times.csv"
 
 
 def test_a_table_of_stages_is_a_scenario_whose_plan_begins_on_free(own):

@@ -12,7 +12,6 @@ from ipusim.app.scenario import ScenarioError, load_job, load_request
 from ipusim.base.near_names import listed
 from ipusim.runs.places import Place, PlacedProblem
 from tests import schedules
-from tests.effort import runs_slowest
 
 GOOD = """\
 # A small classifier in two stages.
@@ -530,7 +529,7 @@ def test_message(case: str, folder: Path) -> None:
     assert str(caught.value).splitlines() == [line.replace("{tmp}", str(folder)) for line in lines]
 
 
-@pytest.mark.parametrize("case", CASES if runs_slowest() else TOLD)
+@pytest.mark.parametrize("case", TOLD)
 def test_command_line_says_it_exits_with_2_and_writes_nothing(
     case: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,13 +74,6 @@ def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name: str, ho
             "model.layers.3: loss does not fit the labels of synthetic: softmax cross entropy "
             "on 3 logits needs labels from 0 to 2, got label 3",
         ),
-        ("classes", {"samples": 2}, "data.samples: expected at least one sample for each of 3 classes, got 2"),
-        (
-            "classes",
-            {"hold_out": 40},
-            "data.hold_out: synthetic: cannot hold out 40 of 40 samples: expected a fraction "
-            "between 0 and 1, or a number from 1 to 39",
-        ),
         (
             "targets",
             {"target_shape": [2]},
@@ -92,12 +85,6 @@ def test_synthetic_data_cost_the_same_whether_they_are_made_or_not(name: str, ho
             {"vocabulary": 9},
             "model.layers.0: tokens does not fit an input of shape [4]: an embedding of 8 "
             "rows needs ids from 0 to 7, got 8",
-        ),
-        (
-            "tokens",
-            {"samples": 1},
-            "pipeline.micro_batch_size: expected a micro-batch of at most the 1 samples of the "
-            "data, got 2: make it smaller, or take more samples",
         ),
     ],
 )

@@ -42,48 +42,6 @@ def test_time_steps_of_training(stages, rounds):
     assert sequential.offsets == (0,)
 
 
-@pytest.mark.parametrize("stages", [2, 3, 4, 8])
-@pytest.mark.parametrize("name", ["grouped", "interleaved"])
-def test_time_steps_of_inference(stages, name):
-    plan = plan_of(find(name), PlanShape(mapping=tuple(range(stages)), micro_batches=3 * stages, training=False))
-    assert time_steps_with_work(plan) == 3 * stages + stages - 1
-    assert plan.emitted == 3 * stages + stages
-    assert plan.fifo_depths == ()
-
-
-@pytest.mark.parametrize("stages", [2, 4, 7])
-def test_fifo_depths(stages):
-    shape = PlanShape(mapping=tuple(range(stages)), micro_batches=2 * stages)
-    depth = [plan_of(find(name), shape).fifo_depths for name in ("grouped", "interleaved", "sequential", "sharded")]
-    assert depth[0] == tuple(2 * (stages - 1 - stage) for stage in range(stages))
-    assert depth[1] == tuple(stages - 1 - stage for stage in range(stages))
-    assert depth[2] == depth[3] == (0,) * stages
-
-
-@pytest.mark.parametrize(
-    ("name", "held"), [("grouped", [7, 5, 3, 1]), ("interleaved", [4, 3, 2, 1]), ("sequential", [1, 1, 1, 1])]
-)
-def test_micro_batches_held_at_any_instant(name, held):
-    plan = plan_of(find(name), PlanShape(mapping=FOUR, micro_batches=32))
-    now, most = [0] * 4, [0] * 4
-    for _, _, op in plan.ops():
-        now[op.stage] += 1 if str(op)[0] == "F" else -1
-        most[op.stage] = max(most[op.stage], now[op.stage])
-    assert most == held
-    assert now == [0] * 4
-
-
-@pytest.mark.parametrize("name", ["grouped", "interleaved"])
-def test_first_micro_batch_of_four_stages_ends_in_time_step_7(name):
-    """The tutorial's figures count a forward and a backward column of a time-step apart: 11 and 8."""
-    plan = plan_of(find(name), PlanShape(mapping=FOUR, micro_batches=8))
-    ends = [time_step for time_step, _, op in plan.ops() if str(op) == "B0.0"]
-    assert ends == [7]
-    kinds = [{str(op)[0] for at, _, op in plan.ops() if at == time_step} for time_step in range(ends[0])]
-    apart = [len(columns) if name == "grouped" else 1 for columns in kinds]
-    assert sum(apart) + 1 == {"grouped": 11, "interleaved": 8}[name]
-
-
 @pytest.mark.parametrize(
     ("mapping", "training", "right"),
     [

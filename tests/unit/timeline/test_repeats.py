@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from ipusim.base.errors import FileError, TimelineError
 from ipusim.timeline.file import read_repeats
 from ipusim.timeline.kinds import SpanKind
-from ipusim.timeline.repeats import Repeat, block_between, with_copies
+from ipusim.timeline.repeats import block_between, with_copies
 from ipusim.timeline.timeline import NONE, Span, Timeline
 from tests.timelines import folded, lay_out_timeline
 
@@ -28,19 +25,6 @@ def run():
     """A run of 40 micro-batches in each of 6 executions, and the same with blocks."""
     whole = lay_out_timeline(count=40, executions=6)
     return whole, folded(whole)
-
-
-def test_a_shorter_run_stretches_to_the_longer_one_causes_included():
-    short, long = (lay_out_timeline(count=count) for count in (16, 64))
-    begin = starts(short)
-    block = block_between(short.columns, begin[4], begin[8], micro_batches=4, time_steps=4, executions=0)
-    assert block == Repeat(block.first, block.last, 1, begin[8] - begin[4], 4, 4, 0)
-    block = block._replace(times=13)
-    stretched = short.stretched(long.info, [block])
-    assert stretched.expanded() == long
-    assert stretched.contiguous() == short
-    assert len(stretched) == len(short) < stretched.spans_in_all == len(long)
-    assert stretched.makespan_cycles == long.makespan_cycles
 
 
 def test_rows_that_are_copies_of_a_block_are_folded_to_one():
@@ -81,41 +65,6 @@ def test_a_block_is_where_the_next_spans_are_the_same_and_nowhere_else():
         changed = {**other, name: other[name].copy()}
         changed[name][last] += 1
         assert block_between(changed, begin[4], begin[5], **every) is None, name
-
-
-def test_rows_weigh_what_they_stand_for(run):
-    whole, short = run
-    (outer,) = (block for block in short.repeats if block.executions)
-    (inner,) = (block for block in short.repeats if block.micro_batches)
-    assert outer.contains(inner)
-    assert not inner.contains(outer)
-    assert set(short.weights[inner.first : inner.last].tolist()) == {inner.times * outer.times}
-    assert set(np.delete(short.weights, range(inner.first, inner.last)).tolist()) == {outer.times} == {6}
-    assert set(short.weights_of_executions.tolist()) == {6}
-    assert short.weights.sum() == short.spans_in_all == len(whole)
-    for kind in SpanKind:
-        assert short.weights[short.kind == kind].sum() == (whole.kind == kind).sum()
-
-
-def test_every_copy_is_written_out_where_it_was(run):
-    whole, short = run
-    assert short.expanded() == whole
-    for first, last in ((0, 1), (5, 300), (340, 345), (len(whole) - 1, len(whole)), (0, len(whole)), (9, 9)):
-        some = short.numbered(first, last)
-        assert len(some) == last - first
-        for name in set(Span._fields) - {"cause"}:
-            np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[first:last])
-
-
-@pytest.mark.parametrize("window", [(0, 1), (13_769, 13_771), (13_770, 27_540), (3_000, 3_330), (80_000, 90_000)])
-def test_a_window_has_the_spans_that_touch_it(run, window):
-    whole, short = run
-    begin, end = window
-    inside = (whole.start < end) & (whole.end > begin)
-    some = short.spans(*window)
-    for name in set(Span._fields) - {"cause"}:
-        np.testing.assert_array_equal(getattr(some, name), getattr(whole, name)[inside])
-    assert some == whole.spans(*window)
 
 
 def test_causes_of_a_window_are_rows_of_it(run):
@@ -217,13 +166,3 @@ def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(one_
     Timeline(timeline.info, table, [block]).save(path)
     with pytest.raises(TimelineError, match=r"rows after a block with micro_batch inside the block$"):
         Timeline.load(path)
-
-
-def test_a_run_is_not_equal_to_its_rows(run):
-    _, short = run
-    assert short.rows_alone() != short
-    assert short.about(replace(short.info, name="other")).repeats == short.repeats
-    file = io.BytesIO()
-    short.save(file)
-    file.seek(0)
-    assert Timeline.load(file) == short
