@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import io
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,13 +15,12 @@ from ipusim.api import Array, Shape, datasets
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
-from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_houses
+from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_reviews
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import in_module, offering
 
 T = TypeVar("T")
 
-#: Upper limit of bytes read from a pickled or JSON file, several times the largest of these datasets.
+#: Upper limit of bytes read from a pickled file, several times the largest of these datasets.
 _MOST_BYTES: Final = 1 << 29
 #: Datasets already announced as drawn in this process.
 _ANNOUNCED_NAMES: Final[set[str]] = set()
@@ -58,14 +58,6 @@ def arrays_of(path: Path, *names: str) -> list[Array]:
     return [arrays[name] for name in names]
 
 
-def words_of(path: Path) -> dict[str, int]:
-    """Return word numbers from a JSON file; raises OSError, FileError and ValueError."""
-    result = json.loads(_content(path))
-    if not isinstance(result, dict) or not all(isinstance(number, int) for number in result.values()):
-        raise FileError("expected a number for each word")
-    return result
-
-
 def _content(path: Path) -> bytes:
     with open_file(path) as file:
         content = read_up_to(file, _MOST_BYTES + 1)
@@ -77,6 +69,8 @@ def _content(path: Path) -> bytes:
 #: Training and test images with labels.
 TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 
+#: Names of the arrays in Keras' archives.
+_ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 _DIGIT: Final[Shape] = (28, 28)
 _PICTURE: Final[Shape] = (32, 32, 3)
 #: Images in a CIFAR-10 file; five files are for training.
@@ -99,7 +93,7 @@ def _check_arrays(arrays: TrainTestArrays, shape: Shape) -> TrainTestArrays:
 
 
 def _digits(path: Path) -> TrainTestArrays:
-    x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
+    x, y, x_test, y_test = arrays_of(path, *_ARRAYS)
     return _check_arrays(((x, y), (x_test, y_test)), _DIGIT)
 
 
@@ -185,39 +179,30 @@ class cifar100:  # noqa: N801 - Keras' name of a module
         return _in_columns(from_file_or_drawn("cifar100", "cifar-100-python", read, draw), np.int64)
 
 
-def _file(path: Path) -> tuple[Array, Array]:
-    x, y = arrays_of(path, "x", "y")
-    if x.ndim != 2 or y.shape != x.shape[:1] or x.dtype.kind not in "iuf" or y.dtype.kind not in "iuf":
-        raise FileError(f"features are {x.dtype} of {x.shape}, prices {y.dtype} of {y.shape}")
-    return x, y
-
-
-class boston_housing:  # noqa: N801 - Keras' name of a module
-    """Prices of 506 houses, each with 13 features."""
+class imdb:  # noqa: N801 - Keras' name of a module
+    """Film reviews as lists of word numbers, bad (0) or good (1): 25,000 for training and 25,000 for testing."""
 
     @staticmethod
-    def load_data(
-        path: str = "boston_housing.npz", test_split: float = 0.2, seed: int = 113
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Return training and test (features, prices) in float64.
+    def load_data(path: str = "imdb.npz", *arguments: Any, **options: Any) -> TrainTestArrays:
+        """Return training and test (reviews, labels), as tf_keras makes them from a file.
 
         Args:
             path: path of the file below ``~/.keras/datasets``.
-            test_split: share of test houses.
-            seed: seed of the shuffle.
+            arguments, options: further arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
 
-        Raises:
-            ProgramError: ``test_split`` is no share.
-            FileError: the file has another form.
+        Raises FileError for a file of another form, and tf_keras' errors.
         """
-        if not 0 <= checks.number("test_split", test_split) < 1:
-            checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
-        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: drawn_houses(506, seed=7))
-        order = np.arange(len(x))
-        np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
-        x, y = x[order], y[order]
-        first = int(len(x) * (1 - test_split))
-        return (x[:first], y[:first]), (x[first:], y[first:])
+        texts = from_file_or_drawn("imdb", path, lambda file: arrays_of(file, *_ARRAYS), lambda: drawn_reviews(25_000))
+        archive = io.BytesIO()
+        np.savez(archive, **dict(zip(_ARRAYS, texts, strict=True)))
+        archive.seek(0)
+        module: Any = import_module("tf_keras.src.datasets.imdb")
+        download, module.get_file = module.get_file, lambda *_, **__: archive
+        try:
+            result: TrainTestArrays = module.load_data(path, *arguments, **options)
+        finally:
+            module.get_file = download
+        return result
 
 
 class synthetic:  # noqa: N801 - a module to programs
@@ -228,10 +213,3 @@ class synthetic:  # noqa: N801 - a module to programs
         """Return training and test (images, labels): 28 x 28 pixels in float32, 10 classes in int32."""
         train, test = (datasets.synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
         return (train.x, train.y), (test.x, test.y)
-
-
-__getattr__, __dir__ = offering(
-    "tf.keras.datasets",
-    in_module(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
-    | in_module("ipusim.ipu.keras.text_datasets", "imdb reuters"),
-)

@@ -1,9 +1,9 @@
-"""Stand-ins for well-known datasets: seeded images, texts and houses that models can learn from."""
+"""Stand-ins for well-known datasets: seeded images and texts that models can learn from."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -88,38 +88,22 @@ def _smooth_fields(rng: np.random.Generator, count: int, shape: Shape) -> Array:
     return np.asarray(fields / fields.std(axis=tuple(range(1, fields.ndim)), keepdims=True))
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Texts as word numbers, concatenated.
-
-    Attributes:
-        words: word numbers of all texts, from 1; the most frequent word is 1.
-        lengths: words per text.
-        labels: class per text.
-    """
-
-    words: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
-
-
-def drawn_texts(
-    count: int, classes: int, vocabulary: int, median: float, deviation: float, longest: int, seed: int
-) -> Texts:
+def drawn_reviews(count: int) -> tuple[Array, Array, Array, Array]:
     """Draw texts with natural word frequencies, and with words that indicate the class.
 
+    Words are numbers from 1 to 88,584, and the most frequent word is 1. Numbers of words per text have a log-normal
+    distribution.
+
     Args:
-        count: number of texts.
-        classes: number of classes.
-        vocabulary: largest word number.
-        median, deviation, longest: median, standard deviation of the logarithm, and upper limit of the number of words
-            per text, which has a log-normal distribution.
-        seed: seed of all draws.
+        count: number of training texts, and of test texts.
+
+    Returns:
+        Lists of word numbers with classes 0 and 1, for training and for testing.
     """
-    rng = np.random.default_rng(seed)
-    labels = rng.permutation(np.arange(count) % classes)
-    raw_lengths = np.exp(rng.normal(math.log(median), deviation, count))
-    lengths = np.clip(raw_lengths, 10, longest).astype(np.int64)
+    classes, vocabulary, rng = 2, 88_584, np.random.default_rng(5)
+    labels = rng.permutation(np.arange(2 * count) % classes)
+    raw_lengths = np.exp(rng.normal(math.log(175.0), 0.75, 2 * count))
+    lengths = np.clip(raw_lengths, 10, 2493).astype(np.int64)
     total = int(lengths.sum())
     # Words are drawn in proportion to 1 / rank, by Zipf's law.
     words = np.exp(rng.random(total, np.float32) * np.float32(math.log(vocabulary))).astype(np.int64)
@@ -127,39 +111,7 @@ def drawn_texts(
     block = words // classes
     tells = (block % 4 == 1) & (rng.random(total, np.float32) < _TELLING_SHARE)
     telling = block * classes + np.repeat(labels, lengths)
-    return Texts(np.minimum(np.where(tells, telling, words), vocabulary), lengths, labels)
-
-
-def drawn_words(count: int) -> dict[str, int]:
-    """Return made-up words with numbers from 1, the shortest and most frequent first."""
-    syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
-    base, result = len(syllables), {}
-    for number in range(1, count + 1):
-        word, remainder = "", number
-        while remainder:
-            remainder, syllable = divmod(remainder - 1, base)
-            word = syllables[syllable] + word
-        result[word] = number
-    return result
-
-
-#: Least and largest value of the thirteen features in Boston Housing (Harrison and Rubinfeld, 1978), and their
-#: influence on the price.
-_FEATURES: Final = np.array(
-    [
-        (0.006, 89.0, -0.6), (0.0, 100.0, 0.5), (0.46, 27.7, -0.2), (0.0, 1.0, 0.2), (0.385, 0.871, -0.8),
-        (3.56, 8.78, 2.2), (2.9, 100.0, 0.0), (1.13, 12.1, -0.9), (1.0, 24.0, 0.6), (187.0, 711.0, -0.7),
-        (12.6, 22.0, -0.8), (0.32, 396.9, 0.4), (1.73, 38.0, -2.2),
-    ]
-)  # fmt: skip
-
-
-def drawn_houses(count: int, seed: int) -> tuple[Array, Array]:
-    """Draw thirteen features per house, in Boston Housing's ranges, and prices."""
-    rng = np.random.default_rng(seed)
-    least, most, weight = _FEATURES.T
-    share = rng.beta(2, 3, (count, len(_FEATURES)))
-    share[:, 3] = rng.random(count) < 0.07  # beside the river, or not
-    score = (share - share.mean(0)) / share.std(0) @ (weight / np.linalg.norm(weight))
-    price = 22.5 + 8.2 * score + 2.0 * rng.standard_normal(count)
-    return least + share * (most - least), np.clip(np.round(price, 1), 5.0, 50.0)
+    flat = np.minimum(np.where(tells, telling, words), vocabulary).tolist()
+    texts = np.empty(2 * count, object)
+    texts[:] = [flat[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
+    return texts[:count], labels[:count], texts[count:], labels[count:]
