@@ -196,9 +196,7 @@ def write_images(folder: Path, count: int, dataset: str) -> None:
                 head = bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">u4").tobytes()
                 files[f"fashion-mnist/{part}-{kind}-ubyte.gz"] = gzip.compress(head + values.tobytes())
     else:
-        parts = {
-            f"data_batch_{number}": (train[0][number - 1 :: 5], train[1][number - 1 :: 5]) for number in range(1, 6)
-        }
+        fifths = {f"data_batch_{part + 1}": (train[0][part::5], train[1][part::5]) for part in range(5)}
         for name, (x, y) in {**fifths, "test_batch": test}.items():
             files[f"cifar-10-batches-py/{name}"] = pickle.dumps({b"data": x, b"labels": y.tolist()})
     for name, content in files.items():
