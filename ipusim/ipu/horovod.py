@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from ipusim.api import Array, machine
+from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
@@ -34,7 +34,6 @@ from ipusim.ipu.traced import host_collectives
 __all__ = [
     "Adasum",
     "Average",
-    "BroadcastGlobalVariablesHook",
     "Max",
     "Min",
     "Operation",
@@ -43,8 +42,6 @@ __all__ = [
     "allgather",
     "allreduce",
     "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
     "cross_rank",
     "cross_size",
     "init",
@@ -58,8 +55,6 @@ __all__ = [
 ]
 
 tf = load()
-_V1: Final = tf.compat.v1
-_HOOK: Any = _V1.train.SessionRunHook
 #: Largest number of hosts of a program, as in a scenario.
 MOST: Final = 1024
 #: Function that calls another function on a number of hosts, for the running program; None outside of programs.
@@ -180,52 +175,6 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
     """
     rank_of = checks.integer("root_rank", root_rank)
     return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), rank_of)
-
-
-def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
-    """Copy the values of variables from one host to all hosts.
-
-    Args:
-        variables: the same variables on all hosts.
-        root_rank: rank of the sending host.
-
-    Returns:
-        The operation that copies; None in eager execution, after the copy.
-
-    Raises:
-        ProgramTypeError: root_rank is no rank; ProgramError for a rank out of range.
-    """
-    host, root = machine.this_host(), checks.integer("root_rank", root_rank)
-    name = _describe("broadcast_variables", None)
-
-    def send(*arrays: Array) -> list[Array]:
-        return [machine.broadcast(host, name, array, root) for array in arrays]
-
-    values = host_collectives.call_collective(send, variables, [variable.shape for variable in variables])
-    assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
-    return None if tf.executing_eagerly() else tf.group(*assigned)
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the operation that copies all global variables from a host; see :func:`broadcast_variables`."""
-    return broadcast_variables(_V1.global_variables(), root_rank)
-
-
-class BroadcastGlobalVariablesHook(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
-    """Copies global variables from one host to all hosts at a session's start."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        """Set the rank of the sending host; ``device`` has no effect."""
-        super().__init__()
-        self._root = checks.integer("root_rank", root_rank)
-
-    def begin(self) -> None:
-        """Add the copy to the session's graph."""
-        self._operation = broadcast_global_variables(self._root)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run the copy."""
-        session.run(self._operation)
 
 
 def _tensor(tensor: Any) -> Any:

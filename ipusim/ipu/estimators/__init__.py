@@ -10,10 +10,8 @@
 | ``training``, ``predictions`` | training and predictions in sessions |
 | ``train_and_evaluate`` | training and evaluation in turns |
 | ``workers`` | hosts that run an estimator together |
-| ``inputs`` | input functions of arrays |
 """
 
-from ipusim.ipu.estimators import inputs
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.estimators.run_config import RunConfig
 from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
@@ -72,6 +70,5 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
-    "inputs",
     "train_and_evaluate",
 ]
