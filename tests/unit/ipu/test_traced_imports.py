@@ -261,6 +261,13 @@ def test_a_program_may_set_what_tensorflow_has_read_already(run, monkeypatch):
     )
 
 
+def test_a_name_of_an_optimizer_stands_for_the_optimizer_of_tf_keras_optimizers(run):
+    run(
+        "import tensorflow as tf\nmodel = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+        "model.compile('adam', 'mse')\nassert type(model.optimizer) is tf.keras.optimizers.Adam"
+    )
+
+
 def test_data_sets_of_keras_are_those_that_need_no_network(run):
     """However a program imports them; their files and draws have tests of their own."""
     run(
