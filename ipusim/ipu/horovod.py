@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from ipusim.api import machine
-from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_call
@@ -32,7 +32,6 @@ from ipusim.ipu.runtime.hosts import (
 from ipusim.ipu.traced import host_collectives
 
 __all__ = [
-    "Adasum",
     "Average",
     "Max",
     "Min",
@@ -69,10 +68,9 @@ class Operation(Enum):
     Min = "min"
     Max = "max"
     Product = "product"
-    Adasum = "adasum"
 
 
-Average, Sum, Min, Max, Product, Adasum = Operation
+Average, Sum, Min, Max, Product = Operation
 
 #: Host that called last, and its number of unnamed calls per collective.
 _CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
@@ -129,14 +127,11 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
 
     Raises:
         ProgramTypeError: tensor is no tensor, or op no operation.
-        UnsupportedProgramError: op is Adasum.
         ProgramError: tensors differ in shape or type, or op averages whole numbers.
     """
     operation = Average if op is None else op
     if not isinstance(operation, Operation):
         checks.wrong_type("op", "one of horovod.Average, Sum, Min, Max and Product", op)
-    if operation is Adasum:
-        raise UnsupportedProgramError("op: expected one of Average, Sum, Min, Max and Product, got Adasum")
     if not isinstance(tensor, tf.IndexedSlices):
         return host_collectives.reduced(_describe("allreduce", None), _tensor(tensor), operation.value)
     if operation not in (Average, Sum):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from ipusim.api import Array, Shape, datasets
-from ipusim.base.errors import FileError, ProgramError
+from ipusim.base.errors import FileError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
 from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_reviews
@@ -73,13 +73,11 @@ TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 _ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 _DIGIT: Final[Shape] = (28, 28)
 _PICTURE: Final[Shape] = (32, 32, 3)
-#: Images in a CIFAR-10 file; five files are for training.
-_BATCH: Final = 10_000
 _PARTS: Final = ("train", "t10k")
 
 
-def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> TrainTestArrays:
-    images = DrawnImages(shape, classes, dark=dark, seed=seed)
+def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool) -> TrainTestArrays:
+    images = DrawnImages(shape, 10, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
@@ -105,23 +103,16 @@ def _idx_files(path: Path) -> TrainTestArrays:
     return _check_arrays((train, test), _DIGIT)
 
 
-def _batch(path: Path, labels: str) -> tuple[Array, Array]:
+def _batch(path: Path) -> tuple[Array, Array]:
     arrays: dict[bytes, Any] = unpickled(_content(path))
-    pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[labels.encode()])
-    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
+    pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[b"labels"])
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers.astype(np.uint8)
 
 
 def _cifar10(path: Path) -> TrainTestArrays:
-    batches = [_batch(path / f"data_batch_{number}", "labels") for number in range(1, 6)]
+    batches = [_batch(path / f"data_batch_{number}") for number in range(1, 6)]
     x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
-    x_test, y_test = _batch(path / "test_batch", "labels")
-    return _check_arrays(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
-
-
-def _in_columns(arrays: TrainTestArrays, dtype: Any) -> TrainTestArrays:
-    """Return images and labels; labels have Keras' form of CIFAR, shape [N, 1], and ``dtype``."""
-    (x, y), (x_test, y_test) = arrays
-    return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
+    return _check_arrays(((x, y), _batch(path / "test_batch")), _PICTURE)
 
 
 class mnist:  # noqa: N801 - Keras' name of a module
@@ -153,30 +144,8 @@ class cifar10:  # noqa: N801 - Keras' name of a module
         Raises FileError for files of another form.
         """
         draw = lambda: _draw_images(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
-        return _in_columns(from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw), np.uint8)
-
-
-class cifar100:  # noqa: N801 - Keras' name of a module
-    """Coloured pictures in 100 classes or 20: 50,000 training and 10,000 test images of 32 x 32 pixels."""
-
-    @staticmethod
-    def load_data(label_mode: str = "fine") -> TrainTestArrays:
-        """Return training and test (images, labels) in uint8 and int64, labels as [N, 1].
-
-        Raises ProgramError for a ``label_mode`` other than "fine" and "coarse", FileError for files of another form.
-        """
-        if label_mode not in ("fine", "coarse"):
-            raise ProgramError('`label_mode` must be one of `"fine"`, `"coarse"`.')
-
-        def read(path: Path) -> TrainTestArrays:
-            train, test = (_batch(path / part, f"{label_mode}_labels") for part in ("train", "test"))
-            return _check_arrays((train, test), _PICTURE)
-
-        def draw() -> TrainTestArrays:
-            (x, y), (x_test, y_test) = _draw_images(_PICTURE, 50_000, 4, dark=False, classes=100)
-            return ((x, y), (x_test, y_test)) if label_mode == "fine" else ((x, y // 5), (x_test, y_test // 5))
-
-        return _in_columns(from_file_or_drawn("cifar100", "cifar-100-python", read, draw), np.int64)
+        (x, y), (x_test, y_test) = from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw)
+        return (x, y[:, None]), (x_test, y_test[:, None])
 
 
 class imdb:  # noqa: N801 - Keras' name of a module
@@ -192,9 +161,11 @@ class imdb:  # noqa: N801 - Keras' name of a module
 
         Raises FileError for a file of another form, and tf_keras' errors.
         """
-        texts = from_file_or_drawn("imdb", path, lambda file: arrays_of(file, *_ARRAYS), lambda: drawn_reviews(25_000))
+        x, y, x_test, y_test = from_file_or_drawn(
+            "imdb", path, lambda file: tuple(arrays_of(file, *_ARRAYS)), lambda: drawn_reviews(25_000)
+        )
         archive = io.BytesIO()
-        np.savez(archive, **dict(zip(_ARRAYS, texts, strict=True)))
+        np.savez(archive, x_train=x, y_train=y, x_test=x_test, y_test=y_test)
         archive.seek(0)
         module: Any = import_module("tf_keras.src.datasets.imdb")
         download, module.get_file = module.get_file, lambda *_, **__: archive
