@@ -7,17 +7,13 @@ host's next program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 
 from ipusim.api import machine
-from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.hosts import (
     cross_rank,
     cross_size,
@@ -48,7 +44,6 @@ __all__ = [
     "local_rank",
     "local_size",
     "rank",
-    "run",
     "shutdown",
     "size",
 ]
@@ -56,8 +51,6 @@ __all__ = [
 tf = load()
 #: Largest number of hosts of a program, as in a scenario.
 MOST: Final = 1024
-#: Function that calls another function on a number of hosts, for the running program; None outside of programs.
-starter: Final[ContextVar[Callable[[Callable[[], Any], int], list[Any]] | None]] = ContextVar("starter", default=None)
 
 
 class Operation(Enum):
@@ -76,44 +69,6 @@ Average, Sum, Min, Max, Product = Operation
 _CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
     "collectives_called", default=(None, {})
 )
-
-
-def run(
-    func: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    np: int = 1,  # Horovod's name
-) -> list[Any]:
-    """Call a function on ``np`` simulated hosts, and return the results by rank.
-
-    A host is a process. The process runs the program up to this call without printing, and then the function.
-
-    Args:
-        func: function with picklable results.
-        args: positional arguments of func.
-        kwargs: keyword arguments of func.
-        np: number of hosts.
-
-    Raises:
-        ProgramTypeError, ProgramError: invalid arguments.
-        ProgramStateError: the call comes from a host or from outside of ``ipusim run``, or a host waits for a
-            collective that never comes.
-    """
-    keywords = check_call("func", func, args, kwargs)
-    count = checks.whole("np", np, 1)
-    if count > MOST:
-        checks.wrong_value("np", f"at most {MOST:,} hosts", count)
-    start = starter.get()
-    if machine.this_host() is not None:
-        raise ProgramStateError(
-            "horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` starts, got a call on "
-            "such a host"
-        )
-    if start is None:
-        raise ProgramStateError(
-            "horovod.run: expected a program that `ipusim run program.py` runs, as each host runs the program too"
-        )
-    return start(partial(func, *args, **keywords), count)
 
 
 def allreduce(tensor: Any, op: Operation | None = None) -> Any:

@@ -168,11 +168,6 @@ def test_tensors_of_a_session():
             "expected an array with a first axis to gather along, got a single",
         ),
         (lambda _: hvd.broadcast(1.0, 2), ProgramError, "^root_rank: expected a rank from 0 to 1, got 2$"),
-        (
-            lambda _: hvd.run(lambda: None, np=2),
-            ProgramStateError,
-            "^horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` starts, got",
-        ),
     ],
 )
 def test_what_hosts_do_not_do_together(program, kind, text):

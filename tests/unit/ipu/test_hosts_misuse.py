@@ -16,30 +16,16 @@ from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
     IPUMultiWorkerStrategy,
 )
 from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import FUNCTIONS, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
+from tests.unit.ipu.test_misuse import TRUTH, VALUES, complaint, of  # noqa: E402 - as above
 
 TEXTS = ["text", "empty text"]
 NAMES = ["None", *TEXTS]
-
-
-def run(**given):
-    hvd.starter.set(lambda function, count: [function() for _ in range(count)])
-    return hvd.run(**given)
 
 
 CASES = [
     *of("allreduce", hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
     *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAMES,)),
     *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAMES,)),
-    *of(
-        "run",
-        run,
-        {"func": lambda: lambda *args, **kwargs: None},
-        func=(FUNCTIONS,),
-        args=(["empty list", "empty tuple", "list", "ragged"],),
-        kwargs=(["None", "empty dictionary", "dictionary"],),
-        np=(["1"],),
-    ),
     *of(
         "IPUHorovodStrategy",
         IPUHorovodStrategy,

@@ -346,7 +346,7 @@ def test_several_processes_are_refused_where_they_are_configured(refused):
     assert config.experimental.multi_replica_distribution.process_index == 1
     text = (
         "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, got 2: "
-        "start so many hosts with horovod.run"
+        "start so many hosts with ipusim run --hosts"
     )
     refused(NotImplementedError, text, lambda: utils.configure_ipu_system(config))
 
