@@ -27,7 +27,7 @@ _CONTEXT: Final = import_module("tensorflow.python.eager.context")
 _LAYERS: Final = import_module("tf_keras.src.engine.base_layer_utils")
 _STACK: Final = import_module("tensorflow.python.framework.stack")
 _SHAPES: Final = import_module("tensorflow.python.framework.tensor_shape")
-_OPTIMIZERS: Final = import_module("tf_keras.src.optimizers")
+_OPTIMIZERS: Any = import_module("tf_keras.src.optimizers")
 _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
 #: Default seed of Python, NumPy and TensorFlow, for equal initial values in every run.

@@ -77,7 +77,7 @@ _PARTS: Final = ("train", "t10k")
 
 
 def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool) -> TrainTestArrays:
-    images = DrawnImages(shape, 10, dark=dark, seed=seed)
+    images = DrawnImages(shape, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 

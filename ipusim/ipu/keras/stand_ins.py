@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ipusim.api import Array, Shape
 
-#: Pictures in total, least pictures per class, and rows of noise shared by all images.
-_PICTURES, _LEAST, _NOISES = 480, 6, 512
+#: Classes, pictures in total, and rows of noise shared by all images.
+_CLASSES, _PICTURES, _NOISES = 10, 480, 512
 #: Maximum brightness of the noise; a picture's brightness leaves room for it.
 _NOISE: Final = 40
 #: Share of dark pixels in images with a dark background, as in MNIST.
@@ -33,33 +33,31 @@ class DrawnImages:
 
     Args:
         shape: shape of an image: rows, columns, and channels if there are several.
-        classes: number of classes.
         dark: whether most pixels are 0, like digits on a dark background.
         seed: seed of all draws.
     """
 
-    def __init__(self, shape: Shape, classes: int, *, dark: bool, seed: int) -> None:
+    def __init__(self, shape: Shape, *, dark: bool, seed: int) -> None:
         """Draw the pictures and the noise that make up images."""
-        self._shape, self._classes, self._seed = shape, classes, seed
+        self._shape, self._seed = shape, seed
         rng = np.random.default_rng(seed)
-        patterns = _smooth_fields(rng, classes, shape)
-        count = classes * max(_LEAST, _PICTURES // classes)
-        moves = rng.integers(-2, 3, (count, 2))
-        images = np.stack([np.roll(patterns[number % classes], move, (0, 1)) for number, move in enumerate(moves)])
-        ground = _smooth_fields(rng, count, shape)
-        bright = rng.uniform(0.7, 1.0, (count, *[1] * len(shape))).astype(np.float32)
+        patterns = _smooth_fields(rng, _CLASSES, shape)
+        moves = rng.integers(-2, 3, (_PICTURES, 2))
+        images = np.stack([np.roll(patterns[number % _CLASSES], move, (0, 1)) for number, move in enumerate(moves)])
+        ground = _smooth_fields(rng, _PICTURES, shape)
+        bright = rng.uniform(0.7, 1.0, (_PICTURES, *[1] * len(shape))).astype(np.float32)
         images_on_ground = 0.75 * images + (0.25 if dark else 0.5) * ground
         low, high = np.quantile(images_on_ground, [_DARK, 0.95] if dark else [0.01, 0.99]).astype(np.float32)
         lit = np.clip((images_on_ground - low) / (high - low), 0, 1) * bright
-        self._pictures: _Bytes = (lit * (255 - _NOISE)).astype(np.uint8).reshape(count, -1)
+        self._pictures: _Bytes = (lit * (255 - _NOISE)).astype(np.uint8).reshape(_PICTURES, -1)
         self._noise: _Bytes = rng.integers(0, _NOISE + 1, (_NOISES, self._pictures.shape[1]), dtype=np.uint8)
         self._dark = dark
 
     def draw(self, count: int, part: int = 0) -> tuple[_Bytes, npt.NDArray[np.int64]]:
         """Return ``count`` images with class numbers; a different ``part`` gives different images."""
         rng = np.random.default_rng([self._seed, part])
-        labels = rng.permutation(np.arange(count) % self._classes)
-        pictures = labels + self._classes * rng.integers(0, len(self._pictures) // self._classes, count)
+        labels = rng.permutation(np.arange(count) % _CLASSES)
+        pictures = labels + _CLASSES * rng.integers(0, _PICTURES // _CLASSES, count)
         noises = rng.integers(0, _NOISES, count)
         images = np.empty((count, self._pictures.shape[1]), np.uint8)
         for first in range(0, count, _ROWS):
