@@ -15,8 +15,9 @@ _HEAD: Final = """\
 
 See here which public programs run on ipusim without changes, and why other programs do not. The first part has the
 TensorFlow 1 and 2 programs in Graphcore's public tutorials, feature examples and benchmarks. Each program ran with its
-imports under `ipusim run`, with arguments for a small run, at the linked commit. This repository contains no text of
-the programs.
+imports under `ipusim run`, with arguments for a small run, at the linked commit. If no arguments make a run small, the
+program finds small generated files of its dataset in Keras' folder; the table has their number of images for training,
+and tests have as many. This repository contains no text of the programs.
 
 `python -m reports` makes the page from stored outcomes. `python -m reports.public_programs FOLDER` runs the programs
 again, from checkouts of their repositories in `FOLDER`, and stores the outcomes.
@@ -64,7 +65,7 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
     for checkout in dict.fromkeys((program.repository, program.commit) for program in programs):
         repository, commit = checkout
         below = [program for program in programs if (program.repository, program.commit) == checkout]
-        table = Table(repository, ("program", "arguments", *firsts, "here", "why"), _rows(below, bool(firsts)))
+        table = Table(repository, ("program", "arguments and data", *firsts, "here", "why"), _rows(below, bool(firsts)))
         parts.append(f"## {repository} at {commit}\n\n{table_markdown(table)}")
     return parts
 
@@ -88,13 +89,20 @@ def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], .
     return tuple(
         (
             f"[{program.path}]({program.link})",
-            f"`{program.arguments}`" if program.arguments else "",
+            _given(program),
             *((program.first,) if firsts else ()),
             program.outcome.value,
             _why(program),
         )
         for program in sorted(programs, key=lambda program: order.index(program.outcome))
     )
+
+
+def _given(program: Program) -> str:
+    """Return arguments and generated images of a program's run, as a table cell."""
+    arguments = [f"`{program.arguments}`"] if program.arguments else []
+    images = [] if program.images is None else [f"{program.images[0]} images of {program.images[1]}"]
+    return "; ".join(arguments + images)
 
 
 def _why(program: Program) -> str:

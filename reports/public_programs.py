@@ -5,13 +5,18 @@ and the arguments of their rows, and writes outcomes into that file. FOLDER hold
 commit, named like ``tutorials@98d9548``. An optional second argument selects programs by a part of their paths; other
 programs keep their outcomes. ``--further`` runs the programs of ``further_programs.csv``, chosen by the rule in
 ``further_programs.txt`` before any of them was run. This repository contains no text of these programs.
+
+Some programs are too long for their arguments. A need such as ``data: 640 images of mnist, generated`` makes the run
+small: Keras' folder of the run then has files with 640 images for training and 640 for tests, as a user's own files.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
+import pickle
 import re
 import resource
 import shlex
@@ -24,6 +29,8 @@ from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+
+import numpy as np
 
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
@@ -84,6 +91,12 @@ class Program:
         return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
 
     @property
+    def images(self) -> tuple[int, str] | None:
+        """Number of generated images for training and as many for tests, and their dataset; None for no such need."""
+        found = re.fullmatch(r"data: (\d+) images of (\w+), generated", self.needs)
+        return None if found is None else (int(found[1]), found[2])
+
+    @property
     def checkout(self) -> str:
         """Folder name of the repository's checkout."""
         return f"{self.repository.rpartition('/')[2]}@{self.commit}"
@@ -142,6 +155,8 @@ def run(program: Program, folder: Path) -> Program:
     named = re.search(r"PYTHONPATH=(\S+)", program.needs)
     path = {"PYTHONPATH": str(file.parent / named[1])} if named else {}
     with TemporaryDirectory() as temporary:
+        if program.images is not None:
+            write_images(Path(temporary, ".keras", "datasets"), *program.images)
         command = [sys.executable, "-m", "ipusim", "run", str(file), "--out", f"{temporary}/results", "--quiet"]
         try:
             done = subprocess.run(
@@ -157,6 +172,36 @@ def run(program: Program, folder: Path) -> Program:
         except subprocess.TimeoutExpired:
             return judged(program, None, "", "")
     return judged(program, done.returncode, done.stdout, done.stderr)
+
+
+def write_images(folder: Path, count: int, dataset: str) -> None:
+    """Write ``count`` training and ``count`` test images in the files of a Keras dataset.
+
+    Args:
+        folder: Keras' folder of datasets, such as ``~/.keras/datasets``.
+        count: number of training images, and of test images.
+        dataset: ``mnist``, ``fashion_mnist`` or ``cifar10``.
+    """
+    draw = np.random.default_rng(1)
+    shape = (3 * 32 * 32,) if dataset == "cifar10" else (28, 28)
+    train, test = ((draw.integers(0, 256, (count, *shape), np.uint8), draw.integers(0, 10, count)) for _ in range(2))
+    folder.mkdir(parents=True)
+    if dataset == "mnist":
+        np.savez(folder / "mnist.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
+        return
+    files: dict[str, bytes] = {}
+    if dataset == "fashion_mnist":
+        for part, (x, y) in (("train", train), ("t10k", test)):
+            for kind, values in (("images-idx3", x), ("labels-idx1", y.astype(np.uint8))):
+                head = bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">u4").tobytes()
+                files[f"fashion-mnist/{part}-{kind}-ubyte.gz"] = gzip.compress(head + values.tobytes())
+    else:
+        fifths = {f"data_batch_{part + 1}": (train[0][part::5], train[1][part::5]) for part in range(5)}
+        for name, (x, y) in {**fifths, "test_batch": test}.items():
+            files[f"cifar-10-batches-py/{name}"] = pickle.dumps({b"data": x, b"labels": y.tolist()})
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def _limit_processor_time() -> None:

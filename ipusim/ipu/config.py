@@ -330,7 +330,7 @@ def _check_processes(processes: Any) -> None:
             most, hosts_text = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
             raise UnsupportedProgramError(
                 f"{_PROCESSES}.process_count: expected 0 or {most}, as {hosts_text} simulated, got "
-                f"{processes.process_count}: start so many hosts with horovod.run"
+                f"{processes.process_count}: start so many hosts with ipusim run --hosts"
             )
         if index != host.rank:
             raise ProgramError(f"{_PROCESSES}.process_index: expected {host.rank}, the rank of this host, got {index}")

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from ipusim.ipu import horovod
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.horovod import Adasum, Average, Sum, init, local_rank, local_size, rank, shutdown, size
+from ipusim.ipu.horovod import Average, Sum, init, local_rank, local_size, rank, shutdown, size
 from ipusim.ipu.runtime.distribute import reduce_op_of
 
 __all__ = [
-    "Adasum",
     "Average",
     "Sum",
     "allgather",

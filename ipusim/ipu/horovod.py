@@ -7,17 +7,13 @@ host's next program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
 from typing import Any, Final
 
-from ipusim.api import Array, machine
-from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.api import machine
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.call_checks import check_call
 from ipusim.ipu.runtime.hosts import (
     cross_rank,
     cross_size,
@@ -32,9 +28,7 @@ from ipusim.ipu.runtime.hosts import (
 from ipusim.ipu.traced import host_collectives
 
 __all__ = [
-    "Adasum",
     "Average",
-    "BroadcastGlobalVariablesHook",
     "Max",
     "Min",
     "Operation",
@@ -43,8 +37,6 @@ __all__ = [
     "allgather",
     "allreduce",
     "broadcast",
-    "broadcast_global_variables",
-    "broadcast_variables",
     "cross_rank",
     "cross_size",
     "init",
@@ -52,18 +44,13 @@ __all__ = [
     "local_rank",
     "local_size",
     "rank",
-    "run",
     "shutdown",
     "size",
 ]
 
 tf = load()
-_V1: Final = tf.compat.v1
-_HOOK: Any = _V1.train.SessionRunHook
 #: Largest number of hosts of a program, as in a scenario.
 MOST: Final = 1024
-#: Function that calls another function on a number of hosts, for the running program; None outside of programs.
-starter: Final[ContextVar[Callable[[Callable[[], Any], int], list[Any]] | None]] = ContextVar("starter", default=None)
 
 
 class Operation(Enum):
@@ -74,53 +61,14 @@ class Operation(Enum):
     Min = "min"
     Max = "max"
     Product = "product"
-    Adasum = "adasum"
 
 
-Average, Sum, Min, Max, Product, Adasum = Operation
+Average, Sum, Min, Max, Product = Operation
 
 #: Host that called last, and its number of unnamed calls per collective.
 _CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
     "collectives_called", default=(None, {})
 )
-
-
-def run(
-    func: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    np: int = 1,  # Horovod's name
-) -> list[Any]:
-    """Call a function on ``np`` simulated hosts, and return the results by rank.
-
-    A host is a process. The process runs the program up to this call without printing, and then the function.
-
-    Args:
-        func: function with picklable results.
-        args: positional arguments of func.
-        kwargs: keyword arguments of func.
-        np: number of hosts.
-
-    Raises:
-        ProgramTypeError, ProgramError: invalid arguments.
-        ProgramStateError: the call comes from a host or from outside of ``ipusim run``, or a host waits for a
-            collective that never comes.
-    """
-    keywords = check_call("func", func, args, kwargs)
-    count = checks.whole("np", np, 1)
-    if count > MOST:
-        checks.wrong_value("np", f"at most {MOST:,} hosts", count)
-    start = starter.get()
-    if machine.this_host() is not None:
-        raise ProgramStateError(
-            "horovod.run: expected a call outside the hosts that it or `ipusim run --hosts` starts, got a call on "
-            "such a host"
-        )
-    if start is None:
-        raise ProgramStateError(
-            "horovod.run: expected a program that `ipusim run program.py` runs, as each host runs the program too"
-        )
-    return start(partial(func, *args, **keywords), count)
 
 
 def allreduce(tensor: Any, op: Operation | None = None) -> Any:
@@ -134,14 +82,11 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
 
     Raises:
         ProgramTypeError: tensor is no tensor, or op no operation.
-        UnsupportedProgramError: op is Adasum.
         ProgramError: tensors differ in shape or type, or op averages whole numbers.
     """
     operation = Average if op is None else op
     if not isinstance(operation, Operation):
         checks.wrong_type("op", "one of horovod.Average, Sum, Min, Max and Product", op)
-    if operation is Adasum:
-        raise UnsupportedProgramError("op: expected one of Average, Sum, Min, Max and Product, got Adasum")
     if not isinstance(tensor, tf.IndexedSlices):
         return host_collectives.reduced(_describe("allreduce", None), _tensor(tensor), operation.value)
     if operation not in (Average, Sum):
@@ -180,52 +125,6 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
     """
     rank_of = checks.integer("root_rank", root_rank)
     return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), rank_of)
-
-
-def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
-    """Copy the values of variables from one host to all hosts.
-
-    Args:
-        variables: the same variables on all hosts.
-        root_rank: rank of the sending host.
-
-    Returns:
-        The operation that copies; None in eager execution, after the copy.
-
-    Raises:
-        ProgramTypeError: root_rank is no rank; ProgramError for a rank out of range.
-    """
-    host, root = machine.this_host(), checks.integer("root_rank", root_rank)
-    name = _describe("broadcast_variables", None)
-
-    def send(*arrays: Array) -> list[Array]:
-        return [machine.broadcast(host, name, array, root) for array in arrays]
-
-    values = host_collectives.call_collective(send, variables, [variable.shape for variable in variables])
-    assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
-    return None if tf.executing_eagerly() else tf.group(*assigned)
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the operation that copies all global variables from a host; see :func:`broadcast_variables`."""
-    return broadcast_variables(_V1.global_variables(), root_rank)
-
-
-class BroadcastGlobalVariablesHook(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
-    """Copies global variables from one host to all hosts at a session's start."""
-
-    def __init__(self, root_rank: int, device: str = "") -> None:
-        """Set the rank of the sending host; ``device`` has no effect."""
-        super().__init__()
-        self._root = checks.integer("root_rank", root_rank)
-
-    def begin(self) -> None:
-        """Add the copy to the session's graph."""
-        self._operation = broadcast_global_variables(self._root)
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run the copy."""
-        session.run(self._operation)
 
 
 def _tensor(tensor: Any) -> Any:

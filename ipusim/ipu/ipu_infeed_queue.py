@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from ipusim.api import rules, runs
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.queues import InfeedArguments
 from ipusim.ipu.runtime.releases import infeed_in_any_release
 from ipusim.ipu.traced.queues import Infeed
 
 tf = load()
+#: Default number of elements kept ready by the host.
+_PREFETCH_DEPTH: Final = runs.InfeedSpec().prefetch_depth
 
 
 class IPUInfeedQueue(InfeedArguments):
@@ -51,7 +55,14 @@ class IPUInfeedQueue(InfeedArguments):
             ProgramError: in Graphcore's words, a value is out of range, nested, or of unknown shape.
             ProgramTypeError: for arguments of other types.
         """
-        self.check(feed_name, device_ordinal, replication_factor, data_to_prefetch, prefetch_depth, optimise_latency)
+        self.ordinal = ordinal_of_queue(device_ordinal)
+        check_deprecated(feed_name, replication_factor)
+        ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
+        if prefetch_depth is None:
+            prefetch_depth = ahead if ahead > 1 else _PREFETCH_DEPTH
+        self.prefetch_depth = checks.integer("prefetch_depth", prefetch_depth)
+        rules.check_prefetch_depth(self.prefetch_depth)
+        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
         checks.instance("dataset", dataset, tf.data.Dataset | tf.compat.v1.data.Dataset, "a tf.data.Dataset")
         _check_elements(dataset.element_spec)
         self.feed = Infeed(dataset, feed_name or "infeed")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+from ipusim.api import rules
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 from ipusim.ipu.runtime.queues import BUFFER_DEPTH, IPUOutfeedMode, OutfeedArguments
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.traced.queues import Outfeed
@@ -15,6 +17,8 @@ from ipusim.ipu.traced.queues import Outfeed
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
 tf = load()
+#: Reason why a release's batches of elements have no effect.
+_NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
 
 
 class IPUOutfeedQueue(OutfeedArguments):
@@ -53,17 +57,19 @@ class IPUOutfeedQueue(OutfeedArguments):
             ProgramError: in Graphcore's words, a value is out of range.
             ProgramTypeError: for arguments of other types.
         """
-        self.check(
-            feed_name,
-            outfeed_mode,
-            device_ordinal,
-            replication_factor,
-            io_batch_size,
-            buffer_depth,
-            optimise_latency,
-        )
-        all_kept = self.outfeed_mode is IPUOutfeedMode.ALL
-        self.feed = Outfeed(keeps_all=all_kept, buffer_depth=self.buffer_depth, notes=self.notes)
+        mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
+        if not isinstance(mode, IPUOutfeedMode):
+            raise ProgramError(
+                "Expected `outfeed_mode` value to be of `ipu_outfeed_queue.IPUOutfeedMode` type, but is "
+                f"{type(outfeed_mode)}."
+            )
+        self.ordinal = ordinal_of_queue(device_ordinal)
+        check_deprecated(feed_name, replication_factor)
+        notes = [_NO_BATCHES] if checks.whole("io_batch_size", io_batch_size, 1) > 1 else []
+        rules.check_buffer_depth(checks.integer("buffer_depth", buffer_depth))
+        self.outfeed_mode, self.buffer_depth = mode, buffer_depth
+        self.optimise_latency = checks.truth("optimise_latency", optimise_latency)
+        self.feed = Outfeed(keeps_all=mode is IPUOutfeedMode.ALL, buffer_depth=buffer_depth, notes=notes)
         self.enqueued = False
 
     def connect(self) -> Outfeed:

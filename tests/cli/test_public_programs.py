@@ -6,8 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from ipusim.ipu.keras import datasets
 from reports.programs_page import programs_page
-from reports.public_programs import FURTHER, OUTCOMES, Outcome, Program, as_csv, judged, main, read_programs, run
+from reports.public_programs import (
+    FURTHER,
+    OUTCOMES,
+    Outcome,
+    Program,
+    as_csv,
+    judged,
+    main,
+    read_programs,
+    run,
+    write_images,
+)
 from tests.effort import rarest
 
 PROGRAM = Program(
@@ -42,6 +54,20 @@ def test_a_program_runs_or_is_refused(text, outcome, why, tmp_path):
     assert bool(found.why) == bool(why)
     assert replace(found, outcome=PROGRAM.outcome, why=PROGRAM.why) == PROGRAM
     assert [path.name for path in file.parent.iterdir()] == ["program.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mnist", (28, 28)), ("fashion_mnist", (28, 28)), ("cifar10", (32, 32, 3))]
+)
+def test_a_run_has_small_data_where_its_row_needs_them(name, shape, tmp_path, monkeypatch, capsys):
+    program = replace(PROGRAM, needs=f"data: 20 images of {name}, generated")
+    assert program.needs_nothing
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_images(tmp_path / ".keras" / "datasets", *program.images)
+    (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+    assert x.shape == x_test.shape == (20, *shape)
+    assert len(y) == len(y_test) == 20
+    assert capsys.readouterr().err == ""
 
 
 def test_a_program_is_judged_by_how_it_ends():

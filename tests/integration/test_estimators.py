@@ -528,13 +528,15 @@ def test_summaries_of_the_host_are_written(tmp_path):
     assert tags >= {"step"}
 
 
-def test_an_estimator_of_the_host_trains_and_reads_arrays(tmp_path):
+def test_an_estimator_of_the_host_trains(tmp_path):
     def model(features, labels, mode):
         loss = loss_of(labels, logits_of(hidden(features["x"])))
         train = tf.train.AdamOptimizer(0.1).minimize(loss, tf.train.get_global_step())
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train, eval_metric_ops={"m": tf.metrics.mean(loss)})
 
-    read = tf.estimator.inputs.numpy_input_fn({"x": X[0]}, Y[0], batch_size=4, num_epochs=None, shuffle=False)
+    def read():
+        return tf.data.Dataset.from_tensor_slices(({"x": X[0]}, Y[0])).batch(4).repeat()
+
     found = tf.estimator.Estimator(model, str(tmp_path))
     before = found.evaluate(read, steps=1)
     after = found.train(read, steps=20).evaluate(read, steps=1)

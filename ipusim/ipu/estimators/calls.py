@@ -57,27 +57,3 @@ def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
     if len(args) not in (1, 2):
         raise ProgramError(f"Invalid dataset tuple, expected 1 or 2 elements, got {len(args)}")
     return args if len(args) == 2 else (args[0], None)
-
-
-def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
-    """Check that one limit is given, and that steps are a multiple of ``iterations``.
-
-    Raises:
-        ProgramError: in Graphcore's words.
-    """
-    if steps is not None and max_steps is not None:
-        raise ProgramError("Can not provide both steps and max_steps.")
-    if steps is None and max_steps is None:
-        raise ProgramError("One of `num_steps` or `final_step` must be specified.")
-    check_positive("steps", steps)
-    check_positive("max_steps", max_steps)
-    if steps is not None and steps % iterations:
-        raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({iterations})")
-
-
-def check_positive(name: str, steps: Any) -> None:
-    """Check that a number of steps is positive or None; raises ProgramError in TensorFlow's words."""
-    if steps is not None:
-        if checks.integer(name, steps) <= 0:
-            raise ProgramError(f"Must specify {name} > 0, given: {steps}")
-        checks.whole(name, steps)

@@ -23,6 +23,7 @@ from ipusim.ipu.estimators.run_config import RunConfig
 from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.estimators.workers import Workers
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.savers import refuse_arrays
 
 tf = load()
@@ -253,11 +254,14 @@ class Estimator:
     export_savedmodel = experimental_export_all_saved_models = export_saved_model
 
     def _check_steps(self, steps: Any, max_steps: Any) -> None:
-        """Check steps and max_steps; raises ProgramError."""
+        """Check that at most one limit is given, and is positive; raises ProgramError in TensorFlow's words."""
         if steps is not None and max_steps is not None:
             raise ProgramError("Can not provide both steps and max_steps.")
-        calls.check_positive("steps", steps)
-        calls.check_positive("max_steps", max_steps)
+        for name, limit in (("steps", steps), ("max_steps", max_steps)):
+            if limit is not None:
+                if checks.integer(name, limit) <= 0:
+                    raise ProgramError(f"Must specify {name} > 0, given: {limit}")
+                checks.whole(name, limit)
 
     def _spec(self, mode: str, dataset: Any) -> Any:
         """Return the model's spec on the host, for the elements of a data set."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu import ipu_compiler
-from ipusim.ipu.estimators import calls
 from ipusim.ipu.estimators.estimator import Estimator
 from ipusim.ipu.estimators.spec import EstimatorSpec
 from ipusim.ipu.graph.tensorflow_import import load
@@ -66,7 +65,11 @@ class EstimatorOnIpus(Estimator):
         return iterations
 
     def _check_steps(self, steps: Any, max_steps: Any) -> None:
-        calls.check_steps(steps, max_steps, self._steps_per_run)
+        super()._check_steps(steps, max_steps)
+        if steps is None and max_steps is None:
+            raise ProgramError("One of `num_steps` or `final_step` must be specified.")
+        if steps is not None and steps % self._steps_per_run:
+            raise ProgramError(f"steps ({steps}) must be a multiple of iterations_per_loop ({self._steps_per_run})")
 
     def _spec(self, mode: str, dataset: Any) -> EstimatorSpec:
         run = self._config.ipu_run_config

@@ -150,7 +150,7 @@ def rows_for(major: int) -> dict[str, Row]:
     for parent in ("keras", "tf_keras", "tensorflow.python.keras"):
         rows[f"{parent}.optimizer_v2"] = (f"{_KERAS_SOURCE}.optimizers.legacy",)
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
-        rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
+        rows[f"{parent}.datasets"] = (f"{_OURS}.keras.datasets", f"{keras}.datasets")
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"
         # Optimizers of the programs' releases, which take `decay` and `lr`.
         rows[f"{parent}.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")

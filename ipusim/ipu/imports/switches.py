@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ _CONTEXT: Final = import_module("tensorflow.python.eager.context")
 _LAYERS: Final = import_module("tf_keras.src.engine.base_layer_utils")
 _STACK: Final = import_module("tensorflow.python.framework.stack")
 _SHAPES: Final = import_module("tensorflow.python.framework.tensor_shape")
+_OPTIMIZERS: Any = import_module("tf_keras.src.optimizers")
 _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
 #: Default seed of Python, NumPy and TensorFlow, for equal initial values in every run.
@@ -112,12 +114,14 @@ def _own_stacks() -> Iterator[None]:
 def _own_graphs() -> Iterator[None]:
     """Give the block's graphs seeds, IPU devices and initialized values.
 
-    As in TensorFlow 1, a shape's sizes may be whole numbers given as floats.
+    As in TensorFlow 1, a shape's sizes may be whole numbers given as floats. Names of optimizers, such as "adam", stand
+    for the optimizers of the programs' releases, which ``tf.keras.optimizers`` has too.
     """
     begin: Callable[..., None] = tf.Graph.__init__
     scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
     initialized: Callable[..., Any] = _VARIABLE.initialized_value
     size: Callable[..., None] = _SHAPES.Dimension.__init__
+    optimizer: Callable[..., Any] = _OPTIMIZERS.get
 
     def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
         begin(graph, *arguments, **options)
@@ -135,11 +139,12 @@ def _own_graphs() -> Iterator[None]:
 
     tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = seeded, device, of_size
     _VARIABLE.initialized_value = _initialized_value
+    _OPTIMIZERS.get = partial(optimizer, use_legacy_optimizer=True)
     try:
         yield
     finally:
         tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = begin, scope, size
-        _VARIABLE.initialized_value = initialized
+        _VARIABLE.initialized_value, _OPTIMIZERS.get = initialized, optimizer
 
 
 def _initialized_value(variable: Any) -> Any:

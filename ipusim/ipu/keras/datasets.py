@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
+import io
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from ipusim.api import Array, Shape, datasets
-from ipusim.base.errors import FileError, ProgramError
+from ipusim.base.errors import FileError
 from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
-from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_houses
+from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_reviews
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.offered import in_module, offering
 
 T = TypeVar("T")
 
-#: Upper limit of bytes read from a pickled or JSON file, several times the largest of these datasets.
+#: Upper limit of bytes read from a pickled file, several times the largest of these datasets.
 _MOST_BYTES: Final = 1 << 29
 #: Datasets already announced as drawn in this process.
 _ANNOUNCED_NAMES: Final[set[str]] = set()
@@ -58,14 +58,6 @@ def arrays_of(path: Path, *names: str) -> list[Array]:
     return [arrays[name] for name in names]
 
 
-def words_of(path: Path) -> dict[str, int]:
-    """Return word numbers from a JSON file; raises OSError, FileError and ValueError."""
-    result = json.loads(_content(path))
-    if not isinstance(result, dict) or not all(isinstance(number, int) for number in result.values()):
-        raise FileError("expected a number for each word")
-    return result
-
-
 def _content(path: Path) -> bytes:
     with open_file(path) as file:
         content = read_up_to(file, _MOST_BYTES + 1)
@@ -77,15 +69,15 @@ def _content(path: Path) -> bytes:
 #: Training and test images with labels.
 TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 
+#: Names of the arrays in Keras' archives.
+_ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
 _DIGIT: Final[Shape] = (28, 28)
 _PICTURE: Final[Shape] = (32, 32, 3)
-#: Images in a CIFAR-10 file; five files are for training.
-_BATCH: Final = 10_000
 _PARTS: Final = ("train", "t10k")
 
 
-def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10) -> TrainTestArrays:
-    images = DrawnImages(shape, classes, dark=dark, seed=seed)
+def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool) -> TrainTestArrays:
+    images = DrawnImages(shape, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
@@ -99,7 +91,7 @@ def _check_arrays(arrays: TrainTestArrays, shape: Shape) -> TrainTestArrays:
 
 
 def _digits(path: Path) -> TrainTestArrays:
-    x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
+    x, y, x_test, y_test = arrays_of(path, *_ARRAYS)
     return _check_arrays(((x, y), (x_test, y_test)), _DIGIT)
 
 
@@ -111,23 +103,16 @@ def _idx_files(path: Path) -> TrainTestArrays:
     return _check_arrays((train, test), _DIGIT)
 
 
-def _batch(path: Path, labels: str) -> tuple[Array, Array]:
+def _batch(path: Path) -> tuple[Array, Array]:
     arrays: dict[bytes, Any] = unpickled(_content(path))
-    pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[labels.encode()])
-    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
+    pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[b"labels"])
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers.astype(np.uint8)
 
 
 def _cifar10(path: Path) -> TrainTestArrays:
-    batches = [_batch(path / f"data_batch_{number}", "labels") for number in range(1, 6)]
+    batches = [_batch(path / f"data_batch_{number}") for number in range(1, 6)]
     x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
-    x_test, y_test = _batch(path / "test_batch", "labels")
-    return _check_arrays(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
-
-
-def _in_columns(arrays: TrainTestArrays, dtype: Any) -> TrainTestArrays:
-    """Return images and labels; labels have Keras' form of CIFAR, shape [N, 1], and ``dtype``."""
-    (x, y), (x_test, y_test) = arrays
-    return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
+    return _check_arrays(((x, y), _batch(path / "test_batch")), _PICTURE)
 
 
 class mnist:  # noqa: N801 - Keras' name of a module
@@ -159,65 +144,36 @@ class cifar10:  # noqa: N801 - Keras' name of a module
         Raises FileError for files of another form.
         """
         draw = lambda: _draw_images(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
-        return _in_columns(from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw), np.uint8)
+        (x, y), (x_test, y_test) = from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw)
+        return (x, y[:, None]), (x_test, y_test[:, None])
 
 
-class cifar100:  # noqa: N801 - Keras' name of a module
-    """Coloured pictures in 100 classes or 20: 50,000 training and 10,000 test images of 32 x 32 pixels."""
-
-    @staticmethod
-    def load_data(label_mode: str = "fine") -> TrainTestArrays:
-        """Return training and test (images, labels) in uint8 and int64, labels as [N, 1].
-
-        Raises ProgramError for a ``label_mode`` other than "fine" and "coarse", FileError for files of another form.
-        """
-        if label_mode not in ("fine", "coarse"):
-            raise ProgramError('`label_mode` must be one of `"fine"`, `"coarse"`.')
-
-        def read(path: Path) -> TrainTestArrays:
-            train, test = (_batch(path / part, f"{label_mode}_labels") for part in ("train", "test"))
-            return _check_arrays((train, test), _PICTURE)
-
-        def draw() -> TrainTestArrays:
-            (x, y), (x_test, y_test) = _draw_images(_PICTURE, 50_000, 4, dark=False, classes=100)
-            return ((x, y), (x_test, y_test)) if label_mode == "fine" else ((x, y // 5), (x_test, y_test // 5))
-
-        return _in_columns(from_file_or_drawn("cifar100", "cifar-100-python", read, draw), np.int64)
-
-
-def _file(path: Path) -> tuple[Array, Array]:
-    x, y = arrays_of(path, "x", "y")
-    if x.ndim != 2 or y.shape != x.shape[:1] or x.dtype.kind not in "iuf" or y.dtype.kind not in "iuf":
-        raise FileError(f"features are {x.dtype} of {x.shape}, prices {y.dtype} of {y.shape}")
-    return x, y
-
-
-class boston_housing:  # noqa: N801 - Keras' name of a module
-    """Prices of 506 houses, each with 13 features."""
+class imdb:  # noqa: N801 - Keras' name of a module
+    """Film reviews as lists of word numbers, bad (0) or good (1): 25,000 for training and 25,000 for testing."""
 
     @staticmethod
-    def load_data(
-        path: str = "boston_housing.npz", test_split: float = 0.2, seed: int = 113
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Return training and test (features, prices) in float64.
+    def load_data(path: str = "imdb.npz", *arguments: Any, **options: Any) -> TrainTestArrays:
+        """Return training and test (reviews, labels), as tf_keras makes them from a file.
 
         Args:
             path: path of the file below ``~/.keras/datasets``.
-            test_split: share of test houses.
-            seed: seed of the shuffle.
+            arguments, options: further arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
 
-        Raises:
-            ProgramError: ``test_split`` is no share.
-            FileError: the file has another form.
+        Raises FileError for a file of another form, and tf_keras' errors.
         """
-        if not 0 <= checks.number("test_split", test_split) < 1:
-            checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
-        x, y = from_file_or_drawn("boston_housing", path, _file, lambda: drawn_houses(506, seed=7))
-        order = np.arange(len(x))
-        np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
-        x, y = x[order], y[order]
-        first = int(len(x) * (1 - test_split))
-        return (x[:first], y[:first]), (x[first:], y[first:])
+        x, y, x_test, y_test = from_file_or_drawn(
+            "imdb", path, lambda file: tuple(arrays_of(file, *_ARRAYS)), lambda: drawn_reviews(25_000)
+        )
+        archive = io.BytesIO()
+        np.savez(archive, x_train=x, y_train=y, x_test=x_test, y_test=y_test)
+        archive.seek(0)
+        module: Any = import_module("tf_keras.src.datasets.imdb")
+        download, module.get_file = module.get_file, lambda *_, **__: archive
+        try:
+            result: TrainTestArrays = module.load_data(path, *arguments, **options)
+        finally:
+            module.get_file = download
+        return result
 
 
 class synthetic:  # noqa: N801 - a module to programs
@@ -228,10 +184,3 @@ class synthetic:  # noqa: N801 - a module to programs
         """Return training and test (images, labels): 28 x 28 pixels in float32, 10 classes in int32."""
         train, test = (datasets.synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
         return (train.x, train.y), (test.x, test.y)
-
-
-__getattr__, __dir__ = offering(
-    "tf.keras.datasets",
-    in_module(__name__, "boston_housing cifar10 cifar100 fashion_mnist mnist synthetic")
-    | in_module("ipusim.ipu.keras.text_datasets", "imdb reuters"),
-)

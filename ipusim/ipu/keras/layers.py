@@ -69,17 +69,20 @@ class _Normalization(_Layer):  # type: ignore[misc]
     def __init__(
         self,
         dtype: Any = tf.float32,
-        axis: int = -1,
+        channels_axis: int = -1,
         center: bool = True,
         scale: bool = True,
         epsilon: float = 0.001,
         beta_initializer: Any = None,
         gamma_initializer: Any = None,
+        trainable: bool = True,
+        name: str | None = None,
         **kwargs: Any,
     ) -> None:
+        """Set the arguments; see :class:`GroupNormalization`."""
         weight_options = {name: kwargs.pop(name, None) for name in _OF_WEIGHTS}
-        super().__init__(dtype=dtype, **kwargs)
-        self._axis = checks.integer(self._axis_name, axis)
+        super().__init__(dtype=dtype, trainable=trainable, name=name, **kwargs)
+        self._axis = checks.integer(self._axis_name, channels_axis)
         self._options = {"center": center, "scale": scale, "epsilon": epsilon}
         self._beginning = {
             "gamma": tf.keras.initializers.get(gamma_initializer or "ones"),
@@ -198,8 +201,8 @@ class GroupNormalization(_Normalization):
             epsilon,
             beta_initializer,
             gamma_initializer,
-            trainable=trainable,
-            name=name,
+            trainable,
+            name,
         )
         self._options |= {"groups": groups, "strided_channel_grouping": strided_channel_grouping}
 
@@ -209,31 +212,6 @@ class InstanceNormalization(_Normalization):
     """Graphcore's Keras ``InstanceNormalization``."""
 
     core = layers.InstanceNorm
-
-    def __init__(
-        self,
-        dtype: Any = tf.float32,
-        channels_axis: int = -1,
-        center: bool = True,
-        scale: bool = True,
-        epsilon: float = 0.001,
-        beta_initializer: Any = None,
-        gamma_initializer: Any = None,
-        trainable: bool = True,
-        name: str | None = None,
-    ) -> None:
-        """Set the arguments; see :class:`GroupNormalization`."""
-        super().__init__(
-            dtype,
-            channels_axis,
-            center,
-            scale,
-            epsilon,
-            beta_initializer,
-            gamma_initializer,
-            trainable=trainable,
-            name=name,
-        )
 
 
 @SERIALIZABLE
@@ -266,8 +244,8 @@ class LayerNormalization(_Normalization):
             epsilon,
             beta_initializer,
             gamma_initializer,
-            trainable=trainable,
-            name=name,
+            trainable,
+            name,
             **kwargs,
         )
 

@@ -15,7 +15,10 @@ _Model: Any = tf.keras.Model
 
 
 class _Early:
-    """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``."""
+    """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``.
+
+    A step of ``fit``, ``evaluate`` and ``predict`` has the batches of a weight update.
+    """
 
     _update_batches = 1
 
@@ -24,6 +27,21 @@ class _Early:
         if self._update_batches > 1:
             kwargs.setdefault("steps_per_execution", self._update_batches)
         super().compile(*args, **kwargs)  # type: ignore[misc]
+
+    def fit(self, *args: Any, steps_per_epoch: int | None = None, **kwargs: Any) -> Any:
+        """Train with the arguments of Keras' fit."""
+        return super().fit(*args, steps_per_epoch=self._batches_of(steps_per_epoch), **kwargs)  # type: ignore[misc]
+
+    def evaluate(self, *args: Any, steps: int | None = None, **kwargs: Any) -> Any:
+        """Evaluate with the arguments of Keras' evaluate."""
+        return super().evaluate(*args, steps=self._batches_of(steps), **kwargs)  # type: ignore[misc]
+
+    def predict(self, *args: Any, steps: int | None = None, **kwargs: Any) -> Any:
+        """Predict with the arguments of Keras' predict."""
+        return super().predict(*args, steps=self._batches_of(steps), **kwargs)  # type: ignore[misc]
+
+    def _batches_of(self, steps: int | None) -> int | None:
+        return None if steps is None else steps * self._update_batches
 
     def _accumulate(self: Any, earlier: int, later: int | None) -> None:
         name = "accumulation_count" if later is None else "gradient_accumulation_count"

@@ -79,45 +79,6 @@ def run_on_hosts(first: Callable[[], T], host_start: Start, count: int) -> list[
         return run.result()
 
 
-class Starts:
-    """Hosts started by a program's calls of ``horovod.run``, one call after another.
-
-    Every host runs the program again up to the call, silently, with the results of earlier calls.
-    """
-
-    def __init__(
-        self, run_again: Callable[..., None], known_results: Sequence[list[Any]] = (), host: machine.Host | None = None
-    ) -> None:
-        """Set the function that runs the program again; a host's process also gets the results of earlier calls."""
-        self._run_again, self._host, self._results = run_again, host, list(known_results)
-        self._calls = 0
-
-    def __call__(self, function: Callable[[], Any], count: int) -> list[Any]:
-        """Call a function on ``count`` hosts, and return the results by rank."""
-        self._calls += 1
-        if self._calls > len(self._results):
-            if self._host is not None:
-                _HostOutput.silent = False
-                raise _CallEnd(machine.run_on(self._host, function))
-            host_start = partial(_run_to_call, self._run_again, tuple(self._results))
-            self._results.append(run_on_hosts(function, host_start, count))
-        return self._results[self._calls - 1]
-
-
-class _CallEnd(BaseException):
-    """End of a host's process after the function of a call has run."""
-
-
-def _run_to_call(run_again: Callable[..., None], known_results: Sequence[list[Any]], host: machine.Host) -> Any:
-    """Run the program on a host up to the call, then the call's function; return its result."""
-    _HostOutput.silent = True
-    try:
-        run_again(starts=Starts(run_again, known_results, host))
-    except _CallEnd as end:
-        return end.args[0]
-    raise ProgramStateError(f"horovod.run: host {host.rank} has ended before the call that started it")
-
-
 def _exchange(send: _Send, receive: _Receive, event: str, value: Any) -> Sequence[Any]:
     """Wait until all hosts have reached an event; return the values that the hosts brought."""
     send((_WAITS, event, value))
@@ -218,8 +179,6 @@ class _HostOutput(io.TextIOBase):
     """Output stream of a host's process, printed by the first host."""
 
     encoding = "utf-8"
-    #: Whether the streams of this process drop all texts.
-    silent = False
 
     def __init__(self, send: _Send, name: str) -> None:
         """Set the sending function, and the name of the stream in ``sys``."""
@@ -227,6 +186,5 @@ class _HostOutput(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         """Send a text to the first host."""
-        if not self.silent:
-            self._send((_PRINT, self._name, text))
+        self._send((_PRINT, self._name, text))
         return len(text)

@@ -9,12 +9,12 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from ipusim.api import machine
 from ipusim.base.errors import FileError, IpusimError, ProgramError, ProgramStateError
@@ -39,10 +39,6 @@ class ProgramEnded(Exception):  # noqa: N818 - a program's end is not always an 
         self.code = code
 
 
-class PlacedError(ProgramError):
-    """Error whose message begins with file and line in the program."""
-
-
 class ProgramFile:
     """Program that has been read and parsed.
 
@@ -65,8 +61,6 @@ class ProgramFile:
         arguments: Sequence[str] = (),
         hosts: int | None = None,
         tensorflow: int | None = None,
-        *,
-        starts: Callable[[Callable[[], Any], int], list[Any]] | None = None,
     ) -> None:
         """Run the program as ``__main__``, with its folder on ``sys.path``, until its threads end.
 
@@ -77,15 +71,13 @@ class ProgramFile:
             arguments: command-line arguments of the program.
             hosts: number of simulated hosts, like processes of ``mpirun``; None for a single host.
             tensorflow: TensorFlow's major version as seen by the program, 1 or 2; by default inferred from names.
-            starts: function that calls a function on a number of hosts for ``horovod.run``; by default processes run
-                the program again up to the call.
 
         Raises:
             ProgramError: this package refuses the program, or hosts wait for different events; with file and line of
                 the program and the rank of the host.
             ProgramEnded: another exception, printed as Python prints it, or an exit code that is not 0.
         """
-        earlier_threads, self._starts = set(threading.enumerate()), starts
+        earlier_threads = set(threading.enumerate())
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow):
             try:
                 if hosts is None:
@@ -138,26 +130,17 @@ class ProgramFile:
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
-        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - loads TensorFlow
-        from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
-
         try:
-            starter.set(self._starts or Starts(partial(_run_again, self.path, tuple(sys.argv[1:]), self._major)))
             exec(compile(self._tree, self._file, "exec"), module.__dict__)
-        except (PlacedError, ProgramEnded):  # from a host that the program started
-            raise
         except IpusimError as error:
             host = machine.this_host()
             host_name = "" if host is None else f"host {host.rank}: "
-            raise PlacedError(message_with_line(error, self._file, str(self.path), host_name)) from error
+            raise ProgramError(message_with_line(error, self._file, str(self.path), host_name)) from error
         except SystemExit as error:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
             if error.code not in (None, 0):
-                end = ProgramEnded(error.code if isinstance(error.code, int) else 1)
-                for note in getattr(error, "__notes__", ()):
-                    end.add_note(note)
-                raise end from None
+                raise ProgramEnded(error.code if isinstance(error.code, int) else 1) from None
         except Exception as error:
             self._print(error)
             raise ProgramEnded(1) from None
@@ -172,12 +155,7 @@ class ProgramFile:
 
 def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
     """Run a program in the process of a host."""
-    machine.run_on(host, lambda: _run_again(path, arguments, tensorflow))
-
-
-def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **options: Any) -> None:
-    """Run a program that also runs in another process."""
-    ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
+    machine.run_on(host, lambda: ProgramFile(path).run(arguments, tensorflow=tensorflow))
 
 
 def _parse(path: Path) -> ast.Module:

@@ -156,7 +156,7 @@ class TFConfigClusterResolver:
         if cluster and len(tasks) != count:
             raise ProgramError(
                 f"{VARIABLE}: expected as many workers, with the chief, as there are simulated hosts, {count}, got "
-                f"{len(tasks)}: start them with horovod.run(function, np={len(tasks)}), or ipusim run --hosts "
+                f"{len(tasks)}: start them with ipusim run --hosts "
                 f"{len(tasks)}"
             )
         self._spec = tf.train.ClusterSpec(cluster)

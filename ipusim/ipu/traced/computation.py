@@ -23,7 +23,7 @@ from ipusim.ipu.traced.collectives import Meeting
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
-from ipusim.ipu.traced.pipelines import CLAIMED
+from ipusim.ipu.traced.pipelines import CLAIMED, as_list
 from ipusim.ipu.traced.queues import Infeed
 from ipusim.ipu.traced.sessions import FAILURES, LOCK, RunningSession, session_token
 
@@ -54,8 +54,7 @@ def compile_computation(
     scope = tf.compat.v1.get_variable_scope()
     with tf.compat.v1.variable_scope(scope, use_resource=True):
         outcome = computation(*inputs)
-    values_returned = list(outcome) if isinstance(outcome, tuple | list) else [] if outcome is None else [outcome]
-    tensors = [tf.convert_to_tensor(value) for value in values_returned if not isinstance(value, tf.Operation)]
+    tensors = [tf.convert_to_tensor(value) for value in as_list(outcome) if not isinstance(value, tf.Operation)]
     if options is not None and (values := _values_of_iteration(graph, start)):
         queue = add_iteration(
             start, tensors, options, next((value for value in values if isinstance(value, Infeed)), None)

@@ -25,7 +25,7 @@ from ipusim.api import (
     rules,
     schedules,
 )
-from ipusim.base.errors import ProgramStateError, UnsupportedProgramError
+from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut_stages
 from ipusim.ipu.graph.enqueued import enqueued_of
@@ -89,7 +89,6 @@ class DeviceProgram:
         carried: shared names of loop-value variables, which exist only in the program.
         pipelined: whether the program is a pipeline of named stages rather than a loop.
         timelines: Timeline of the last run per session.
-        timeline: Timeline of the last run; None before the first run.
     """
 
     def __init__(
@@ -146,17 +145,9 @@ class DeviceProgram:
         self._element_places = [tensor.number for tensor in cut_stages(step.trace)[0].takes]
         self._placements: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
-        self.timeline: Timeline | None = None
         self._recorder = recorder()
         if self._recorder is not None:
             self._recorder.laid_out += 1
-
-    @property
-    def summary(self) -> analysis.RunTimes:
-        """Times of the last run; raises ProgramStateError before the first run."""
-        if self.timeline is None:
-            raise ProgramStateError(f"the program {self.name!r} has not run")
-        return analysis.run_times_of(self.timeline)
 
     def run(
         self,
@@ -207,7 +198,7 @@ class DeviceProgram:
         sink = None if self._outfeed is None else lambda element: self._hand_over(runner, element)
         with self._receiving(runner.session, session.job.system.replicas):
             timeline = session.run(sink=sink, before=owed)
-        self.timeline = self.timelines[runner.session] = timeline
+        self.timelines[runner.session] = timeline
         active = recorder() or self._recorder
         if active is not None:
             active.note(session, timeline)

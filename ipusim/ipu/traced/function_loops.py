@@ -34,12 +34,22 @@ _HANDLE: Final = np.dtype(object)
 _MOST: Final = 10_000_000
 
 
+def next_element(iterator: Any, node: Node) -> list[Array]:
+    """Return the next element of a host iterator for a node that reads it; raises EndOfDataError at the end."""
+    dtypes, shapes = node.attributes["output_types"], node.attributes["output_shapes"]
+    try:
+        values = tf.raw_ops.IteratorGetNext(iterator=iterator, output_types=dtypes, output_shapes=shapes)
+    except tf.errors.OutOfRangeError:
+        raise EndOfDataError("End of sequence") from None
+    return [value.numpy() for value in values]
+
+
 class IteratorFeed(Infeed):
     """Feed with elements of a host iterator for a loop."""
 
     def __init__(self, node: Node) -> None:
         """Take the node that reads an element."""
-        self._dtypes, self._shapes = node.attributes["output_types"], node.attributes["output_shapes"]
+        self._node = node
         self.iterator: Any = None
 
     def connect(self, session: RunningSession | EagerHost) -> None:
@@ -50,17 +60,12 @@ class IteratorFeed(Infeed):
 
     def pull(self) -> list[Array]:
         """Return the next element; raises EndOfDataError at the end."""
-        try:
-            values = tf.raw_ops.IteratorGetNext(
-                iterator=self.iterator, output_types=self._dtypes, output_shapes=self._shapes
-            )
-        except tf.errors.OutOfRangeError:
-            raise EndOfDataError("End of sequence") from None
-        return [value.numpy() for value in values]
+        return next_element(self.iterator, self._node)
 
     def zeros(self) -> list[Array]:
         """Return an element of zeros with static shapes."""
-        pairs = zip(self._shapes, self._dtypes, strict=True)
+        attributes = self._node.attributes
+        pairs = zip(attributes["output_shapes"], attributes["output_types"], strict=True)
         return [np.zeros(tuple(shape), dtype) for shape, dtype in pairs]
 
 

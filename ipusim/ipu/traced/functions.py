@@ -16,7 +16,7 @@ from ipusim.ipu.graph.reading import handle_name, is_variable_handle, read_graph
 from ipusim.ipu.graph.registry import Kernel, register
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.function_loops import place_loops
+from ipusim.ipu.traced.function_loops import next_element, place_loops
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.pipelines import CLAIMED
 from ipusim.ipu.traced.sessions import EAGER, LOCK
@@ -140,14 +140,9 @@ class ConcreteProgram:
 @register("IteratorGetNext", effect=True)
 def _next_element(node: Node) -> Kernel:
     """Take the next element of a host iterator."""
-    dtypes, shapes = node.attributes["output_types"], node.attributes["output_shapes"]
-    single = len(node.output_types) == 1
 
     def run(iterator: Any) -> Any:
-        try:
-            values = tf.raw_ops.IteratorGetNext(iterator=iterator, output_types=dtypes, output_shapes=shapes)
-        except tf.errors.OutOfRangeError:
-            raise EndOfDataError("End of sequence") from None
-        return values[0].numpy() if single else tuple(value.numpy() for value in values)
+        values = next_element(iterator, node)
+        return values[0] if len(values) == 1 else tuple(values)
 
     return run

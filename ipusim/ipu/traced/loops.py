@@ -32,7 +32,6 @@ def add_loop(
     body: Callable[..., Any],
     options: Callable[[], Mapping[str, Any]],
     *,
-    name: str = "loop",
     inputs: Sequence[Any] = (),
     infeed: Infeed | None = None,
     condition: Callable[..., Any] | None = None,
@@ -45,7 +44,6 @@ def add_loop(
         body: takes the loop's values followed by an infeed element; returns the values of the next iteration, and
             operations to run.
         options: returns the request's system options, keyed like a scenario.
-        name: name of the program.
         inputs: loop values before the first iteration.
         infeed: queue with one element per iteration.
         condition: tells from the loop's values whether another iteration follows.
@@ -63,7 +61,7 @@ def add_loop(
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     carried = [
-        _LoopValue(tensor, f"{name}/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
+        _LoopValue(tensor, f"loop/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
     ]
     values, keywords = [value.read for value in carried], {}
     if infeed is not None:
@@ -83,7 +81,7 @@ def add_loop(
             value.assign(tensor)
     names = _claim(graph, start)
     counter = None if condition is None else _IterationCounter(condition, carried, tensors, names, iterations)
-    return _add_program(graph, names, name, options, infeed, carried, iterations, counter, config)
+    return _add_program(graph, names, "loop", options, infeed, carried, iterations, counter, config)
 
 
 def add_iteration(

@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ipusim.api import Array, functions
-from ipusim.base.errors import EndOfDataError, IpusimError, ProgramError, ProgramStateError
+from ipusim.base.errors import EndOfDataError, ProgramError, ProgramStateError
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.own_nodes import add_node
 from ipusim.ipu.graph.registry import Entry
 from ipusim.ipu.graph.tensorflow_import import load
-from ipusim.ipu.traced.sessions import EAGER, FAILURES, LOCK, EagerHost, RunningSession, failing, session_token
+from ipusim.ipu.traced.sessions import EAGER, LOCK, EagerHost, RunningSession, failing, session_token
 
 tf = load()
 
@@ -247,12 +247,9 @@ class Outfeed:
             yield tf.nest.pack_sequence_as(self._structure, [tf.constant(value) for value in element])
 
     def _take(self, completed: bool, token: Any) -> list[Array]:
-        session = RunningSession(int(token)).session
-        try:
-            return self._take_elements(session, completed)
-        except IpusimError as error:
-            FAILURES[session] = error
-            raise
+        host = RunningSession(int(token))
+        with failing(host):
+            return self._take_elements(host.session, completed)
 
     def _take_elements(self, session: Any, completed: bool) -> list[Array]:
         with LOCK if completed else nullcontext(), self._lock:

@@ -83,7 +83,7 @@ CONFIGURATIONS = [
         {"experimental__multi_replica_distribution__process_count": 2},
         NotImplementedError,
         "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, "
-        "got 2: start so many hosts with horovod.run",
+        "got 2: start so many hosts with ipusim run --hosts",
     ),
     (
         {"auto_select_ipus": 3},
@@ -235,7 +235,7 @@ EFFECTIVE = {
     "optimizations.maximum_cross_replica_sum_buffer_size": 1,
     "norms.experimental.distributed_batch_norm_replica_group_size": 2,
 }
-#: Attributes that are checked against the simulated hosts, which horovod.run starts.
+#: Attributes that are checked against the simulated hosts, which ipusim run --hosts starts.
 OF_HOSTS = {f"experimental.multi_replica_distribution.{name}" for name in ("process_count", "process_index")}
 
 

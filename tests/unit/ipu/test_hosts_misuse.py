@@ -16,27 +16,12 @@ from ipusim.ipu.host_strategies import (  # noqa: E402 - as above
     IPUMultiWorkerStrategy,
 )
 from ipusim.ipu.runtime import distribute  # noqa: E402 - as above
-from tests.unit.ipu.test_misuse import FUNCTIONS, NAME, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
-
-
-def run(**given):
-    hvd.starter.set(lambda function, count: [function() for _ in range(count)])
-    return hvd.run(**given)
-
+from tests.unit.ipu.test_misuse import NAME, TRUTH, VALUES, complaint, of  # noqa: E402 - as above
 
 CASES = [
     *of("allreduce", hvd.allreduce, {"tensor": lambda: 1.0}, op=(["None"],)),
     *of("allgather", hvd.allgather, {"tensor": lambda: np.ones(2)}, name=(NAME,)),
     *of("broadcast", hvd.broadcast, {"tensor": lambda: 1.0, "root_rank": lambda: 0}, root_rank=(["0"],), name=(NAME,)),
-    *of(
-        "run",
-        run,
-        {"func": lambda: lambda *args, **kwargs: None},
-        func=(FUNCTIONS,),
-        args=(["empty list", "empty tuple", "list", "ragged"],),
-        kwargs=(["None", "empty dictionary", "dictionary"],),
-        np=(["1"],),
-    ),
     *of(
         "IPUHorovodStrategy",
         IPUHorovodStrategy,

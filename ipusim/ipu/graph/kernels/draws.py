@@ -16,10 +16,6 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 _LIMIT = 2.0
 
 
-def _shape(values: Any) -> tuple[int, ...]:
-    return whole(values) if np.size(values) else ()
-
-
 def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw standard normal numbers, redrawing numbers out of bounds."""
     result = generator.standard_normal(shape)
@@ -38,13 +34,13 @@ _CONTINUOUS = {
 @register(" ".join(_CONTINUOUS), draws=True)
 def _continuous(node: Node) -> Kernel:
     function, dtype = _CONTINUOUS[node.type], node.output_types[0]
-    return lambda generator, shape: np.asarray(function(generator, _shape(shape))).astype(dtype)
+    return lambda generator, shape: np.asarray(function(generator, whole(shape))).astype(dtype)
 
 
 @register("RandomUniformInt", draws=True)
 def _whole_numbers(node: Node) -> Kernel:
     dtype = node.output_types[0]
-    return lambda generator, shape, low, high: generator.integers(low, high, _shape(shape), dtype)
+    return lambda generator, shape, low, high: generator.integers(low, high, whole(shape), dtype)
 
 
 @register("RandomShuffle", draws=True)
@@ -73,13 +69,13 @@ def _stateless(key: Array, counter: Array) -> np.random.Generator:
 def _stateless_continuous(node: Node) -> Kernel:
     names = {"StatelessRandomUniformV2": "RandomUniform", "StatelessRandomNormalV2": "RandomStandardNormal"}
     function, dtype = _CONTINUOUS[names.get(node.type, "TruncatedNormal")], node.output_types[0]
-    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), _shape(shape))).astype(dtype)
+    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), whole(shape))).astype(dtype)
 
 
 @register("StatelessRandomUniformIntV2")
 def _stateless_whole_numbers(node: Node) -> Kernel:
     dtype = node.output_types[0]
-    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(low, high, _shape(shape), dtype)
+    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(low, high, whole(shape), dtype)
 
 
 def _key_and_counter(seed: Array) -> tuple[Array, Array]:

@@ -40,7 +40,7 @@ def _reduction(node: Node) -> Kernel:
     function, keep, dtype = _FUNCTIONS[node.type], node.attributes["keep_dims"], node.output_types[0]
 
     def run(x: Array, axes: Array) -> Array:
-        axis = whole(axes) if np.size(axes) else ()
+        axis = whole(axes)
         return np.asarray(function(widened(x), axis=axis, keepdims=keep)).astype(dtype, copy=False)
 
     return run
@@ -57,7 +57,7 @@ def _extreme(node: Node) -> Kernel:
         start = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
 
     def run(x: Array, axes: Array) -> Array:
-        axis = whole(axes) if np.size(axes) else ()
+        axis = whole(axes)
         return np.asarray(function.reduce(x, axis=axis, keepdims=keep, initial=start)).astype(dtype, copy=False)
 
     return run
@@ -93,7 +93,7 @@ def _scan_of(node: Node) -> Kernel:
 @register("EuclideanNorm")
 def _norm(node: Node) -> Kernel:
     keep = node.attributes["keep_dims"]
-    return lambda x, axes: np.sqrt(np.sum(x * x, axis=whole(axes) if np.size(axes) else (), keepdims=keep))
+    return lambda x, axes: np.sqrt(np.sum(x * x, axis=whole(axes), keepdims=keep))
 
 
 @register("BiasAddGrad")

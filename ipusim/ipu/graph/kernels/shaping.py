@@ -12,11 +12,11 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def whole(values: Any) -> tuple[int, ...]:
-    """Return an integer array of rank 0 or 1 as a tuple."""
+    """Return an integer array of rank 0 or 1 as a tuple; no elements give an empty tuple."""
     return tuple(int(value) for value in np.atleast_1d(values))
 
 
-register_function("Reshape", lambda x, shape: np.reshape(x, whole(shape) if np.ndim(shape) else int(shape)))
+register_function("Reshape", lambda x, shape: np.reshape(x, whole(shape)))
 register_function("ExpandDims", lambda x, axis: np.expand_dims(x, int(np.reshape(axis, ()))))
 register_function("Transpose", lambda x, permutation: np.transpose(x, whole(permutation)))
 register_function("InvertPermutation", lambda permutation: np.argsort(permutation).astype(permutation.dtype))
@@ -130,7 +130,7 @@ def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
     if np.array_equal(first, second):
         return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
     rank = max(len(first), len(second))
-    padded = [(1,) * (rank - len(shape)) + whole(shape) if len(shape) else (1,) * rank for shape in (first, second)]
+    padded = [(1,) * (rank - len(shape)) + whole(shape) for shape in (first, second)]
     first_shape, second_shape = padded
     shared_axes = [axis for axis in range(rank) if first_shape[axis] == 1 and second_shape[axis] == 1]
     axes = (
@@ -143,13 +143,10 @@ def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
 register_function("BroadcastGradientArgs", _reduced_axes)
 
 
-def _broadcast_shape(first: Array, second: Array) -> Array:
-    return np.array(
-        np.broadcast_shapes(whole(first) if len(first) else (), whole(second) if len(second) else ()), first.dtype
-    )
-
-
-register_function("BroadcastArgs", _broadcast_shape)
+register_function(
+    "BroadcastArgs",
+    lambda first, second: np.array(np.broadcast_shapes(whole(first), whole(second)), first.dtype),
+)
 
 
 @register("OneHot")

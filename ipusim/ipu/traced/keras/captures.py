@@ -19,15 +19,13 @@ tf = load()
 class Captures:
     """Captured variables of functions, with unique names."""
 
-    def __init__(self, variables: Iterable[Any] = ()) -> None:
-        """Name variables; a number makes repeated names unique."""
+    def __init__(self) -> None:
+        """Begin without variables."""
         self._names: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
-        for variable in variables:
-            self.name_of(variable.handle, variable.name)
 
     def name_of(self, handle: Any, default: str = "variable") -> str:
-        """Return the name of a handle's variable; new handles get a unique name."""
+        """Return the name of a handle's variable; a number makes a new handle's name unique."""
         if id(handle) not in self._names:
             base = name = default.partition(":")[0]
             number = 0

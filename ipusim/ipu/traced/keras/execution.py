@@ -28,22 +28,11 @@ KINDS: Final = tuple(map(StepKind, ("train", "test", "predict")))
 
 
 class Placement(Protocol):
-    """Placement of a model on simulated IPUs.
-
-    Attributes:
-        stage_of: returns the stage per layer call; None for a model without pipelining.
-        accumulation: number of batches per weight update.
-        reduction: accumulation rule for gradients.
-        version: number that changes with every change of the placement, after which programs are placed again.
-        buffer_depth: capacity of the host's result buffer.
-        replicas: number of replicas; every replica takes a separate batch per step.
-        sums_results: whether the IPUs sum results.
-        tells_steps: whether callbacks run for every step of an execution.
-    """
+    """Placement of a model on simulated IPUs."""
 
     @property
     def stage_of(self) -> StageOf | None:
-        """Function returning the stage per layer call."""
+        """Function returning the stage per layer call; None for a model without pipelining."""
 
     @property
     def accumulation(self) -> int:
@@ -55,7 +44,7 @@ class Placement(Protocol):
 
     @property
     def version(self) -> int:
-        """Number of the last change."""
+        """Number that changes with every change of the placement, after which programs are placed again."""
 
     @property
     def buffer_depth(self) -> int:
@@ -63,7 +52,7 @@ class Placement(Protocol):
 
     @property
     def replicas(self) -> int:
-        """Number of replicas."""
+        """Number of replicas; every replica takes a separate batch per step."""
 
     @property
     def sums_results(self) -> bool:
