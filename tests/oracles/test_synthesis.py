@@ -264,7 +264,7 @@ def of_table_5(row):
     tasks = tasks_of(job)
     ways = tuple(None if way is None else Way(way.pair, copy, 0) for way in tasks.ways)
     tasks = replace(tasks, ways=ways)
-    begins = [min(earliest(tasks, 1)[letter][0] for letter in letters) for letters in tasks.of_word]
+    begins = [min(earliest(tasks, 1)[0][letter][0] for letter in letters) for letters in tasks.of_word]
     tasks = replace(tasks, updates=tuple(begins[-1] - begin for begin in begins))
     return count, tasks, words_of(tasks, job.plan.order.passes.tolist()), begins[-1]
 
