@@ -96,11 +96,6 @@ def validate(
         raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
-    _validate(products, rows, ipu, out, form)
-
-
-def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None, form: str) -> None:
-    """Compare the simulator with measured products and throughputs."""
     from ipusim.app.fidelity.validation import Validation, validated
 
     reads = [path for path in (products, rows) if path is not None]

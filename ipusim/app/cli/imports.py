@@ -192,15 +192,10 @@ def _write_program(
 
 def _choose(program: Path, programs: tuple[ProgramRecord, ...], number: int | None) -> ProgramRecord:
     """Return the pipeline or loop of this number; raises OptionError for a wrong number, or an ambiguous choice."""
-    programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
-    if number is None and len(programs) > 1:
-        raise OptionError(
-            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got none"
-        )
-    if number is not None and number >= len(programs):
-        raise OptionError(
-            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got {number}"
-        )
+    if (number is None and len(programs) > 1) or (number or 0) >= len(programs):
+        names = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
+        text = f"expected the number of a pipeline or loop of {program}: {names}; got "
+        raise OptionError("pipeline", text + ("none" if number is None else str(number)))
     return programs[number or 0]
 
 
