@@ -81,7 +81,7 @@ class Bounds:
     def least(self) -> int:
         """Least cycles of any cut."""
         price = 0 if self._prices is None else self._from_prices(_ROOT)[0]
-        return int(max(self.of(_ROOT)[0], price))
+        return int(max(self.cycles(_ROOT)[0], price))
 
     @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
@@ -125,7 +125,7 @@ class Bounds:
     def _from_prices(self, cuts: Table) -> Table:
         """Return lower bounds on the cycles of ``cuts`` from the prices."""
         assert self._prices is not None
-        cycles = self._prices.of(cuts) * (1 - _ROUNDING) + self._base + self._at_once
+        cycles = self._prices.cycles(cuts) * (1 - _ROUNDING) + self._base + self._at_once
         return np.floor(np.minimum(cycles, _UNREACHABLE)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
@@ -201,7 +201,7 @@ class Bounds:
         for number, cycles in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
             at_least += self._terms.passes[number].times * cycles
         cuts = cuts[at_least - _SLACK < limit]
-        bounds = self.of(cuts)
+        bounds = self.cycles(cuts)
         low = bounds < limit
         return cuts[low], bounds[low]
 
@@ -254,7 +254,7 @@ class Bounds:
             self._to_come[key] = least
         return self._to_come[key]
 
-    def of(self, cuts: Table) -> npt.NDArray[np.int64]:
+    def cycles(self, cuts: Table) -> npt.NDArray[np.int64]:
         """Return lower bounds on the cycles of all completions of ``cuts``; a complete cut has stages + 1 numbers."""
         stages, ends, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))

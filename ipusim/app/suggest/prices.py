@@ -63,7 +63,7 @@ class Maxima:
         """Return the cost under these weights that does not depend on the cut."""
         return float(np.floor((weights[:, -1] * self.times * self.least).sum()))
 
-    def of(self, cut: Sequence[int]) -> Numbers:
+    def rows_of(self, cut: Sequence[int]) -> Numbers:
         """Return the row values of a cut, shape (maxima, rows + 1)."""
         stages, starts, ends = np.arange(len(cut) - 1), np.array(cut[:-1]), np.array(cut[1:])
         shape = self.possible.shape
@@ -91,7 +91,7 @@ class Prices:
     fixed: float
     cuts: tuple[tuple[int, ...], ...]
 
-    def of(self, cuts: Table) -> Numbers:
+    def cycles(self, cuts: Table) -> Numbers:
         """Return lower bounds on the costs of partial or complete ``cuts``."""
         stages = cuts.shape[1] - 1
         least = self.fixed + self.rests[stages, cuts[:, -1]]
@@ -125,7 +125,7 @@ def raise_prices(maxima: Maxima, steps: int, enough: float, spend: Callable[[], 
         cut = _cheapest(takes, remainders)
         last.pop(cut, None)
         last[cut] = None
-        rows = maxima.of(cut)
+        rows = maxima.rows_of(cut)
         largest = np.maximum(rows.max(axis=1, keepdims=True), 1)
         weights = weights * (1 + _STEP / np.sqrt(1 + step / _SLOWER) * (rows - largest) / largest)
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)

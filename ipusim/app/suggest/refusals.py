@@ -84,7 +84,7 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
     )
     plans = counted(outcome.assembled, "plan")
     cuts = f"{outcome.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
-    if outcome.left is None:
+    if outcome.skipped_bound is None:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
         full = "with every layout and every cut, at least one IPU is too full"
         if sram_bytes is not None and least > sram_bytes:
@@ -94,11 +94,11 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
         advice = _advice(baseline, is_single=bool(large))
         return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
-    fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.left / clock)}"
+    fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.skipped_bound / clock)}"
     return (
-        f"No plan was found, without a proof that no plan fits {system}: {outcome.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open: {counted(outcome.open, 'layout')}{fastest}. Allow more time, or search fewer values "
-        "(ipus, stages, schedules)."
+        f"No plan was found, without a proof that no plan fits {system}: {outcome.end_reason} ended the search. "
+        f"{looked}; {cuts}. Still open: {counted(outcome.open_choices, 'layout')}{fastest}. Allow more time, or search "
+        "fewer values (ipus, stages, schedules)."
     )
 
 
