@@ -138,14 +138,16 @@ def dial_table(rows: Sequence[SimulatedRow]) -> Table:
     products = len(read_rows(PRODUCTS_FILE))
     body = []
     for rate in hardware.RATES:
-        value = rate.show(rate.default)
+        fit, told_by = "", ""
         if rate.attribute in FIT_RATES:
             fit = rate.show(Fraction(f"{fits[rate.attribute]:.4g}"))
-            body.append((rate.name, value, fit, rate.plausible_text(), f"{counts[rate.attribute]} trainings"))
+            told_by = f"{counts[rate.attribute]} trainings"
         elif rate.is_fitted:
-            body.append((rate.name, value, "", rate.plausible_text(), f"{products} products"))
+            told_by = f"{products} products"
         elif rate.source.startswith("derived from PopLibs"):
-            body.append((rate.name, value, "", rate.plausible_text(), "PopLibs' benchmarks"))
+            told_by = "PopLibs' benchmarks"
+        if told_by:
+            body.append((rate.name, rate.show(rate.default), fit, rate.plausible_text(), told_by))
     header = ("rate", "value", "by all trainings", "plausible", "told by")
     return Table("Fitted rates, and the rows that determine each", header, tuple(body))
 
