@@ -239,7 +239,7 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             fit = cuts[tight.bytes(cuts) <= (sram or 0)]
             stages = np.arange(choice.stages)
             assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
-            bounds = Bounds(units, layout, possible).priced(None, lambda: None)
+            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None)
             exact = Bounds(units, layout).cycles(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()

@@ -61,7 +61,7 @@ def explain(
     out: Folder = None,
     overrides: Overrides = None,
     trust: Trust = False,
-    what: WhatOption = None,
+    changes: WhatOption = None,
     sync: Modes = "",
     stragglers: Straggling = False,
     title: Title = "",
@@ -82,7 +82,7 @@ def explain(
     source = open_source(run, overrides or (), trust=trust)
     folder, names = place_of(out or source.folder, Explanation)
     with interruptible() as heed, ResultsFolder(folder, names, reads=(run,)) as results:
-        arguments = source.timeline, source.job, execution, source.waterfall, what or (), modes
+        arguments = source.timeline, source.job, execution, source.waterfall, changes or (), modes
         explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)
         files = explanation.files(names)
         heed()

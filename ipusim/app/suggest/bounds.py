@@ -94,7 +94,7 @@ class Bounds:
         later._at_once += cycles
         return later
 
-    def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
+    def with_prices(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
         """Return these bounds with prices, raised until no cut below ``enough`` is left."""
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self

@@ -322,8 +322,8 @@ def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
         return tuple(size for size in machine.sizes if size <= baseline.ipus)
     for size in limits.ipus:
         if size not in machine.sizes:
-            known = runs.one_of([str(size) for size in machine.sizes])
-            raise OptionError("ipus", f"expected {known}, sizes of a device of {machine.name}, got {size}")
+            sizes = runs.one_of([str(size) for size in machine.sizes])
+            raise OptionError("ipus", f"expected {sizes}, sizes of a device of {machine.name}, got {size}")
     return limits.ipus
 
 

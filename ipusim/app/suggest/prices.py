@@ -59,7 +59,7 @@ class Maxima:
                 cycles += price[:, None, None] * table
         return np.where(self.possible, np.floor(cycles), np.inf)
 
-    def fixed(self, weights: Numbers) -> float:
+    def fixed_cycles(self, weights: Numbers) -> float:
         """Return the cost under these weights that does not depend on the cut."""
         return float(np.floor((weights[:, -1] * self.times * self.least).sum()))
 
@@ -80,21 +80,21 @@ class Prices:
     Attributes:
         bound: lower bound on the cost of all cuts.
         takes: cost of each stage between any two units.
-        rests: least cost of all stages from a stage and a unit on.
-        fixed: cost that does not depend on the cut.
+        remainders: least cost of all stages from a stage and a unit on.
+        fixed_cycles: cost that does not depend on the cut.
         cuts: cheapest cuts under the last prices.
     """
 
     bound: float
     takes: Numbers
-    rests: Numbers
-    fixed: float
+    remainders: Numbers
+    fixed_cycles: float
     cuts: tuple[tuple[int, ...], ...]
 
     def cycles(self, cuts: Table) -> Numbers:
         """Return lower bounds on the costs of partial or complete ``cuts``."""
         stages = cuts.shape[1] - 1
-        least = self.fixed + self.rests[stages, cuts[:, -1]]
+        least = self.fixed_cycles + self.remainders[stages, cuts[:, -1]]
         for stage in range(stages):
             least = least + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
         return np.asarray(least)
@@ -116,10 +116,10 @@ def raise_prices(maxima: Maxima, steps: int, enough: float, spend: Callable[[], 
     for step in range(steps):
         spend()
         takes = maxima.takes(weights)
-        remainders, fixed = least_sum(takes), maxima.fixed(weights)
-        bound = float(remainders[0, 0]) + fixed
+        remainders, fixed_cycles = least_sum(takes), maxima.fixed_cycles(weights)
+        bound = float(remainders[0, 0]) + fixed_cycles
         if best is None or bound > best.bound:
-            best = Prices(bound, takes, remainders, fixed, ())
+            best = Prices(bound, takes, remainders, fixed_cycles, ())
         if bound >= enough or not np.isfinite(bound):
             break
         cut = _cheapest(takes, remainders)
@@ -130,7 +130,7 @@ def raise_prices(maxima: Maxima, steps: int, enough: float, spend: Callable[[], 
         weights = weights * (1 + _STEP / np.sqrt(1 + step / _SLOWER) * (rows - largest) / largest)
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)
     assert best is not None
-    return Prices(best.bound, best.takes, best.rests, best.fixed, tuple(last)[-_LAST:])
+    return Prices(best.bound, best.takes, best.remainders, best.fixed_cycles, tuple(last)[-_LAST:])
 
 
 def _cheapest(takes: Numbers, remainders: Numbers) -> tuple[int, ...]:

@@ -315,7 +315,7 @@ class Search:
                 return
         common_cycles = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(common_cycles)
-        cutter = replace(cutter, bounds=bounds.priced(searched.best, self._spend) if many else bounds)
+        cutter = replace(cutter, bounds=bounds.with_prices(searched.best, self._spend) if many else bounds)
         width, least = _FIRST, cutter.least
         if searched.best is not None:
             width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
