@@ -34,7 +34,7 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
 
 
 def rate_table(rates: Rates, names: Collection[str] | None = None) -> Table:
-    """Return name, value and meaning of rates; ``only`` selects by attribute."""
+    """Return name, value and meaning of rates; ``names`` selects by attribute."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
         for rate in hardware.RATES
