@@ -104,6 +104,16 @@ def test_weights_larger_than_an_ipu_fit_under_no_plan_which_is_proven() -> None:
     assert [*verdict(found)] == [found.why_none]
 
 
+def test_a_search_cut_short_leaves_no_proof_to_another() -> None:
+    none = suggest(dense(2, 16_384, memory="report"))
+    cut_short = Searched(open_choices=3)
+    cut_short.leave(1000, "the time limit")
+    none.searched.leave_with(cut_short)
+    assert none.outcome is Outcome.NONE_FOUND
+    assert "without a proof that no plan fits m2000: the time limit ended the search" in none.why_none
+    assert "Still open: 3 layouts" in none.why_none
+
+
 def test_a_model_fits_with_recomputation_alone_and_is_suggested_so() -> None:
     """The first of four stages keeps several micro-batches of 300 MiB, or computes one at a time again."""
     limits: dict[str, Any] = {"ipus": (4,), "replicas": (1,), "schedules": ("grouped",), "placements": ("straight",)}

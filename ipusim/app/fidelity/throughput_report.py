@@ -208,10 +208,9 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
-        head = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
-        tail = (row.items, row.use, "; ".join(row.settings), row.source)
+        cells = {name: getattr(row, name) for name in COLUMNS} | {"settings": "; ".join(row.settings)}
         figures = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
-        lines.append((*head, *tail, *figures))
+        lines.append((*cells.values(), *figures))
     return csv_bytes(lines)
 
 
