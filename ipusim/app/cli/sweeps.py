@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, printing
+from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
 from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError
@@ -79,15 +79,8 @@ Backend = Annotated[str, typer.Option(metavar="NAME", help="executor of the poin
 Address = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="address of a Dask cluster, such as tcp://10.0.0.1:8786")
 ]
-Place = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="PLACE",
-        help="folder of the results, or one file: the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg "
-        "or .pdf  [default: reports/<name>]",
-    ),
-]
+_CHART_FILES: Final = "the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg or .pdf"
+Place = Annotated[Path | None, place("reports/<name>", _CHART_FILES)]
 
 
 @app.command()
@@ -128,13 +121,13 @@ def sweep(
     crew.check()
     request = load_request(study.scenario, overrides or ())
     study = study.with_axes_of(request)
-    place = out or Path("reports") / request.name
-    folder, names = place_of(place, study.kind)
+    target = out or Path("reports") / request.name
+    folder, names = place_of(target, study.kind)
     reads = request.paths(scenario, study.scenario)
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, ALL_FILES if folder == place else names, reads=reads) as results,
+        ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
         _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
     ):
