@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raise_prices
-from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
-from ipusim.app.suggest.units import KINDS, Table, Units, sums
+from ipusim.app.suggest.units import KINDS, Numbers, Table, Units, least_longest, least_sum, sums
 
 #: Tolerance of sums of fractions, in cycles.
 _SLACK: Final = 1e-6
@@ -71,11 +70,11 @@ class Bounds:
         self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes
         #: Tables of the remaining stages, by term.
-        self._remainders = [self._programmes(term.loads.sum(axis=0)) for term in terms]
+        self._remainders = [self._least_costs(term.loads.sum(axis=0)) for term in terms]
         # Coefficients of the mean over IPUs, summed over terms, and its least value for the remaining stages.
         shares = [term.times / term.busy * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
-        self._mean_remainder = self._programmes(self._share)[1]
+        self._mean_remainder = self._least_costs(self._share)[1]
 
     @property
     def least(self) -> int:
@@ -154,7 +153,7 @@ class Bounds:
                 possible[elsewhere, : second + 1, second + 1 :] = False
         return possible
 
-    def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
+    def _least_costs(self, loads: Numbers) -> tuple[Numbers, Numbers]:
         """Return tables of the least longest and the least sum of all stages from a stage and a unit on.
 
         ``loads`` are the coefficients of the columns that describe the stages.

@@ -28,10 +28,9 @@ from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possi
 from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
-from ipusim.app.suggest.programmes import any_cut
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.terms import on_any
-from ipusim.app.suggest.units import Units, units_of
+from ipusim.app.suggest.units import Units, any_cut, units_of
 
 #: Relative width of the first portion of a choice's cuts above its least time, and growth factor of the width.
 _FIRST: Final = Fraction(1, 200)
