@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, Final
 
@@ -209,22 +209,26 @@ def suggest(
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
-    given_trial = baseline.trial
     if baseline.concurrent:
         if names := limits.names:
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
-        return Suggestion(baseline, Searched(given_cycles=given_trial.cycles), limits)
-    usable_trial = given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None
-    searches = [_SearchStart({}, baseline, usable_trial, budget)]
-    if (with_room := _with_products_in_half(baseline, given_trial, limits, budget)) is not None:
-        searches.insert(0, with_room)
+        return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)
+    starts: list[tuple[Baseline, Mapping[str, Any], Budget]] = [(baseline, {}, budget)]
+    if baseline.job is not None and baseline.has_limits and not analysis.usable(baseline.trial.fits):
+        changes = products_in_half(baseline.job)
+        start = baseline_of(change_request(baseline.request, changes)) if changes else baseline
+        if analysis.usable(start.trial.fits):
+            starts.insert(0, (start, changes, budget.part(0.5)))
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         past: list[Search] = []
-        for start in searches:
-            fastest = min((item.searched.best for item in past if item.searched.best is not None), default=None)
-            past.append(start.run(limits, simulations, progress, fastest))
+        for start, _, part in starts:
+            is_allowed = analysis.usable(start.trial.fits) and limits.leave(baseline)
+            known_cycles = [start.trial.cycles if is_allowed else None, *(item.searched.best for item in past)]
+            least_cycles = min((cycles for cycles in known_cycles if cycles is not None), default=None)
+            past.append(Search(start, limits, most=simulations, budget=part, given_cycles=least_cycles))
+            past[-1].run(partial(progress, start))
         best = min(past, key=lambda item: inf if item.searched.best is None else item.searched.best)
         if best.searched.best is None:
             best = past[-1]
@@ -236,53 +240,6 @@ def suggest(
             return Suggestion(baseline, best.searched, limits, runner_up=runner_up)
         budget.begin_afterwards()
         best.runners_up(runners_up)
-    start = searches[past.index(best)]
-    moved_baseline = start.trial if start.added_options else None
-    return Suggestion(baseline, best.searched, limits, start.added_options, moved_baseline, runner_up=runner_up)
-
-
-@dataclass(frozen=True, eq=False)
-class _SearchStart:
-    """Search to be run.
-
-    Attributes:
-        added_options: options that differ from the given request.
-        baseline: given plan with the changed options.
-        trial: trial of that plan; None if memory is exceeded, or if the limits exclude the plan.
-        budget: budget of the search.
-    """
-
-    added_options: Mapping[str, Any]
-    baseline: Baseline
-    trial: Trial | None
-    budget: Budget
-
-    def run(
-        self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
-    ) -> Search:
-        """Search for plans faster than the given plan and ``fastest`` cycles.
-
-        ``fastest`` is the result of an earlier search.
-        """
-        given_cycles = None if self.trial is None else self.trial.cycles
-        least_cycles = min((cycles for cycles in (given_cycles, fastest) if cycles is not None), default=None)
-        search = Search(self.baseline, limits, most=most, budget=self.budget, given_cycles=least_cycles)
-        search.run(lambda outcome: progress(self.baseline, outcome))
-        return search
-
-
-def _with_products_in_half(
-    baseline: Baseline, given_trial: Trial, limits: Limits, budget: Budget
-) -> _SearchStart | None:
-    """Return a search from the given plan, with matrix products in half the temporary memory.
-
-    None if the given plan already fits, or still exceeds memory with products in half the memory.
-    """
-    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.has_limits:
-        return None
-    changes = products_in_half(baseline.job)
-    trial = try_request(baseline.request, changes) if changes else given_trial
-    if not analysis.usable(trial.fits):
-        return None
-    start_trial = trial if limits.leave(baseline) else None
-    return _SearchStart(changes, baseline_of(change_request(baseline.request, changes)), start_trial, budget.part(0.5))
+    start, added_options, _ = starts[past.index(best)]
+    moved_baseline = start.trial if added_options and limits.leave(baseline) else None
+    return Suggestion(baseline, best.searched, limits, added_options, moved_baseline, runner_up=runner_up)
