@@ -252,10 +252,9 @@ def fidelity_page(validation: Validation) -> str:
 def residuals(validation: Validation) -> str:
     """Describe tried explanations for trainings with large errors, each tested by a run."""
     rows = validation.throughputs
-    trainings = {entry.row: entry for entry in validation.trainings}
 
     def laid_out(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
-        return [trainings[entry.row] for entry in rows]
+        return [entry.training for entry in rows]
 
     def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
         return _priced(laid_out(rows), **times)

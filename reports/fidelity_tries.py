@@ -40,7 +40,7 @@ def with_shared_statistics(rows: Sequence[PreparedRow]) -> list[SimulatedRow]:
     for entry in rows:
         jobs = tuple(map(shared, entry.jobs))
         result.append(replace(entry, jobs=jobs, cycles=tuple(map(cycles_without_host, jobs))))
-    return [SimulatedRow(entry.row, entry.time()) for entry in result]
+    return [SimulatedRow(entry, entry.time()) for entry in result]
 
 
 def _batch_norms(layers: Iterable[Any]) -> int:

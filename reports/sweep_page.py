@@ -8,8 +8,9 @@ from typing import Final
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import text_of
 from ipusim.app.scenario import load_request
+from ipusim.app.study.full_pipeline import COUNT
 from ipusim.app.study.result import table_markdown
-from ipusim.app.sweep.ceiling import COUNT, Ceiling, ceilings
+from ipusim.app.sweep.ceiling import SweepCeiling, ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import THROUGHPUT
 from ipusim.app.sweep.report import ceiling_table, chart_of, sweep_table
@@ -29,7 +30,7 @@ SWEEPS: Final = {
 
 
 @cache
-def _swept(picture: str) -> tuple[Sweep, tuple[Ceiling, ...]]:
+def _swept(picture: str) -> tuple[Sweep, tuple[SweepCeiling, ...]]:
     name, changes, varied = SWEEPS[picture]
     result = sweep(load_request(SCENARIOS / f"{name}.yaml", changes), axes_of(varied), crew=Crew(workers=1))
     return result, ceilings(result)

@@ -140,6 +140,17 @@ def read_table(path: Path, columns: Columns, most_bytes: int, label: str = "") -
     return CsvTable({name: printable(header.cells[index]) for name, index in index_of.items()}, rows)
 
 
+def checked_rows(
+    path: Path, columns: Columns, most_bytes: int, most_rows: int, problems_of: Callable[[CsvRow], Iterable[str]]
+) -> tuple[CsvRow, ...]:
+    """Return the rows of a CSV file without a problem; raises FileError with every problem, as read_table does."""
+    rows = read_table(path, columns, most_bytes).rows
+    refuse([f"{row.position}: {problem}" for row in rows for problem in row.problems or problems_of(row)])
+    if not 0 < len(rows) <= most_rows:
+        raise FileError(f"{path}: expected from 1 to {most_rows} rows below the names of the columns, got {len(rows)}")
+    return rows
+
+
 def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
     """Return the content of a CSV file from rows of cells, titles first."""
     text = io.StringIO()

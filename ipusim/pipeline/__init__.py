@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from ipusim.pipeline.holders import LAYERS, Holder
     from ipusim.pipeline.instructions import text_of
     from ipusim.pipeline.io_tiles import IoTiles
-    from ipusim.pipeline.liveness import Levels, Peak, alive, spread_levels
+    from ipusim.pipeline.liveness import Levels, Peak, alive, spread_levels, stage_levels
     from ipusim.pipeline.offload import Destination, Offload
     from ipusim.pipeline.ops import Op, Pass
     from ipusim.pipeline.order import CopyRule, Edge, Order
     from ipusim.pipeline.plan import idealised, order_and_sync
     from ipusim.pipeline.shape import PlanShape
     from ipusim.pipeline.time_steps import earliest as earliest_time_steps
+    from ipusim.pipeline.time_steps import needs
 else:
     __getattr__, __dir__ = lazy(__name__)

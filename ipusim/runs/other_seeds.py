@@ -19,13 +19,11 @@ class RunCycles(NamedTuple):
     Attributes:
         run: length of the run.
         makespan: length of the first execution of the pipeline, without its weight update.
-        busiest: cycles of the busiest IPU's passes in the first execution.
         compute: cycles of all IPUs' passes in the first execution.
     """
 
     run: int
     makespan: int
-    busiest: int
     compute: int
 
 
@@ -51,6 +49,6 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
         whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions
     )
     for runs in retiming.draw_runs(drawn_seeds):
-        columns = runs.cycles, runs.pipeline, runs.compute.max(axis=0), runs.compute.sum(axis=0)
+        columns = runs.cycles, runs.pipeline, runs.compute.sum(axis=0)
         for run, exact in zip(np.stack(columns, axis=1).tolist(), runs.exact.tolist(), strict=True):
             yield RunCycles(*run) if exact else None

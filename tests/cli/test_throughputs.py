@@ -14,7 +14,7 @@ import pytest
 
 from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, ranges_csv, stretched
 from ipusim.app.fidelity.products import product_verdict
-from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
+from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, verdict
 from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
@@ -73,14 +73,14 @@ def mean_and_worst(rows):
 def test_trainings_of_bert_and_resnet_are_within_five_and_twenty_per_cent_with_their_source_in_no_fit(simulated):
     """On one pod: BERT's pre-training and fine-tuning, and ResNet-50; clocks of whole trainings have their start in."""
     judged = [each for each in simulated if each.row.use == "fitted" and each.row.ipus <= 64]
-    kinds = {each.kind for each in judged}
+    kinds = {each.training.kind for each in judged}
     assert kinds == {"BERT, pre-training", "BERT, fine-tuning", "ResNets"}
     assert all(each.reported_error == each.unseen_error for each in judged)
     assert len(judged) >= 50
     mean, worst = mean_and_worst(judged)
     assert mean <= 0.042
     assert worst <= 0.19
-    assert mean_and_worst([each for each in judged if each.kind != "BERT, fine-tuning"])[1] <= 0.1
+    assert mean_and_worst([each for each in judged if each.training.kind != "BERT, fine-tuning"])[1] <= 0.1
     assert mean_and_worst([each for each in judged if source_of(each.row.source) != "Hugging Face"])[1] <= 0.125
     sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
     assert all((each.unseen is None) == (source_of(each.row.source) not in sources) for each in simulated)
@@ -131,14 +131,14 @@ def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulate
 def test_every_source_is_left_out_of_the_fit_that_its_rows_are_judged_by(validate):
     """A row that says nonsense moves the errors of other sources' rows, and none of its own source's."""
     prepared = [
-        each
-        for each in validate.found.trainings
+        each.training
+        for each in validate.found.throughputs
         if each.row.model.startswith("bert_large") and each.row.use == "fitted"
     ]
     rows = [each.row for each in prepared]
     prepared.append(replace(prepared[0], row=replace(rows[0], items_per_s=rows[0].items_per_s / 2)))
     found = simulate_rows(prepared)
-    with_it, without = with_sources_left_out(prepared, found), with_sources_left_out(prepared[:-1], found[:-1])
+    with_it, without = with_sources_left_out(found), with_sources_left_out(found[:-1])
     own = source_of(rows[0].source)
     for row, one, other in zip(rows, with_it, without, strict=False):
         assert one is not None
@@ -183,7 +183,7 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
     kind = f"BERT, pre-training, several pods; {len(several)} published trainings"
-    assert words == f"{intervals(simulated)[several[0].kind]} for 80% of models of this kind ({kind})"
+    assert words == f"{intervals(simulated)[several[0].training.kind]} for 80% of models of this kind ({kind})"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -270,13 +270,13 @@ def test_what_no_rate_explains_is_said_and_a_fit_brings_a_larger_pod_nearer(tmp_
     assert 0 < fitted.error < 0.7 * plain.error
 
 
-def test_the_rates_in_use_are_those_that_the_rows_give(simulated, validate):
-    prepared = validate.found.trainings
-    for name, value in fitted_rates(prepared, simulated).items():
+def test_the_rates_in_use_are_those_that_the_rows_give(simulated):
+    rates, counts = fitted_rates(simulated)
+    for name, value in rates.items():
         rate = next(rate for rate in RATES if rate.attribute == name)
         assert value == pytest.approx(float(rate.default), rel=0.01)
         assert not rate.at_edge(value)
-    assert min(speaking(prepared, simulated).values()) >= 2, "no rate for a single row"
+    assert min(counts.values()) >= 2, "no rate for a single row"
 
 
 def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
@@ -291,7 +291,7 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
     assert RANGES.read_bytes() == ranges_csv(validate.found.throughputs)
-    kinds = {each.row.model: each.kind for each in simulated if each.row.ipus <= 64}
+    kinds = {each.row.model: each.training.kind for each in simulated if each.row.ipus <= 64}
     assert kinds == {
         **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT, pre-training"),
         **dict.fromkeys(("squad_large", "squad_base"), "BERT, fine-tuning"),
@@ -308,8 +308,8 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
 
 
 @slowest
-def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated, validate):
-    frameworks = {each.row.framework: each for each in reversed(validate.found.trainings)}
+def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
+    frameworks = {each.row.framework: each.training for each in reversed(simulated)}
     prepared, other = frameworks["popart"], frameworks["pytorch"]
     table = sensitivity_table([prepared, other])
     felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}
@@ -328,7 +328,7 @@ def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated, validate):
 def test_time_at_any_count_is_carried_on_to_the_cycle(small, schedule):
     row = small(schedule)
     time = prepare(row).time()
-    assert (time.updates, time.learners) == (2, 1)
+    assert (time.job.program.repeat_count, time.job.system.learners) == (2, 1)
     for count in (30, 42):
         job = load_job(row.scenario, (*row.overrides, f"pipeline.gradient_accumulation_count={count}", "steps=1"))
         whole = execute(job).summary.execution_cycles / job.system.clock_hz
@@ -339,7 +339,7 @@ def test_the_host_counts_once_in_a_session_run(small):
     with_host, without = (simulate_rows(prepare_rows([small(framework=name)]))[0] for name in ("popart", ""))
     row = with_host.row
     host = float(DEFAULT_RATES.session_run_ns / 10**9)
-    items = row.micro_batch * row.count * with_host.time.learners
+    items = row.micro_batch * row.count * with_host.time.job.system.learners
     assert items / with_host.items_per_s - items / without.items_per_s == pytest.approx(host / 2)
     host_left = with_host.seconds_published - without.time.seconds(row.count)
     as_left = DEFAULT_RATES.with_values(session_run_ns=Fraction(2 * host_left * 1e9))
@@ -352,7 +352,7 @@ def test_a_row_of_several_hosts_counts_the_samples_of_all(small):
     found = simulate_rows(prepare_rows([row]))[0]
     job = load_job(row.scenario, (*row.overrides, "pipeline.gradient_accumulation_count=30", "steps=1"))
     run = execute(job).summary
-    assert (found.time.learners, run.throughput.effective_batch_size) == (3, 90)
+    assert (found.time.job.system.learners, run.throughput.effective_batch_size) == (3, 90)
     assert found.items_per_s == pytest.approx(90 * run.clock_hz / run.execution_cycles, rel=1e-12)
 
 
@@ -369,8 +369,11 @@ def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
     rates = DEFAULT_RATES.with_values(link_efficiency=Fraction(1, 2))
     together, alone = prepare_rows(rows), [prepare(row) for row in rows]
     assert [each.cycles for each in together] == [each.cycles for each in alone]
-    assert [each.time(rates) for each in together] == [each.time(rates) for each in alone]
-    assert len({each.time(rates).micro_batch for each in together}) == 4
+    times, times_alone = ([each.time(rates) for each in prepared] for prepared in (together, alone))
+    for time, time_alone in zip(times, times_alone, strict=True):
+        assert (time.fixed, time.micro_batch) == (time_alone.fixed, time_alone.micro_batch)
+        assert (time.host, time.rates) == (time_alone.host, time_alone.rates)
+    assert len({time.micro_batch for time in times}) == 4
 
 
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):

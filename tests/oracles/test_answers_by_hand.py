@@ -15,8 +15,9 @@ from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
 from ipusim.app.scenario.load import load_request
+from ipusim.app.study.full_pipeline import ceiling_of
 from ipusim.app.suggest.choices import Limits
-from ipusim.app.suggest.suggestion import ceiling_of, suggest
+from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.measures import MEMORY
 from ipusim.app.sweep.report import verdict as sweep_verdict

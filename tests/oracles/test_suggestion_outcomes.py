@@ -96,6 +96,16 @@ def test_weights_larger_than_an_ipu_fit_under_no_plan_which_is_proven() -> None:
     assert [*verdict(found)] == [found.why_none]
 
 
+def test_a_search_cut_short_leaves_no_proof_to_another() -> None:
+    none = suggest(dense(2, 16_384, memory="report"))
+    cut_short = Searched(open_choices=3)
+    cut_short.leave(1000, "the time limit")
+    none.searched.leave_with(cut_short)
+    assert none.outcome is Outcome.NONE_FOUND
+    assert "without a proof that no plan fits m2000: the time limit ended the search" in none.why_none
+    assert "Still open: 3 layouts" in none.why_none
+
+
 def test_a_model_fits_with_recomputation_alone_and_is_suggested_so() -> None:
     """The first of four stages keeps several micro-batches of 300 MiB, or computes one at a time again."""
     limits: dict[str, Any] = {"ipus": (4,), "replicas": (1,), "schedules": ("grouped",), "placements": ("straight",)}
@@ -136,14 +146,14 @@ def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     budget = Budget(interrupted=lambda: bool(seen and seen[-1].plans))
     found = suggest(transformer(), LIMITED, budget=budget, progress=lambda _, searched: seen.append(searched))
     assert found.outcome is Outcome.PLAN
-    assert found.searched.stopped == "an interrupt"
+    assert found.searched.end_reason == "an interrupt"
     assert 0 < found.gap < 1
     assert f"an interrupt ended the search; any other plan is {found.gap:.1%} faster" in "\n".join(
         searched_lines(found)
     )
     proven = suggest(transformer(), LIMITED, runners_up=0)
-    assert found.searched.left is not None
-    assert found.searched.left <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
+    assert found.searched.skipped_bound is not None
+    assert found.searched.skipped_bound <= proven.trial.cycles <= found.trial.cycles  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, math.nan])
@@ -198,7 +208,7 @@ def laid_out(request: Request, limits: Limits) -> list[tuple[Baseline, Choice, L
     baseline = baseline_of(request)
     search = Search(baseline, limits, most=1, budget=Budget())
     units = search.units(baseline.micro_batch_size)
-    drawn = ((choice, search._layouts.of(choice, units)) for choice in choices(baseline, limits, units))
+    drawn = ((choice, search._layouts.layout(choice, units)) for choice in choices(baseline, limits, units))
     return [(baseline, choice, layout, search) for choice, layout in drawn if isinstance(layout, Layout)]
 
 
@@ -226,8 +236,8 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             fit = cuts[tight.bytes(cuts) <= (sram or 0)]
             stages = np.arange(choice.stages)
             assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
-            bounds = Bounds(units, layout, possible).priced(None, lambda: None)
-            exact = Bounds(units, layout).of(fit)
+            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None)
+            exact = Bounds(units, layout).cycles(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
         tried += 1
@@ -452,7 +462,7 @@ def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
         cut = np.array([(*cuts, len(units))])
         together = together_under(layout, units.profiles, cut[0].tolist())
         bounds = Bounds(units, layout)
-        assert bounds.of(cut)[0] + together <= update_cycles(job)
+        assert bounds.cycles(cut)[0] + together <= update_cycles(job)
         if not offload.weight_update_variables:  # which takes streams too
             assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
         memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)

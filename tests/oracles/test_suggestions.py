@@ -13,10 +13,11 @@ import pytest
 
 from ipusim.analysis.executions import executions_of
 from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.trial import change_request
 from ipusim.app.suggest import search
 from ipusim.app.suggest.choices import Limits
-from ipusim.app.suggest.suggestion import Ceiling, NothingFitsError, Outcome, Suggestion, ceiling_of, suggest
+from ipusim.app.suggest.suggestion import NothingFitsError, Outcome, Suggestion, suggest
 from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.app.suggest.writing import write_suggested
 from ipusim.base.errors import OptionError, ProgramError
@@ -125,7 +126,7 @@ def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyP
         found = suggest(request, limits, runners_up=0)
         assert found.trial.cycles == best
         assert found.outcome is Outcome.PLAN
-        assert found.searched.left is None
+        assert found.searched.skipped_bound is None
 
 
 @sampled(2)
@@ -182,7 +183,7 @@ def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
     assert found.given_trial.cycles is not None
     assert found.trial.cycles is not None
     assert found.trial.cycles <= found.given_trial.cycles
-    assert found.searched.left is None
+    assert found.searched.skipped_bound is None
 
 
 def digits(*changes: str) -> Request:

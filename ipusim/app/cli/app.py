@@ -66,6 +66,19 @@ Title = Annotated[
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
 Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys")]
 
+
+def place(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
+    """Return the option --out for a folder or one of several files."""
+    text = f"folder of the results, or one file: {files}  [default: {default}]"
+    return typer.Option("--out", metavar="PLACE", help=text)
+
+
+def sync_modes(subject: str, default: str) -> Any:
+    """Return the option --sync for several sync modes of ``subject``."""
+    text = f"sync modes {subject}, separated by commas: lock_step, point_to_point  [default: {default}]"
+    return typer.Option("--sync", metavar="MODES", help=text)
+
+
 #: File extension of each output form, by the option that prints the form.
 FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
 _FORM_HELP: Final = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, app, printing, split_names
+from ipusim.app.cli.app import Overrides, Size, Theme, app, place, printing, split_names, sync_modes
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
@@ -36,14 +36,7 @@ _Orders = Annotated[
         "scenario's]",
     ),
 ]
-_Sync = Annotated[
-    str,
-    typer.Option(
-        metavar="MODES",
-        help="sync modes for each scenario, separated by commas: lock_step, point_to_point  [default: the scenario's, "
-        "or the schedule's]",
-    ),
-]
+_Sync = Annotated[str, sync_modes("for each scenario", "the scenario's, or the schedule's")]
 _Disturbances = Annotated[
     str | None,
     typer.Option(
@@ -69,14 +62,7 @@ _Traces = Annotated[
         "first, and further runs that fit]",
     ),
 ]
-_Out = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PLACE",
-        help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: "
-        "reports/<name>, for several scenarios reports/comparison]",
-    ),
-]
+_Out = Annotated[Path | None, place("reports/<name>, for several scenarios reports/comparison")]
 
 
 @app.command()

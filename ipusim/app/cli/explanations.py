@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, printing
+from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, place, printing, sync_modes
 from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
 
 Explained = Annotated[
@@ -17,14 +17,7 @@ Explained = Annotated[
         "--execution", min=0, metavar="N", help="explain the idle time of one execution of the pipeline  [default: all]"
     ),
 ]
-Folder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PLACE",
-        help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: the run "
-        "folder, or reports/<name>]",
-    ),
-]
+Folder = Annotated[Path | None, place("the run folder, or reports/<name>")]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -41,13 +34,7 @@ WhatOption = Annotated[
         "each two changes are also tried together",
     ),
 ]
-Modes = Annotated[
-    str,
-    typer.Option(
-        metavar="MODES",
-        help="sync modes of the tried schedules, separated by commas: lock_step, point_to_point  [default: the run's]",
-    ),
-]
+Modes = Annotated[str, sync_modes("of the tried schedules", "the run's")]
 Straggling = Annotated[
     bool, typer.Option("--stragglers", help="print the cost of slower IPUs and passes: S, S_t, S_w, M_W, M_S")
 ]
@@ -61,7 +48,7 @@ def explain(
     out: Folder = None,
     overrides: Overrides = None,
     trust: Trust = False,
-    what: WhatOption = None,
+    changes: WhatOption = None,
     sync: Modes = "",
     stragglers: Straggling = False,
     title: Title = "",
@@ -70,19 +57,19 @@ def explain(
     form: str = "",
 ) -> None:
     """Explain the time of a run: its parts, the critical path, and the effect of possible changes."""
+    from ipusim.app.explain import settings
     from ipusim.app.explain.explanation import Explanation, explain
-    from ipusim.app.explain.settings import sync_modes
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import open_source
     from ipusim.app.study.result import place_of
 
     keep_watch()
-    modes, picture = sync_modes(sync), Picture(title, size, theme)
+    modes, picture = settings.sync_modes(sync), Picture(title, size, theme)
     source = open_source(run, overrides or (), trust=trust)
     folder, names = place_of(out or source.folder, Explanation)
     with interruptible() as heed, ResultsFolder(folder, names, reads=(run,)) as results:
-        arguments = source.timeline, source.job, execution, source.waterfall, what or (), modes
+        arguments = source.timeline, source.job, execution, source.waterfall, changes or (), modes
         explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)
         files = explanation.files(names)
         heed()

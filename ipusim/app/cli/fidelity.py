@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -96,11 +95,6 @@ def validate(
         raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
-    _validate(products, rows, ipu, out, form)
-
-
-def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None, form: str) -> None:
-    """Compare the simulator with measured products and throughputs."""
     from ipusim.app.fidelity.validation import Validation, validated
 
     reads = [path for path in (products, rows) if path is not None]
@@ -125,16 +119,16 @@ def _show(
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.study.result import place_of
 
-    ends = []
-    with ExitStack() as stack:
-        folder, names = place_of(Path() if out is None else out, kind)
-        results = None if out is None else stack.enter_context(ResultsFolder(folder, names, reads=reads))
+    if out is None:
         validation = compare()
-        if results is not None:
-            files = validation.files(names)
-            results.write(files)
-            ends = [f"{folder}: {', '.join(files)}"]
-        print_result(validation, form, *ends)
+        print_result(validation, form)
+        return validation
+    folder, names = place_of(out, kind)
+    with ResultsFolder(folder, names, reads=reads) as results:
+        validation = compare()
+        files = validation.files(names)
+        results.write(files)
+    print_result(validation, form, f"{folder}: {', '.join(files)}")
     return validation
 
 

@@ -33,12 +33,12 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
     yield Table("Sources of the rates", ("rate", "source", "plausible, and why"), tuple(rows))
 
 
-def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
-    """Return name, value and meaning of rates; ``only`` selects by attribute."""
+def rate_table(rates: Rates, names: Collection[str] | None = None) -> Table:
+    """Return name, value and meaning of rates; ``names`` selects by attribute."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
         for rate in hardware.RATES
-        if only is None or rate.attribute in only
+        if names is None or rate.attribute in names
     )
     return Table("Rates", ("rate", "value", "meaning"), rows)
 
@@ -68,25 +68,25 @@ def _value(name: str, value: int | Fraction) -> str:
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
     """Yield tables: terms of ``costs``, laws, rates, and figures with sources."""
-    priced = pricing.terms_of(costs, plan, program, system)
-    before = ("", *(term.of for term in priced))
+    terms = pricing.terms_of(costs, plan, program, system)
+    previous_owners = ("", *(term.of for term in terms))
     rows = tuple(
         (term.of if term.of != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
-        for term, last in zip(priced, before, strict=False)
+        for term, last in zip(terms, previous_owners, strict=False)
     )
     yield Table("Costs", ("of", "term", "cycles", "formula, rounded up"), rows)
-    laws = tuple(dict.fromkeys(term.law for term in priced))
+    laws = tuple(dict.fromkeys(term.law for term in terms))
     yield Table("Formulas", ("term", "formula", "source"), tuple((law.name, law.formula, law.source) for law in laws))
-    used = {name for law in laws for name in law.rates} - _of_other_devices(system)
-    if used:
-        yield rate_table(system.rates, used)
-        sources = ((rate.name, system.rates.source_of(rate)) for rate in hardware.RATES if rate.attribute in used)
+    rate_names = {name for law in laws for name in law.rates} - _of_other_devices(system)
+    if rate_names:
+        yield rate_table(system.rates, rate_names)
+        sources = ((rate.name, system.rates.source_of(rate)) for rate in hardware.RATES if rate.attribute in rate_names)
         yield Table("Sources of the rates", ("rate", "source"), tuple(sources))
-    known = figure_rows(system.ipu) | figure_rows(system.host)
-    known |= figure_rows(system.streaming) if system.streaming else {}
+    figure_cells = figure_rows(system.ipu) | figure_rows(system.host)
+    figure_cells |= figure_rows(system.streaming) if system.streaming else {}
     figures = dict.fromkeys(name for law in laws for name in law.figures)
     if figures:
-        yield Table("Figures", ("figure", "value", "source"), tuple(known[name] for name in figures))
+        yield Table("Figures", ("figure", "value", "source"), tuple(figure_cells[name] for name in figures))
 
 
 def _of_other_devices(system: System) -> set[str]:

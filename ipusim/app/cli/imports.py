@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ipusim.app.cli import programs
 from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
-from ipusim.app.cli.programs import (
-    Arguments,
-    ProfileSteps,
-    ProgramOptions,
-    Synthetic,
-    TensorFlow,
-    asks_for_help,
-    is_program,
-    running,
-)
 from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
 
@@ -106,7 +97,7 @@ _ProgramNumber = Annotated[
 def import_(
     context: typer.Context,
     file: _File,
-    more: Arguments = None,
+    more: programs.Arguments = None,
     names: _Names = None,
     stages: _Stages = None,
     count: _Count = None,
@@ -114,10 +105,10 @@ def import_(
     out: _Out = None,
     replay: _Replay = False,
     form: str = "",
-    which: _ProgramNumber = None,
-    profile_steps: ProfileSteps = None,
-    synthetic: Synthetic = False,
-    tensorflow: TensorFlow = None,
+    number: _ProgramNumber = None,
+    profile_steps: programs.ProfileSteps = None,
+    synthetic: programs.Synthetic = False,
+    tensorflow: programs.TensorFlow = None,
 ) -> None:
     """Turn profiler measurements into stages, as CSV and as a scenario; or run a program and write it as a scenario.
 
@@ -130,10 +121,10 @@ def import_(
     from ipusim.base.files import write_file
 
     common = ("file", "more", "out")
-    if is_program(file):
+    if programs.is_program(file):
         refuse_beside(context, "a program", *common, "pipeline", "profile-steps", "synthetic", "tensorflow")
-        options = ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
-        _write_program(file, more or (), out, which, options)
+        options = programs.ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
+        _write_program(file, more or (), out, number, options)
         return
     refuse_beside(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
     files = [file, *map(Path, more or ())]
@@ -160,7 +151,7 @@ def import_(
 
 
 def _write_program(
-    program: Path, arguments: Sequence[str], out: Path | None, number: int | None, options: ProgramOptions
+    program: Path, arguments: Sequence[str], out: Path | None, number: int | None, options: programs.ProgramOptions
 ) -> None:
     """Run a program, and write or print its pipeline or loop as a scenario."""
     from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
@@ -177,12 +168,12 @@ def _write_program(
     file = ProgramFile(program)
     typer.echo(f"{program} is a program: it is run", err=True)
     with (
-        running(aside=out is None),
+        programs.program_run(aside=out is None),
         synthetic_data(options.synthetic),
         recording(Recorder(options.steps)) as recorder,
     ):
         file.run(arguments, tensorflow=options.tensorflow)
-        if not recorder.programs and asks_for_help(arguments):
+        if not recorder.programs and programs.asks_for_help(arguments):
             raise typer.Exit
         recorder.check(str(program))
     result = as_scenario(_choose(program, recorder.programs, number).as_job(file.name), file.description)
@@ -201,18 +192,13 @@ def _write_program(
     typer.echo(f"{out}")
 
 
-def _choose(program: Path, programs: tuple[ProgramRecord, ...], number: int | None) -> ProgramRecord:
+def _choose(program: Path, records: tuple[ProgramRecord, ...], number: int | None) -> ProgramRecord:
     """Return the pipeline or loop of this number; raises OptionError for a wrong number, or an ambiguous choice."""
-    programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
-    if number is None and len(programs) > 1:
-        raise OptionError(
-            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got none"
-        )
-    if number is not None and number >= len(programs):
-        raise OptionError(
-            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got {number}"
-        )
-    return programs[number or 0]
+    if (number is None and len(records) > 1) or (number or 0) >= len(records):
+        names = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(records))
+        text = f"expected the number of a pipeline or loop of {program}: {names}; got "
+        raise OptionError("pipeline", text + ("none" if number is None else str(number)))
+    return records[number or 0]
 
 
 def _replay(stages: Stages, files: Sequence[Path], folder: Path, form: str) -> None:

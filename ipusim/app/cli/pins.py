@@ -16,7 +16,7 @@ from ipusim.app.terminal import interruptible, keep_watch, print_result, print_t
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ipusim.app.regression.outcome import Outcome, SuiteResult
+    from ipusim.app.regression.outcome import Outcome
 
 
 @app.command("test")
@@ -67,7 +67,8 @@ def hold(
             if junit is not None:
                 write_file(junit, suite.junit_bytes(outcomes))
             if not pins:
-                _print_end(SuiteResult(sorted(outcomes, key=lambda outcome: str(outcome.path)), len(scenarios)), form)
+                result = SuiteResult(sorted(outcomes, key=lambda outcome: str(outcome.path)), len(scenarios))
+                print_result(result, form) if form else print_text(result.end())
     if not (pins or form) and (unpinned := suite.without_pin(paths or [Path()])):
         print_text(suite.words_on_pins(len(unpinned)))
     if wrong := [outcome.mistake for outcome in outcomes if outcome.ended in ("mistake", "unfinished")]:
@@ -78,14 +79,6 @@ def hold(
         _write(outcomes, makes=pins, quiet=bool(form))
     if any(outcome.ended == "missed" for outcome in outcomes):
         raise typer.Exit(1)
-
-
-def _print_end(result: SuiteResult, form: str) -> None:
-    """Print the number of scenarios that held, below their lines; in an output form, print everything."""
-    if form:
-        print_result(result, form)
-    else:
-        print_text(result.end())
 
 
 def _write(outcomes: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:

@@ -123,7 +123,7 @@ def schedule(
     inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
     recompute: Annotated[bool, typer.Option("--recompute", help="recompute activations")] = False,
     sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
-    written: Annotated[
+    form_name: Annotated[
         str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file in torch's format")
     ] = "grid",
     blocking: Annotated[
@@ -144,7 +144,7 @@ def schedule(
         print_text(blocking_text(name))
     else:
         plan = plan_for(name, stages, count, mapping, inference, recompute, sync)
-        print_result(ScheduleResult(plan, written), form)
+        print_result(ScheduleResult(plan, form_name), form)
 
 
 @app.command()

@@ -110,7 +110,7 @@ def check_options(
 
 
 @contextmanager
-def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
+def program_run(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
     """Run the block's program on simulated ``hosts``; with ``aside``, its output goes to standard error.
 
     Raises typer.Exit with the exit code of a program that exits.
@@ -171,7 +171,7 @@ def profiled(
 
     program, process = ProgramFile(path), os.getpid()
     with (
-        running(aside=aside, hosts=options.hosts),
+        program_run(aside=aside, hosts=options.hosts),
         profile(
             folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
         ) as recorder,

@@ -84,7 +84,10 @@ def run(
     else:
         results_of = _executed(scenario, overrides or (), out, results, jump=not no_jump)
     for place, result in () if quiet else results_of.items():
-        results.print_run(place, result, form, verbose=verbose)
+        from ipusim.app.cli.run_result import RunResult
+
+        output = RunResult(result, verbose, results.judgements, results.times)
+        print_result(output, form, f"{place}: {', '.join(results.names[place])}")
     if results.missing_pictures:
         raise OutputError("\n".join(results.missing_pictures))
     differs = results.times is not None and results.times.outcome == "different"
@@ -115,13 +118,6 @@ class _Results:
     judgements: tuple[Judgement, ...] = ()
     drawing: Drawing | None = None
     times: road.TimesCheck | None = None
-
-    def print_run(self, place: Path, result: Run, form: str, *, verbose: bool) -> None:
-        """Print the verdict on a run, expectations and file names, or an output form."""
-        from ipusim.app.cli.run_result import RunResult
-
-        output = RunResult(result, verbose, self.judgements, self.times)
-        print_result(output, form, f"{place}: {', '.join(self.names[place])}")
 
     def check(self, executions: int) -> None:
         """Raise OptionError for a picture outside the given number of executions."""

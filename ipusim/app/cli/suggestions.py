@@ -22,10 +22,8 @@ from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
-    from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.choices import Limits
     from ipusim.app.suggest.searched import Searched
-    from ipusim.app.suggest.suggestion import Suggestion
 
 #: Default seconds of the search for an order.
 _SYNTHESIS_S = 10.0
@@ -178,8 +176,10 @@ def _write_plan(
 ) -> None:
     """Search for a plan and write its scenario; with ``synthesize``, also write an order for its costs."""
     from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
+    from ipusim.app.scenario.load import placed_request
     from ipusim.app.suggest.budget import Budget
-    from ipusim.app.suggest.words import SuggestionResult
+    from ipusim.app.suggest.suggestion import suggest as find
+    from ipusim.app.suggest.words import SuggestionResult, so_far
     from ipusim.app.suggest.writing import write_suggested
 
     if out is not None:
@@ -189,7 +189,12 @@ def _write_plan(
     keep_watch()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
-        suggestion = _search(scenario, overrides, limits, simulations, budget)
+        with placed_request(scenario, overrides) as request, status("suggest") as show:
+
+            def tell(given_plan: Baseline, outcome: Searched) -> None:
+                show(lambda: so_far(given_plan, outcome, budget.seconds))
+
+            suggestion = find(request, limits, simulations=simulations, budget=budget, progress=tell)
         suggestion.raise_if_none()
         synthesis = None
         if synthesize:
@@ -201,20 +206,6 @@ def _write_plan(
             write_suggested(suggestion, scenario, overrides, out, synthesis)
             end = str(out)
         print_result(SuggestionResult(suggestion, synthesis), form, *filter(None, [end]))
-
-
-def _search(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
-    """Search for a plan, and show the progress on standard error."""
-    from ipusim.app.scenario.load import placed_request
-    from ipusim.app.suggest.suggestion import suggest as find
-    from ipusim.app.suggest.words import so_far
-
-    with placed_request(scenario, overrides) as request, status("suggest") as show:
-
-        def tell(scenario_facts: Baseline, outcome: Searched) -> None:
-            show(lambda: so_far(scenario_facts, outcome, budget.seconds))
-
-        return find(request, limits, simulations=simulations, budget=budget, progress=tell)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

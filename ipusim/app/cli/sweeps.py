@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, printing
+from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
 from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
@@ -78,15 +79,8 @@ Backend = Annotated[str, typer.Option(metavar="NAME", help="executor of the poin
 Address = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="address of a Dask cluster, such as tcp://10.0.0.1:8786")
 ]
-Place = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="PLACE",
-        help="folder of the results, or one file: the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg "
-        "or .pdf  [default: reports/<name>]",
-    ),
-]
+_CHART_FILES: Final = "the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg or .pdf"
+Place = Annotated[Path | None, place("reports/<name>", _CHART_FILES)]
 
 
 @app.command()
@@ -127,28 +121,28 @@ def sweep(
     crew.check()
     request = load_request(study.scenario, overrides or ())
     study = study.with_axes_of(request)
-    place = out or Path("reports") / request.name
-    folder, names = place_of(place, study.kind)
+    target = out or Path("reports") / request.name
+    folder, names = place_of(target, study.kind)
     reads = request.paths(scenario, study.scenario)
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, ALL_FILES if folder == place else names, reads=reads) as results,
+        ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
-        _Landing(results, [name for name in names if name.endswith(_ROWS)]) as landing,
+        _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
     ):
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
         try:
             with progress("sweeping", heed) as report:
-                swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, landing.show)
+                swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
         result = study.result(swept, request, figure, picture)
         files = result.files(names)
         heed()
-        landing.end(files)
+        results.write(files)
     print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
@@ -174,37 +168,28 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
     study.first_job(overrides)
 
 
-class _Landing:
-    """Writer of finished rows, at intervals and after an interrupt."""
+@contextmanager
+def _landing(results: ResultsFolder, names: Sequence[str]) -> Iterator[Callable[[Sweep], None]]:
+    """Yield a function that writes the rows of finished points now and then; an interrupted sweep keeps its rows."""
+    from ipusim.app.sweep.report import SweepResult
 
-    def __init__(self, results: ResultsFolder, names: Sequence[str]) -> None:
-        """Write row files ``names`` into ``results``."""
-        self.last: Sweep | None = None
-        self._results, self._names = results, names
-        self._last_time = time.monotonic()
+    last: Sweep | None = None
+    last_time = time.monotonic()
 
-    def __enter__(self) -> _Landing:
-        return self
+    def write() -> None:
+        if last is not None and names:
+            results.write(SweepResult(last).files(names))
 
-    def __exit__(self, *_: object) -> None:
-        if self.last is not None:
-            self._write(self.last)
+    def show(swept: Sweep) -> None:
+        nonlocal last, last_time
+        if any(outcome.has_run for _, outcome in swept.finished_points[-1:]) or last is not None:
+            last = swept
+            if time.monotonic() - last_time > _EVERY_S:
+                write()
+                last_time = time.monotonic()
 
-    def show(self, swept: Sweep) -> None:
-        """Write the table of a sweep after a finished point, at limited intervals."""
-        if any(outcome.has_run for _, outcome in swept.finished_points[-1:]) or self.last is not None:
-            self.last = swept
-            if time.monotonic() - self._last_time > _EVERY_S:
-                self._write(swept)
-                self._last_time = time.monotonic()
-
-    def end(self, files: Mapping[str, bytes]) -> None:
-        """Write all files of the sweep."""
-        self.last = None
-        self._results.write(files)
-
-    def _write(self, swept: Sweep) -> None:
-        from ipusim.app.sweep.report import SweepResult
-
-        if self._names:
-            self._results.write(SweepResult(swept).files(self._names))
+    try:
+        yield show
+    except BaseException:  # an interrupt, too
+        write()
+        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ipusim.api import PipelineProgram, System, Timeline, analysis, pipelines
@@ -37,22 +37,19 @@ def learning_table(learning: analysis.Learning) -> Table:
 
 def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
     """Return the peak of each IPU, with its cycle if a Timeline is given."""
-    header = ["IPU", "peak", "pass", *([] if timeline is None else ["cycle"])]
-    rows = []
-    for peak in fit.peaks:
-        row = [f"{peak.ipu}", format_bytes(peak.bytes), peak.during]
-        if timeline is not None:
-            row.append(f"{analysis.moment(timeline, peak):,}")
-        if fit.sram_bytes is not None:
-            row.insert(2, f"{peak.bytes / fit.sram_bytes:.1%}")
-        if fit.too_large:
-            row.insert(3, format_bytes(fit.excess_bytes(peak)) if fit.excess_bytes(peak) else "-")
-        rows.append(tuple(row))
-    if fit.sram_bytes is not None:
-        header.insert(2, f"of {format_bytes(fit.sram_bytes)}")
+    cells: dict[str, Callable[[pipelines.Peak], str]] = {
+        "IPU": lambda peak: f"{peak.ipu}",
+        "peak": lambda peak: format_bytes(peak.bytes),
+    }
+    if (size := fit.sram_bytes) is not None:
+        cells[f"of {format_bytes(size)}"] = lambda peak: f"{peak.bytes / size:.1%}"
     if fit.too_large:
-        header.insert(3, "too much by")
-    return Table("Memory at each IPU's peak", tuple(header), tuple(rows))
+        cells["too much by"] = lambda peak: format_bytes(fit.excess_bytes(peak)) if fit.excess_bytes(peak) else "-"
+    cells["pass"] = lambda peak: peak.during
+    if timeline is not None:
+        cells["cycle"] = lambda peak: f"{analysis.moment(timeline, peak):,}"
+    rows = tuple(tuple(cell(peak) for cell in cells.values()) for peak in fit.peaks)
+    return Table("Memory at each IPU's peak", tuple(cells), rows)
 
 
 def holder_table(fit: analysis.Fit) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -139,18 +140,17 @@ class Row:
 
 @dataclass(frozen=True)
 class _Variant:
-    """Options that replace the options of a request; None keeps the request's option."""
+    """Row of a comparison before its run.
 
-    schedule: str | None
-    order: str | None
-    sync: Sync | None
-    note: str = ""
+    Attributes:
+        row: row with the schedule, sync mode and selection order of the run.
+        changes: options that differ from the request's, by dotted name.
+        states_sync: whether the variant, the request or the schedule states a sync mode; plain user functions do not.
+    """
 
-    def apply(self, request: Request, losses: bool) -> Request:
-        changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
-        changes["pipeline.sync"] = self.sync.value if self.sync else None
-        options = {name: value for name, value in changes.items() if value is not None}
-        return request.replace(options) if losses else time_alone(request, options)
+    row: Row
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    states_sync: bool = True
 
 
 def compare(
@@ -180,16 +180,19 @@ def compare(
     rows: list[Row] = []
     errors: list[RequestError] = []
     variants = [
-        [] if isinstance(item.source, StoredRun) else [*_variants(item.source, schedules, orders, syncs)]
-        for item in items
+        [_Variant(_stored_row(source, item.source))]
+        if isinstance(item.source, StoredRun)
+        else [*_variants(source, item.source, schedules, orders, syncs)]
+        for item, source in zip(items, _sources(items), strict=True)
     ]
-    mode = _common_mode(items, variants)
-    for item, source, variants_of_item in zip(items, _sources(items), variants, strict=True):
+    modes = {variant.row.sync for variants_of_item in variants for variant in variants_of_item if variant.states_sync}
+    mode = modes.pop() if len(modes) == 1 else None
+    for item, variants_of_item in zip(items, variants, strict=True):
         if isinstance(item.source, StoredRun):
-            rows.append(_stored_row(source, item.source))
+            rows += [variant.row for variant in variants_of_item]
             continue
         for variant in variants_of_item:
-            row, error = _run(source, item.source, _in_mode(item.source, variant, mode), losses, progress)
+            row, error = _run(item.source, variant, mode, losses, progress)
             rows.append(row)
             errors += [error] if error else []
     if len(errors) == len(rows):
@@ -226,57 +229,32 @@ def _sources(items: Sequence[ComparedItem]) -> list[str]:
 
 
 def _variants(
-    request: Request, schedules: Sequence[str] | None, orders: Sequence[str], syncs: Sequence[str]
+    source: str, request: Request, schedules: Sequence[str] | None, orders: Sequence[str], syncs: Sequence[str]
 ) -> Iterator[_Variant]:
-    names: list[str | None] = [None]
+    pipeline, names = request.options.pipeline, list[str | None]([None])
     if schedules is not None:
-        names = [
-            *_refuse_twice(
-                "schedule", [_schedule_name(schedule, request) for schedule in core_schedules.expand_names(schedules)]
-            )
-        ]
+        texts = core_schedules.expand_names(schedules)
+        names = [*_refuse_twice("schedule", [_schedule_name(schedule, request) for schedule in texts])]
         if not names:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     laid_out = _names_of("selection order", orders, _ORDERS) or [None]
     modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
-    for schedule, order, mode in product(names, laid_out, modes):
-        yield _Variant(schedule, order, Sync(mode) if mode else None)
-
-
-def _common_mode(items: Sequence[ComparedItem], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
-    """Return the sync mode shared by the runs with a stated mode; None if modes differ."""
-    folder_modes = [item.source.timeline.info.sync for item in items if isinstance(item.source, StoredRun)]
-    stated_modes = [
-        _effective(item.source, variant)[1]
-        for item, variants_of_item in zip(items, variants, strict=True)
-        if isinstance(item.source, Request)
-        for variant in variants_of_item
-        if _states_sync(item.source, variant)
-    ]
-    modes = {*folder_modes, *stated_modes}
-    return modes.pop() if len(modes) == 1 else None
-
-
-def _states_sync(request: Request, variant: _Variant) -> bool:
-    """Return whether variant, request or schedule states a sync mode; plain user functions do not."""
-    if variant.sync or request.options.pipeline.sync:
-        return True
-    try:
-        return core_schedules.schedule_of(_effective(request, variant)[0], request.folder).states_sync
-    except IpusimError:  # refused in every mode
-        return True
-
-
-def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant:
-    """Return the variant in the other runs' sync mode, unless a mode is stated."""
-    mode_alone = _effective(request, variant)[1]
-    if mode is None or mode is mode_alone or _states_sync(request, variant):
-        return variant
-    note = (
-        "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
-        f"mode is {mode_alone.words}."
-    )
-    return replace(variant, sync=mode, note=note)
+    for name, order, mode in product(names, laid_out, modes):
+        schedule = name or pipeline.schedule
+        if pipeline.batch_serialization_iterations > 1 and not (name or request.is_set(("pipeline", "schedule"))):
+            schedule = core_schedules.default_serialized().name
+        states_sync, usual_sync = True, Sync.LOCK_STEP
+        with suppress(IpusimError):  # refused in every mode
+            entry = core_schedules.schedule_of(schedule, request.folder)
+            states_sync, usual_sync = entry.states_sync, entry.syncs[0]
+        stated_mode = mode or pipeline.sync
+        sync = Sync(stated_mode) if stated_mode else usual_sync
+        changes = {"pipeline.schedule": name, "system.selection_order": order, "pipeline.sync": mode}
+        yield _Variant(
+            Row(source, schedule, sync, order or request.options.system.selection_order),
+            {path: value for path, value in changes.items() if value is not None},
+            bool(stated_mode) or states_sync,
+        )
 
 
 def _schedule_name(text: str, request: Request) -> str:
@@ -305,39 +283,29 @@ def _refuse_twice(noun: str, names: Sequence[str]) -> list[str]:
 
 
 def _run(
-    source: str, request: Request, variant: _Variant, losses: bool, progress: Progress | None
+    request: Request, variant: _Variant, mode: Sync | None, losses: bool, progress: Progress | None
 ) -> tuple[Row, RequestError | None]:
-    """Return the row of ``request`` in a variant, and its error if refused."""
-    schedule, sync, order = _effective(request, variant)
-    row = Row(source, schedule, sync, order, note=variant.note)
+    """Return the row of a variant after its run, and its error if refused.
+
+    A variant without a stated sync mode runs in ``mode``, the mode of the other runs; None if their modes differ.
+    """
+    row, changes = variant.row, variant.changes
+    if not (mode is None or mode is row.sync or variant.states_sync):
+        note = (
+            "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
+            f"mode is {row.sync.words}."
+        )
+        row, changes = replace(row, sync=mode, note=note), {**changes, "pipeline.sync": mode.value}
     try:
-        job = assemble(variant.apply(request, losses))
-    except RequestMemoryError as error:
-        summary = {"memory": error.job.memory.summary}
-        return replace(row, refusal=error.problems[0].text, summary=summary), error
+        job = assemble(request.replace(changes) if losses else time_alone(request, changes))
     except RequestError as error:
-        return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
+        refusal = "; ".join(problem.text for problem in error.problems)
+        summary = {"memory": error.job.memory.summary} if isinstance(error, RequestMemoryError) else {}
+        return replace(row, refusal=refusal, summary=summary), error
     run = execute(job, progress)
     memory = None if run.memory.fits is analysis.Fits.UNKNOWN else run.summary.memory
     summary = {"memory": analysis.as_plain(memory), "learning": analysis.as_plain(run.summary.learning)}
     return replace(row, result=run, summary=summary), None
-
-
-def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
-    """Return a variant's schedule, sync mode and selection order, filled up from the request."""
-    pipeline, system = request.options.pipeline, request.options.system
-    schedule = variant.schedule or pipeline.schedule
-    if pipeline.batch_serialization_iterations > 1 and not (
-        variant.schedule or request.is_set(("pipeline", "schedule"))
-    ):
-        schedule = core_schedules.default_serialized().name
-    sync = variant.sync or (Sync(pipeline.sync) if pipeline.sync else None)
-    if sync is None:
-        try:
-            sync = core_schedules.schedule_of(schedule, request.folder).syncs[0]
-        except IpusimError:  # refused in every mode
-            sync = Sync.LOCK_STEP
-    return schedule, sync, variant.order or system.selection_order
 
 
 def _stored_row(source: str, run: StoredRun) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,6 @@ from itertools import pairwise
 
 from ipusim.api import analysis
 from ipusim.app.compare.compare import Row
-from ipusim.app.compare.front import front
 from ipusim.app.study.best import best_first
 
 
@@ -178,6 +178,23 @@ class Comparison:
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
+
+
+def front(costs: Sequence[tuple[float, float]]) -> tuple[int, ...]:
+    """Return the positions of ``costs`` on the trade-off front (Pareto front), in rising order.
+
+    A choice is off the front if another choice is no worse in either cost and better in at least one. Equal choices
+    share their place on the front.
+    """
+    least = math.inf  # least second cost among choices with lower first cost
+    front_rows: list[int] = []
+    order = sorted(range(len(costs)), key=lambda position: costs[position])
+    for position in order:
+        first, second = costs[position]
+        if second < least or (front_rows and costs[front_rows[-1]] == (first, second)):
+            front_rows.append(position)
+            least = second
+    return tuple(sorted(front_rows))
 
 
 def _order(row: Row) -> str:

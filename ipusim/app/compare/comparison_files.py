@@ -140,27 +140,19 @@ class ComparisonResult(Result):
 
     def data(self) -> list[dict[str, Any]]:
         """Return a mapping for every row, refused rows included."""
-        result = self.comparison
+        result, names = self.comparison, ("name", "source", "schedule", "sync", "selection_order", "refusal", "fits")
         return [
             {
-                "name": label,
-                "source": row.source,
-                "schedule": row.schedule,
-                "sync": row.sync,
-                "selection_order": row.order,
-                "refusal": row.refusal or None,
-                "fits": row.fits,
-                "best": row in result.equals,
-                "on_front": row in result.front,
+                **{name: cells[name] for name in (*names, "best", "on_front")},
                 "decides": "time" if result.of_time else "throughput",
-                "difference": None if row.times is None else result.to_first(row),
+                "difference": cells["difference"],
                 "figures": row.figures,
-                "mean_loss": row.figures.get("mean_loss"),
+                "mean_loss": cells["mean_loss"],
                 "waterfall": row.waterfall.to_dict() if row.waterfall else None,
                 "summary": row.times.times_dict() if row.times else None,
                 "memory": analysis.as_plain(row.memory),
             }
-            for row, label in zip(result.rows, result.labels, strict=True)
+            for row, cells in zip(result.rows, self.rows(), strict=True)
         ]
 
     def rows(self) -> list[dict[str, Any]]:

@@ -67,7 +67,7 @@ class Throughputs(Measurements):
         if device_rates not in self._times:
             self._times[device_rates] = update_times(self._trainings, device_rates)
         pairs = zip(self._trainings, self._times[device_rates], strict=True)
-        return [SimulatedRow(training.row, replace(time, rates=rates)) for training, time in pairs]
+        return [SimulatedRow(training, replace(time, rates=rates)) for training, time in pairs]
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
     """Return rows by kind, without rows of no kind and rows whose host may be the bottleneck."""
     kinds: dict[str, list[SimulatedRow]] = {}
     for row in rows:
-        if row.row.use != "input" and row.kind:
-            kinds.setdefault(row.kind, []).append(row)
+        if row.row.use != "input" and row.training.kind:
+            kinds.setdefault(row.training.kind, []).append(row)
     return kinds
 
 

@@ -79,23 +79,19 @@ class MicroBenchmark:
         system = hardware.build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
         return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
 
+    @property
+    def error(self) -> float | None:
+        """(simulated - published) / published figure, of a range its nearest value; None without a published figure."""
+        if self.range is None:
+            return None
+        return self.simulated / min(max(self.simulated, self.range[0]), self.range[1]) - 1
+
 
 def read_benchmarks() -> tuple[MicroBenchmark, ...]:
     """Return the package's rows."""
     return tuple(
         MicroBenchmark(**row) for row in csv.DictReader(BENCHMARKS_FILE.read_text(encoding="utf-8").splitlines())
     )
-
-
-def error(row: MicroBenchmark, figure: float) -> float | None:
-    """Return the relative error of a simulated ``figure``; None if the row has no published figure.
-
-    The error is (simulated - published) / published; of a published range, the value nearest to ``figure`` counts.
-    """
-    if row.range is None:
-        return None
-    nearest = min(max(figure, row.range[0]), row.range[1])
-    return figure / nearest - 1
 
 
 def _copy_seconds(system: System, traffic: Mapping[tuple[int, int], int]) -> float:
@@ -164,7 +160,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
 
 def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
     """Return a sentence with the errors of the figures not used to derive rates."""
-    errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
+    errors = [row.error for row in rows if row.use == "held" and row.error is not None]
     number, mean, worst = spread(errors)
     return (
         f"Micro-benchmarks of links and the host: {number} figures not used to derive a rate, with an error of {mean} "
@@ -176,9 +172,10 @@ def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
     """Return published and simulated figures and errors of the micro-benchmarks."""
     body = []
     for row in rows:
-        off = error(row, row.simulated)
         text = f"{row.simulated:.4g} {row.unit}"
-        body.append((row.label, row.system, row.published, text, "" if off is None else f"{off:+.1%}", row.use))
+        body.append(
+            (row.label, row.system, row.published, text, "" if row.error is None else f"{row.error:+.1%}", row.use)
+        )
     header = ("micro-benchmark", "system", "published", "simulated", "error", "figure is")
     return Table("Micro-benchmarks, published and simulated", header, tuple(body))
 
@@ -197,6 +194,5 @@ def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
     """Return the rows as CSV, with simulated figures and errors."""
     lines = [(*(field.name for field in fields(MicroBenchmark)), "simulated", "error")]
     for row in rows:
-        off = error(row, row.simulated)
-        lines.append((*astuple(row), f"{row.simulated:.5g}", "" if off is None else f"{off:.5f}"))
+        lines.append((*astuple(row), f"{row.simulated:.5g}", "" if row.error is None else f"{row.error:.5f}"))
     return csv_bytes(lines)

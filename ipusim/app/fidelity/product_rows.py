@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ipusim.api import pricing
-from ipusim.base.csv_table import Columns, read_table, refuse, wrong_positive, wrong_whole
-from ipusim.base.errors import FileError
+from ipusim.base.csv_table import Columns, CsvRow, checked_rows, wrong_positive, wrong_whole
 
 #: CSV file of the package's rows.
 PRODUCTS_FILE: Final = Path(__file__).parent / "measured" / "products.csv"
@@ -66,26 +65,19 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     A column ``source`` is optional, other columns are ignored. Raises FileError with every wrong line and column, and
     for a file without rows; OSError for an unreadable file.
     """
-    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, allows_others=True), _MOST_BYTES)
-    rows, problems = [], []
-    for line in table.rows:
-        row, wrong = (None, line.problems) if line.problems else _row(line.cells)
-        rows += [row] if row else []
-        problems += [f"{line.position}: {problem}" for problem in wrong]
-    refuse(problems)
-    if not 0 < len(rows) <= _MOST_ROWS:
-        raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
-    return tuple(rows)
+    columns = Columns((*_COLUMNS, _SOURCE), _COLUMNS, allows_others=True)
+    return tuple(_row(row.cells) for row in checked_rows(path, columns, _MOST_BYTES, _MOST_ROWS, _problems))
 
 
-def _row(cells: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
-    """Return the row and no errors, or None and the errors."""
-    problems = [problem for name in _SIZES for problem in wrong_whole(name, cells[name], _MOST_SIZE)]
-    dtype = _TYPES.get(cells[_DTYPE].lower())
-    if dtype is None:
-        problems.append(f"column {_DTYPE}: expected fp16 or fp32, got {cells[_DTYPE]!r}")
-    problems += wrong_positive(_RATE, cells[_RATE])
-    if problems or dtype is None:
-        return None, problems
+def _problems(row: CsvRow) -> Iterator[str]:
+    """Yield the error of every cell."""
+    for name in _SIZES:
+        yield from wrong_whole(name, row.cells[name], _MOST_SIZE)
+    if row.cells[_DTYPE].lower() not in _TYPES:
+        yield f"column {_DTYPE}: expected fp16 or fp32, got {row.cells[_DTYPE]!r}"
+    yield from wrong_positive(_RATE, row.cells[_RATE])
+
+
+def _row(cells: Mapping[str, str]) -> ProductRow:
     m, k, n = (int(cells[name]) for name in _SIZES)
-    return ProductRow(m, k, n, dtype, float(cells[_RATE]), cells.get(_SOURCE, "")), []
+    return ProductRow(m, k, n, _TYPES[cells[_DTYPE].lower()], float(cells[_RATE]), cells.get(_SOURCE, ""))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import hardware
-from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow
+from ipusim.app.fidelity.throughputs import SimulatedRow
 
 #: Rates fitted to throughputs, by attribute.
 FIT_RATES: Final = ("optimizer_value_ns", "offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
@@ -39,20 +39,17 @@ class _Linear:
     slopes: Vector
 
     @classmethod
-    def from_row(cls, training: PreparedRow, row: SimulatedRow) -> _Linear:
+    def from_row(cls, row: SimulatedRow) -> _Linear:
         """Return the seconds of a row with its scenario's rates."""
-        slopes = np.array([_slope(training, row, name) for name in FIT_RATES])
-        return cls(source_of(training.row.source), row.seconds_published, row.seconds, slopes)
+        slopes = np.array([_slope(row, name) for name in FIT_RATES])
+        return cls(source_of(row.row.source), row.seconds_published, row.seconds, slopes)
 
 
-def with_sources_left_out(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> list[float | None]:
-    """Return the items a second of each row with its source left out of the fit; None for a source that is in no fit.
-
-    ``rows`` are the simulated rows of ``trainings``, in the same order.
-    """
-    linear = [_Linear.from_row(training, row) for training, row in zip(trainings, rows, strict=True)]
+def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
+    """Return the items a second of each row with its source left out of the fit; None for a source in no fit."""
+    linear = [_Linear.from_row(row) for row in rows]
     fit_rows = [entry for entry, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
-    values = _in_use(trainings) if trainings else np.zeros(len(FIT_RATES))
+    values = _in_use(rows) if rows else np.zeros(len(FIT_RATES))
     fits = {
         source: _fit([entry for entry in fit_rows if entry.source != source], values)
         for source in {entry.source for entry in fit_rows}
@@ -67,16 +64,16 @@ def with_sources_left_out(trainings: Sequence[PreparedRow], rows: Sequence[Simul
     return throughputs
 
 
-def fitted_rates(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> Mapping[str, float]:
-    """Return the rates by attribute, fitted to all rows whose ``use`` is ``fitted``."""
-    return dict(zip(FIT_RATES, _fit(_fit_rows(trainings, rows), _in_use(trainings)).tolist(), strict=True))
+def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Mapping[str, int]]:
+    """Return the rates fitted to all rows whose ``use`` is ``fitted``, and the number of rows that determine each rate.
 
-
-def speaking(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
-    """Return the number of rows that a rate changes, over its range, by more than a row's standard deviation."""
-    spans = _ranges()[1] - _ranges()[0]
-    felt = [row.slopes * spans > _SPREAD * row.published for row in _fit_rows(trainings, rows)]
-    return dict(zip(FIT_RATES, np.sum(felt, axis=0).tolist(), strict=True))
+    A row determines a rate that changes its time, over the rate's range, by more than the row's standard deviation.
+    Keys are attributes of Rates.
+    """
+    fit_rows, (low, high) = [_Linear.from_row(row) for row in rows if row.row.use == "fitted"], _ranges()
+    felt = np.sum([row.slopes * (high - low) > _SPREAD * row.published for row in fit_rows], axis=0)
+    rates, counts = _fit(fit_rows, _in_use(rows)).tolist(), felt.tolist()
+    return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts, strict=True))
 
 
 def source_of(text: str) -> str:
@@ -84,14 +81,9 @@ def source_of(text: str) -> str:
     return text.partition(";")[0].strip()
 
 
-def _fit_rows(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> list[_Linear]:
-    """Return the rows that rates are fitted to."""
-    pairs = zip(trainings, rows, strict=True)
-    return [_Linear.from_row(training, row) for training, row in pairs if training.row.use == "fitted"]
-
-
-def _slope(training: PreparedRow, row: SimulatedRow, rate: str) -> float:
+def _slope(row: SimulatedRow, rate: str) -> float:
     """Return the seconds of a row's weight update per unit of a rate."""
+    training = row.training
     if rate == "variable_layout_cycles":
         return training.variables / training.jobs[0].system.clock_hz
     value = getattr(training.rates, rate)
@@ -99,8 +91,8 @@ def _slope(training: PreparedRow, row: SimulatedRow, rate: str) -> float:
     return (row.with_rates(twice).seconds - row.seconds) / float(value)
 
 
-def _in_use(trainings: Sequence[PreparedRow]) -> Vector:
-    values: Vector = np.array([float(getattr(trainings[0].rates, name)) for name in FIT_RATES])
+def _in_use(rows: Sequence[SimulatedRow]) -> Vector:
+    values: Vector = np.array([float(getattr(rows[0].training.rates, name)) for name in FIT_RATES])
     return values
 
 

@@ -10,7 +10,7 @@ from ipusim.api import analysis, hardware, runs
 from ipusim.app.fidelity.error_intervals import SHARE, Interval, of_kinds, stretched, widths_apart
 from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, read_rows
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.fidelity.throughput_fit import FIT_RATES, fitted_rates, speaking
+from ipusim.app.fidelity.throughput_fit import FIT_RATES, fitted_rates
 from ipusim.app.fidelity.throughput_rows import COLUMNS, ThroughputRow
 from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, sensitivities
 from ipusim.app.render.figures import Chart
@@ -63,7 +63,7 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 def _rows_of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
     """Return the rows of a use; every training on several pods counts as ``pods``."""
-    return [row for row in rows if ("pods" if row.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
+    return [row for row in rows if ("pods" if row.training.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
 def _how_far(rows: Sequence[SimulatedRow], label: str) -> str:
@@ -80,7 +80,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
     body = []
     for result in rows:
-        row = result.row
+        row, fits = result.row, result.training.fits
         unseen = "" if result.unseen_error is None else f"{result.unseen_error:+.1%}"
         body.append(
             (
@@ -94,7 +94,12 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 f"{result.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{result.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(filter(None, (_USES[row.use], "" if result.fits is analysis.Fits.YES else result.fits))),
+                ", ".join(
+                    filter(
+                        None,
+                        (_USES[row.use], "" if fits is analysis.Fits.YES else fits),
+                    )
+                ),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -127,20 +132,22 @@ def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
     return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
 
 
-def dial_table(trainings: Sequence[PreparedRow], rows: Sequence[SimulatedRow]) -> Table:
+def dial_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return the fitted rates with value, plausible range, and number of determining measurements."""
-    fits, counts = fitted_rates(trainings, rows), speaking(trainings, rows)
+    fits, counts = fitted_rates(rows)
     products = len(read_rows(PRODUCTS_FILE))
     body = []
     for rate in hardware.RATES:
-        value = rate.show(rate.default)
+        fit, told_by = "", ""
         if rate.attribute in FIT_RATES:
             fit = rate.show(Fraction(f"{fits[rate.attribute]:.4g}"))
-            body.append((rate.name, value, fit, rate.plausible_text(), f"{counts[rate.attribute]} trainings"))
+            told_by = f"{counts[rate.attribute]} trainings"
         elif rate.is_fitted:
-            body.append((rate.name, value, "", rate.plausible_text(), f"{products} products"))
+            told_by = f"{products} products"
         elif rate.source.startswith("derived from PopLibs"):
-            body.append((rate.name, value, "", rate.plausible_text(), "PopLibs' benchmarks"))
+            told_by = "PopLibs' benchmarks"
+        if told_by:
+            body.append((rate.name, rate.show(rate.default), fit, rate.plausible_text(), told_by))
     header = ("rate", "value", "by all trainings", "plausible", "told by")
     return Table("Fitted rates, and the rows that determine each", header, tuple(body))
 
@@ -185,7 +192,7 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         yield "Nothing was fitted to these rows."
     if any(row.row.band for row in rows):
         yield "If editions of one program differ, their figures are a range; a value in the range has no error."
-    if any(row.fits is analysis.Fits.NO for row in rows):
+    if any(row.training.fits is analysis.Fits.NO for row in rows):
         yield "A plan that does not fit an IPU's memory could not run; `ipusim run` of its scenario prints the excess."
     for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
         yield f"Source: {source}."
@@ -201,10 +208,9 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
     lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
-        head = (row.model, row.machine, row.ipus, row.micro_batch, row.count, row.items_per_s, row.framework)
-        tail = (row.items, row.use, "; ".join(row.settings), row.source)
+        cells = {name: getattr(row, name) for name in COLUMNS} | {"settings": "; ".join(row.settings)}
         figures = (f"{result.items_per_s:.6g}", f"{result.error:.5f}", f"{time.micro_batch:.6g}", f"{time.fixed:.6g}")
-        lines.append((*head, *tail, *figures))
+        lines.append((*cells.values(), *figures))
     return csv_bytes(lines)
 
 

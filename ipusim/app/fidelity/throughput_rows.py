@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.api import hardware
-from ipusim.base.csv_table import Columns, CsvRow, read_table, refuse, wrong_positive, wrong_whole
-from ipusim.base.errors import FileError
+from ipusim.base.csv_table import Columns, CsvRow, checked_rows, wrong_positive, wrong_whole
 from ipusim.base.near_names import did_you_mean
 
 _FOLDER: Final = Path(__file__).parent / "measured"
@@ -111,18 +110,9 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     no host time counts; without ``items`` a sample is a single item. Raises FileError with every wrong line and column,
     and for a file without rows; OSError for an unreadable file.
     """
-    table = read_table(path, Columns(COLUMNS, _LEAST_COLUMNS, allows_others=True), _MOST_BYTES)
-    rows, problems = [], []
-    for row in table.rows:
-        wrong = row.problems or _problems(row, path.parent)
-        messages = [f"{row.position}: {problem}" for problem in wrong]
-        problems += messages
-        if not messages:
-            rows.append(_row(row, path.parent))
-    refuse(problems)
-    if not 0 < len(rows) <= _MOST_ROWS:
-        raise FileError(f"{path}: expected from 1 to {_MOST_ROWS} rows below the names of the columns, got {len(rows)}")
-    return tuple(rows)
+    columns, folder = Columns(COLUMNS, _LEAST_COLUMNS, allows_others=True), path.parent
+    rows = checked_rows(path, columns, _MOST_BYTES, _MOST_ROWS, lambda row: _problems(row, folder))
+    return tuple(_row(row, folder) for row in rows)
 
 
 def model_names() -> list[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -36,35 +36,26 @@ class UpdateTime:
     Attributes:
         fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
         micro_batch: seconds per micro-batch.
-        updates: weight updates per session run.
-        learners: number of the model's replicas on all hosts.
-        offchip_bytes: bytes of the weights whose optimizer state lies off chip.
-        streamed_bytes: bytes of that state that stream in and out of the machine with most of them.
-        variables: variables for which the optimizer has values.
-        interval: session runs after which the host sends these values again; 0 for never.
-        framework: framework whose host code runs between session runs; empty for none.
+        job: Job of the plan, at any count.
         rates: rates of the simulation.
     """
 
     fixed: float
     micro_batch: float
-    updates: int
-    learners: int
-    offchip_bytes: int
-    streamed_bytes: int
-    variables: int
-    interval: int
-    framework: str
+    job: Job
     rates: Rates
 
     @property
     def host(self) -> float:
         """Seconds of the framework's host per weight update, session run included; 0 without a framework."""
-        if not self.framework:
+        program, system, updates = self.job.program, self.job.system, self.job.request.options.pipeline.repeat_count
+        if not system.framework:
             return 0.0
-        state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
-        session_ns = self.rates.session_ns(self.variables, self.interval)
-        return float((session_ns / self.updates + state) / _NANOSECONDS)
+        offchip_bytes = program.offload.offchip_weight_bytes(program.stages)
+        streamed_bytes = pricing.streamed_state_bytes(program, system)
+        state = self.rates.offchip_state_time_ns(system.framework, offchip_bytes, streamed_bytes)
+        session_ns = self.rates.session_ns(program.updated_variables, system.optimizer_interval)
+        return float((session_ns / updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int) -> float:
         """Return the seconds of a weight update after ``count`` micro-batches, the host's part included."""
@@ -95,7 +86,7 @@ class PreparedRow:
         """Rates of the row's scenario."""
         return self.jobs[0].system.rates
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """Kind of the row's model and run; empty if no published training is of its kind."""
         return runs.kind_of(self.jobs[0])
@@ -117,19 +108,8 @@ class PreparedRow:
         else:
             least, most = cycles_without_host(job, rates), cycles_without_host(last, rates)
         slope = (most - least) / (2 * self.multiple)
-        program, system = job.program, job.system
-        return UpdateTime(
-            fixed=float((least - self.count * slope) / system.clock_hz),
-            micro_batch=float(slope / system.clock_hz),
-            updates=job.request.options.pipeline.repeat_count,
-            learners=system.learners,
-            offchip_bytes=program.offload.offchip_weight_bytes(program.stages),
-            streamed_bytes=pricing.streamed_state_bytes(program, system),
-            variables=program.updated_variables,
-            interval=system.optimizer_interval,
-            framework=system.framework or "",
-            rates=rates or self.rates,
-        )
+        fixed, micro_batch = (float(cycles / job.system.clock_hz) for cycles in (least - self.count * slope, slope))
+        return UpdateTime(fixed, micro_batch, job, rates or self.rates)
 
 
 @sharing
@@ -177,23 +157,24 @@ def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
     return update_cycles(job, price)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SimulatedRow:
     """A published throughput and the simulation.
 
     Attributes:
-        row: the published row.
+        training: the published row, prepared.
         time: simulated time of a weight update by the rates in use.
-        kind: kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
         unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
-        fits: whether the program fits in the memory of its IPUs.
     """
 
-    row: ThroughputRow
+    training: PreparedRow
     time: UpdateTime
-    kind: str = ""
     unseen: float | None = None
-    fits: analysis.Fits = analysis.Fits.YES
+
+    @property
+    def row(self) -> ThroughputRow:
+        """Published row."""
+        return self.training.row
 
     @property
     def seconds(self) -> float:
@@ -231,7 +212,7 @@ class SimulatedRow:
 
     @property
     def _items(self) -> float:
-        return self.row.micro_batch * self.row.count * self.time.learners * self.row.items
+        return self.row.micro_batch * self.row.count * self.time.job.system.learners * self.row.items
 
 
 @sharing
@@ -255,8 +236,7 @@ def update_times(rows: Sequence[PreparedRow], rates: Rates | None = None) -> lis
 
 def simulate_rows(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return the rows with simulated throughputs, by ``rates`` or the scenarios'."""
-    times = update_times(rows, rates)
-    return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
+    return [SimulatedRow(row, time) for row, time in zip(rows, update_times(rows, rates), strict=True)]
 
 
 def sensitivities(training: PreparedRow, known_rates: Collection[str] = ()) -> dict[str, float]:

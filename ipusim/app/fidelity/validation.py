@@ -13,7 +13,7 @@ from ipusim.app.fidelity import products, throughput_report
 from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
-from ipusim.app.fidelity.throughputs import PreparedRow, SimulatedRow, prepare_rows, simulate_rows
+from ipusim.app.fidelity.throughputs import SimulatedRow, prepare_rows, simulate_rows
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
@@ -33,7 +33,6 @@ class Validation(Result):
         benchmarks: micro-benchmarks of links, collectives and the host.
         felt: sensitivity of a training to the rates; None for a user's rows.
         dials: fitted rates with the number of measurements that determine each; None for a user's rows.
-        trainings: trainings prepared for pricing by other rates.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -43,7 +42,6 @@ class Validation(Result):
     benchmarks: Sequence[micro.MicroBenchmark]
     felt: Table | None = None
     dials: Table | None = None
-    trainings: Sequence[PreparedRow] = ()
 
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
@@ -90,8 +88,7 @@ class Validation(Result):
             lines.append((*head, row.tflops, product.modelled_tflops, product.error))
         for benchmark in self.benchmarks:
             head = "micro-benchmark", f"{benchmark.label}, {benchmark.system}", benchmark.unit
-            error = micro.error(benchmark, benchmark.simulated)
-            lines.append((*head, benchmark.published or None, benchmark.simulated, error))
+            lines.append((*head, benchmark.published or None, benchmark.simulated, benchmark.error))
         return [dict(zip(_COLUMNS, row, strict=True)) for row in lines]
 
     def data(self) -> dict[str, Any]:
@@ -134,7 +131,7 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     trainings = prepare_rows(published)
     results = simulate_rows(trainings)
     if everything:
-        unseen = with_sources_left_out(trainings, results)
+        unseen = with_sources_left_out(results)
         results = [replace(row, unseen=figure) for row, figure in zip(results, unseen, strict=True)]
     return Validation(
         products.validate_products(product_rows, chip, is_fitted=everything),
@@ -143,6 +140,5 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         results,
         micro.read_benchmarks() if everything else (),
         throughput_report.sensitivity_table(trainings) if everything else None,
-        throughput_report.dial_table(trainings, results) if everything else None,
-        trainings,
+        throughput_report.dial_table(results) if everything else None,
     )

@@ -13,7 +13,7 @@ from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.sweep import report
 from ipusim.app.sweep import sweep as study
-from ipusim.app.sweep.ceiling import Ceiling, ceilings
+from ipusim.app.sweep.ceiling import SweepCeiling, ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import measure_of
 from ipusim.app.sweep.outcome import Outcome
@@ -54,7 +54,7 @@ class Sweep(ResultView):
         self.measure = measure
         self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished_points)
         self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished_points)
-        self.ceilings: tuple[Ceiling, ...] = ceilings(result)
+        self.ceilings: tuple[SweepCeiling, ...] = ceilings(result)
         super().__init__(report.SweepResult(result, self.ceilings, self._measure))
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ipusim.app.profiles import chrome, deepspeed_log, megatron_log, megatron_spans, nsys_sqlite, nvtx_csv
+from ipusim.app.profiles import chrome, deepspeed_log, megatron_log, megatron_spans, nsys
 from ipusim.app.profiles.ranks import Measurement, rank_spans
 from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording
@@ -48,18 +48,12 @@ def _read_each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterab
 
 #: Readers in order of trial; logs of Megatron have no mark at the beginning and come last.
 READERS: Final = (
-    Reader(
-        "a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _read_each(nsys_sqlite.read)
-    ),
-    Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _read_each(nvtx_csv.read)),
+    Reader("a report of nsys, SQLite", nsys.REPORT.match, _read_each(nsys.read_report)),
+    Reader("a summary of NVTX ranges, CSV", nsys.SUMMARY.match, _read_each(nsys.read_summary)),
     Reader("spans of OpenTelemetry", megatron_spans.STARTS.match, _read_each(megatron_spans.read)),
     Reader("a trace, JSON", chrome.STARTS.match, _read_each(chrome.read)),
     Reader("a log of DeepSpeed", deepspeed_log.LINE.search, _read_each(deepspeed_log.read)),
-    Reader(
-        "a log of Megatron-LM",
-        lambda _: True,
-        megatron_log.read,
-    ),
+    Reader("a log of Megatron-LM", lambda _: True, megatron_log.read),
 )
 #: Files of profilers without a reader, by first bytes, with the form to export instead.
 _MORE_KINDS: Final = {
@@ -103,7 +97,7 @@ def read_measured(
             raise FileError(
                 f"{path}: expected {reader.kind}, as in {files[0]}, got {file_reader.kind}: import one kind at a time"
             )
-    recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
+    recordings = reader.read((Source(path, progress) for path in files), Options(names, count))
     return rank_spans(recordings, parts)
 
 

@@ -121,12 +121,10 @@ class Options:
     Attributes:
         names: rules as in :class:`~ipusim.app.profiles.names.Names`.
         count: micro-batches per weight update; None if stated by files.
-        parts: spans in a pass made of parts; None if a pass ends at the next pass.
     """
 
     names: Sequence[str] = ()
     count: int | None = None
-    parts: int | None = None
 
 
 @dataclass

@@ -24,7 +24,7 @@ _MOST_FILES: Final = 16
 
 
 @dataclass(frozen=True)
-class Figure:
+class PassTimes:
     """Statistics of a stage's pass or update, in microseconds: median, least, most, and number of measurements."""
 
     median: Fraction
@@ -48,7 +48,7 @@ class Stages:
     """
 
     tool: str
-    stages: Mapping[str, Mapping[str, Figure]]
+    stages: Mapping[str, Mapping[str, PassTimes]]
     mapping: tuple[int, ...]
     count: int | None
     notes: tuple[str, ...] = ()
@@ -176,10 +176,10 @@ def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
             )
 
 
-def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
+def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, PassTimes]:
     """Return a stage's statistics by pass and update."""
     return {
-        kind: Figure(statistics.median(values), min(values), max(values), len(values))
+        kind: PassTimes(statistics.median(values), min(values), max(values), len(values))
         for kind in PASSES
         if (values := times.get((name, kind)))
     }

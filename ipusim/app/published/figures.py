@@ -153,19 +153,6 @@ FIGURES: Final[Mapping[str, _Figure]] = {
 }
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Explanation of a printed value that deviates from its schedule.
-
-    Attributes:
-        figure: formula that gives the printed digits.
-        words: formula in words, and reason why the schedule gives another value.
-    """
-
-    figure: Callable[[PublishedValue], Fraction]
-    words: str
-
-
 def _with_hidden_copies(row: PublishedValue) -> Fraction:
     """Return the bubble rate of an interleaved order that waits for fewer copies."""
     devices, chunks, count = (row.count(key) for key in "pvm")
@@ -174,16 +161,14 @@ def _with_hidden_copies(row: PublishedValue) -> Fraction:
     return 1 - count * work / cost
 
 
-#: Explanations of deviating values, by check.
-EXPLANATIONS: Final[Mapping[str, Explanation]] = {
-    "p copies hidden": Explanation(
-        _with_hidden_copies,
-        "Printed rates of 1F1B-I obey cost = (m v + p - 1)(F + I + W) / v + ((2 v - 1) p - 2) c, a form found here. "
-        "Megatron's order, timed as soon as possible, waits for 2 (p v - 1) copies, which is p more: each copy on the "
-        "way of a micro-batch through all p v stages and back delays the next pass. Which p of them the paper's order "
-        "hides is not known.",
-    ),
-}
+#: Check of a value that follows from another rule than its schedule, and the rule in words.
+EXPLAINED: Final = "p copies hidden"
+EXPLANATION: Final = (
+    "Printed rates of 1F1B-I obey cost = (m v + p - 1)(F + I + W) / v + ((2 v - 1) p - 2) c, a form found here. "
+    "Megatron's order, timed as soon as possible, waits for 2 (p v - 1) copies, which is p more: each copy on the "
+    "way of a micro-batch through all p v stages and back delays the next pass. Which p of them the paper's order "
+    "hides is not known."
+)
 
 
 @dataclass(frozen=True)
@@ -207,8 +192,7 @@ class ComparedValue:
     @property
     def explained(self) -> Fraction | None:
         """Value given by the explanation of the printed value; None without an explanation."""
-        explanation = EXPLANATIONS.get(self.row.check)
-        return None if explanation is None else explanation.figure(self.row)
+        return _with_hidden_copies(self.row) if self.row.check == EXPLAINED else None
 
     @property
     def is_exact(self) -> bool:

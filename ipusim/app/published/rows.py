@@ -29,8 +29,8 @@ class PublishedValue:
         figure: a key of :data:`ipusim.app.published.figures.FIGURES`.
         printed: value as printed.
         check: ``digits`` for equality of all printed digits, ``ranking`` for comparison of order only, ``fitted``
-            for input of the model's other values, an allowed error, or a key of
-            :data:`ipusim.app.published.figures.EXPLANATIONS` for a value that does not follow.
+            for input of the model's other values, an allowed error, or
+            :data:`ipusim.app.published.figures.EXPLAINED` for a value that does not follow.
         assumed: inputs missing in the source.
         source: publication.
     """

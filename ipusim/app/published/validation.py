@@ -15,7 +15,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.published.figures import EXPLANATIONS, ComparedValue, held_values
+from ipusim.app.published.figures import EXPLANATION, ComparedValue, held_values
 from ipusim.app.published.forms import Form, read_forms
 from ipusim.app.published.rows import DIGITS, FITTED, RANKING, PublishedValue, read_published
 from ipusim.app.render.tables import Table
@@ -164,13 +164,12 @@ class ScheduleValidation(Result):
 
     def parts(self) -> Iterator[tuple[Table, tuple[str, ...]]]:
         """Yield a table per tally with notes."""
-        explained = dict.fromkeys(value.row.check for value in self.explained)
         notes = (
             (
                 "Exact: the simulated value equals the printed one; rounded: within the last digit. Explained: the "
                 "schedule gives the simulated value, and the printed digits follow from another rule, named in the "
                 "notes.",
-                *(EXPLANATIONS[check].words for check in explained),
+                *([EXPLANATION] if self.explained else []),
             ),
             ("Fitted values are not counted, because they determine constants of a model.",),
             tuple(self._ranking_words()),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ipusim.api import Run
-from ipusim.app.regression.listed import Items, first_difference
+from ipusim.app.regression.listed import first_difference
 from ipusim.app.regression.pin import instructions, pin_of, spans
 from ipusim.base.units import format_bytes
 
@@ -94,23 +94,9 @@ def _text(value: Any) -> str:
 def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
     plan = instructions(run.job.whole.plan)
     for ipu in sorted({*map(int, pin["plan"]), *plan}):
-        text = _of_list(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
+        text = first_difference(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
         if text:
             yield Difference("Plan", text)
-
-
-def _of_list(noun: str, pinned: Any, items: Items | None) -> str:
-    """Return the first difference of a list from the pinned list in words; empty if equal."""
-    if pinned is None or items is None:
-        return f"{noun}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
-    change = first_difference(pinned, items)
-    if change is None:
-        return ""
-    if change.first == change.last:
-        return f"{noun} {change.first:,} was {change.was or 'none'}, is {change.new_text or 'none'}"
-    begins = f", now starting with {items.text(change.first)}" if change.first < items.count else ""
-    counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
-    return f"the first {noun} that differs is one of {change.first:,} to {change.last:,}{begins}{counts}"
 
 
 def _prices(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
@@ -153,7 +139,7 @@ def _formula(price: str | None) -> str:
 
 def _time(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run, *, same_order: bool) -> Iterator[Difference]:
     same_spans = pin["spans"] == current["spans"] if same_order else pin["spans"]["count"] == current["spans"]["count"]
-    text = "" if same_spans else _of_list("span", pin["spans"], spans(run.timeline))
+    text = "" if same_spans else first_difference("span", pin["spans"], spans(run.timeline))
     totals = [
         f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], current["time"])
     ]

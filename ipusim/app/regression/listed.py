@@ -5,7 +5,7 @@ Pins, files with recorded results of a run, contain fingerprints. A block is one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -48,38 +48,31 @@ def fingerprint(items: Items, most: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class ListChange:
-    """First difference of two lists.
+def first_difference(noun: str, pinned: Mapping[str, Any] | None, items: Items | None) -> str:
+    """Return the first difference of a list from a stored fingerprint in words; empty if equal.
 
-    Attributes:
-        first, last: range of items that contains the first difference; equal if the item is known.
-        was, new_text: old and new text of the item; empty if unknown or missing.
+    Beyond the stored texts, only the block of the item is known.
     """
-
-    first: int
-    last: int
-    was: str = ""
-    new_text: str = ""
-
-
-def first_difference(pinned: dict[str, Any], items: Items) -> ListChange | None:
-    """Return the first difference of a list from a stored fingerprint; None if equal."""
-    texts: Sequence[str] = pinned["first"]
+    if pinned is None or items is None:
+        return f"{noun}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
+    texts, was_count, count = pinned["first"], pinned["count"], items.count
     current = fingerprint(items, len(texts))
     if current == pinned:
-        return None
+        return ""
     for number, was in enumerate(texts):
-        text = items.text(number) if number < items.count else ""
+        text = items.text(number) if number < count else ""
         if text != was:
-            return ListChange(number, number, was, text)
-    count = min(pinned["count"], items.count)
-    if items.count != pinned["count"] and count == len(texts):
-        return ListChange(count, count, "", items.text(count) if count < items.count else "")
-    if items.count != pinned["count"]:
-        return ListChange(len(texts), count)
-    size = -(-items.count // _BLOCKS) or 1
-    part = next(
-        (n for n, pair in enumerate(zip(pinned["hashes"], current["hashes"], strict=False)) if pair[0] != pair[1]), 0
-    )
-    return ListChange(max(part * size, len(texts)), min((part + 1) * size, items.count) - 1)
+            return f"{noun} {number:,} was {was or 'none'}, is {text or 'none'}"
+    first, last = len(texts), min(was_count, count)
+    starts = items.text(first) if first < count else ""
+    if was_count != count and first == last:
+        return f"{noun} {first:,} was none, is {starts or 'none'}"
+    if was_count == count:
+        size = -(-count // _BLOCKS) or 1
+        pairs = enumerate(zip(pinned["hashes"], current["hashes"], strict=False))
+        part = next((number for number, (old, new) in pairs if old != new), 0)
+        first, last = max(part * size, first), min((part + 1) * size, count) - 1
+        starts = items.text(first)
+    begins = f", now starting with {starts}" if starts else ""
+    counts = "" if was_count == count else f"; there were {was_count:,}, there are {count:,}"
+    return f"the first {noun} that differs is one of {first:,} to {last:,}{begins}{counts}"

@@ -81,45 +81,38 @@ def read_source(path: Path) -> Source:
         raise refuse(
             "expected a scenario, a YAML file, got a program: `ipusim import` writes the scenario of a program"
         )
-    if path.suffix == SUFFIX:
-        return _read_measured(path)
+    is_measured = path.suffix == SUFFIX
+    kind, content = "file of measured stages" if is_measured else "scenario file", b""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_SCENARIO_BYTES + 1)
-    except FileNotFoundError:
-        raise refuse(f"expected a scenario file, got no such file{_near(path, '.yaml')}") from None
-    except IsADirectoryError:
-        raise refuse("expected a scenario file, got a folder") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise refuse(f"expected a file that can be read, got: {reason}") from None
-    if len(content) > MAX_SCENARIO_BYTES:
-        raise refuse(f"expected a scenario of at most {MAX_SCENARIO_BYTES >> 10} KiB, got a larger file")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise refuse(
-            f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}"
-        ) from None
-    return parse_source(text, path)
-
-
-def _read_measured(path: Path) -> Source:
-    """Return the scenario of a file of measured stages; positions are the file itself."""
-    place = runs.Place(str(path))
-    try:
-        text = measured_text(path)
-    except FileError as error:
+        if is_measured:
+            content = measured_text(path).encode()
+        else:
+            with path.open("rb") as file:
+                content = file.read(MAX_SCENARIO_BYTES + 1)
+    except FileError as error:  # lines with their places
         problems = (line.partition(": ") for line in str(error).splitlines())
         raise ScenarioError(
             [runs.PlacedProblem(runs.Place(position), "", problem) for position, _, problem in problems]
         ) from None
     except FileNotFoundError:
-        raise _refusal(place, f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}") from None
+        near = _near(path, SUFFIX if is_measured else ".yaml")
+        raise refuse(f"expected a {kind}, got no such file{near}") from None
+    except IsADirectoryError:
+        raise refuse(f"expected a {kind}, got a folder") from None
     except (OSError, ValueError) as error:  # ValueError for a null byte in the name
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise _refusal(place, f"expected a file that can be read, got: {reason}") from None
-    source = parse_source(text, path)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise refuse(f"expected a file that can be read, got: {reason}") from None
+    if not is_measured and len(content) > MAX_SCENARIO_BYTES:
+        raise refuse(f"expected a scenario of at most {MAX_SCENARIO_BYTES >> 10} KiB, got a larger file")
+    try:
+        source = parse_source(content.decode("utf-8"), path)
+    except UnicodeDecodeError as error:
+        raise refuse(
+            f"expected UTF-8 text, got the byte 0x{content[error.start]:02x} at offset {error.start}"
+        ) from None
+    if not is_measured:
+        return source
+    place = runs.Place(str(path))  # of every value
     return replace(source, values=dict.fromkeys(source.values, place), keys=dict.fromkeys(source.keys, place))
 
 

@@ -8,19 +8,25 @@ differences prove the growth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from ipusim.api import Job, analysis, runs
+from ipusim.app.study.trial import try_request
+from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError
 
+#: Option with the count of micro-batches.
+COUNT: Final = "pipeline.gradient_accumulation_count"
 #: First count as multiple of the schedule's step, and most doublings of this count.
 _FIRST: Final = 2
 _MOST_DOUBLINGS: Final = 6
 #: Candidate periods of a full pipeline, as multiples of the schedule's step.
 _PERIODS: Final = 1, 2, 3, 4
+#: Counts that prove linear growth.
+_TRIPLE: Final = 3
 
 
 class NeverFullError(IpusimError):
@@ -40,7 +46,7 @@ class Full:
 
     count: int
     spacing: int
-    cycles: Fraction | int
+    cycles: Fraction
     slope: Fraction
 
     @property
@@ -60,38 +66,44 @@ class Full:
         return max(math.ceil(least / multiple) * multiple, multiple)
 
 
-def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
+def once_full(
+    cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1, counts: Sequence[int] = ()
+) -> Full:
     """Return the linear growth of a full pipeline's time.
 
-    Three counts with equal differences prove linear growth.
+    Three counts with equal slopes between them prove linear growth.
 
     Args:
         cycles_at: function from a count to cycles; counts with a CountError are skipped.
         multiple: divisor of every count.
         least: least count of a full pipeline. Below it, time may grow evenly too, as zero bubble's time without passes
             for weights.
+        counts: ascending counts with known cycles; the last three are tried first.
 
-    Raises CountError if every count is refused, NeverFullError without equal differences.
+    Raises CountError if every count is refused, NeverFullError without equal slopes.
     """
     refusal: CountError | None = None
     has_count = False
+    known_counts = [count for count in counts[-3:] if count >= least and not (counts[-1] - count) % multiple]
+    triples = [known_counts] if len(known_counts) == _TRIPLE else []
     for doubling in range(_MOST_DOUBLINGS):
-        count = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
-        for period in _PERIODS:
-            spacing = period * multiple
-            try:
-                cycles = [cycles_at(count + turn * spacing) for turn in range(3)]
-            except CountError as error:
-                refusal = error
-                continue
-            has_count = True
-            if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Full(count, spacing, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * spacing))
+        first = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
+        triples += [[first + turn * period * multiple for turn in range(_TRIPLE)] for period in _PERIODS]
+    for triple in triples:
+        try:
+            cycles = [Fraction(cycles_at(count)) for count in triple]
+        except CountError as error:
+            refusal = error
+            continue
+        has_count = True
+        slope, later_slope = ((cycles[n + 1] - cycles[n]) / (triple[n + 1] - triple[n]) for n in (0, 1))
+        if slope == later_slope:
+            return Full(triple[0], triple[1] - triple[0], cycles[0], slope)
     if refusal is not None and not has_count:
         raise refusal
     raise NeverFullError(
         "expected a time that grows by an equal step for each further micro-batch, or for each few micro-batches, "
-        f"got unequal steps up to a gradient_accumulation_count of {count + 2 * spacing}"
+        f"got unequal steps up to a gradient_accumulation_count of {triples[-1][-1]}"
     )
 
 
@@ -107,3 +119,86 @@ def update_cycles(job: Job, priced: runs.Priced = lambda part: (part.costs, part
     """
     updates = job.program.repeat_count
     return Fraction(analysis.throughput_of(runs.timeline_of(job, updates, price=priced)).run_cycles, updates)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Throughput limit of a plan for many micro-batches, with its losses.
+
+    Attributes:
+        full: time per weight update at any count of micro-batches, including the host between session runs.
+        busiest, mean: cycles of a micro-batch's passes on the busiest IPU, and on average over the IPUs.
+        samples: samples of a micro-batch, over all replicas of all hosts.
+        multiple: number that divides all counts accepted by the schedule.
+        clock_hz: frequency of the tile clock.
+    """
+
+    full: Full
+    busiest: int
+    mean: Fraction
+    samples: int
+    multiple: int
+    clock_hz: int
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput that no count passes."""
+        return float(self.samples * self.clock_hz / self.full.slope)
+
+    def share(self, count: int) -> float:
+        """Return the share of the ceiling reached at a count."""
+        return float(self.full.share(count))
+
+    def count_for(self, share: Fraction) -> int:
+        """Return the least count that reaches ``share`` of the ceiling."""
+        return self.full.least_count(share, self.multiple)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
+        slope = self.full.slope or Fraction(1)
+        return {
+            "work, recomputation included": float(self.mean / slope),
+            "imbalance of stages": float((self.busiest - self.mean) / slope),
+            "copies, sync and host": float((slope - self.busiest) / slope),
+        }
+
+
+@sharing
+def ceiling_of(
+    job: Job, cycles_at: Callable[[int], Fraction] | None = None, counts: Sequence[int] = ()
+) -> Ceiling | str:
+    """Return the ceiling of a plan, extrapolated from a few micro-batch counts.
+
+    Counts refused by the schedule are left out.
+
+    Args:
+        job: Job of the plan, with any count.
+        cycles_at: function from a count to the cycles of a weight update, or a CountError; by default trials.
+        counts: ascending counts with known cycles.
+
+    Returns:
+        Ceiling; the schedule's refusal, or an empty text if the pipeline never fills, in place of an unknown ceiling.
+    """
+    shape = job.program.shape
+
+    def trial_cycles(count: int) -> Fraction:
+        trial = try_request(job.request, {COUNT: count})
+        if trial.job is None:
+            raise CountError(trial.refusal)
+        return update_cycles(trial.job)
+
+    try:
+        full_counts = runs.full_counts(job)
+        full = once_full(cycles_at or trial_cycles, full_counts.apart, full_counts.least, counts)
+    except NeverFullError:
+        return ""
+    except CountError as error:
+        return str(error)
+    busy = dict.fromkeys(job.plan.ipus, 0)
+    for ipu, kind, stage in zip(job.plan.ipu.tolist(), job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
+        busy[ipu] += job.costs.passes[kind, stage]
+    count = job.plan.shape.count // shape.serialization  # a plan of a long run holds only some micro-batches
+    samples = job.program.micro_batch_size * job.system.learners * shape.serialization
+    busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
+    return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape), job.system.clock_hz)

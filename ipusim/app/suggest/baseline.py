@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, runs
-from ipusim.app.study.trial import is_limited, time_alone
+from ipusim.app.study.trial import Trial, is_limited, time_alone
 from ipusim.base.errors import OptionError
 
 #: Placement of activations left on their IPU.
@@ -28,12 +28,16 @@ class Baseline:
     """
 
     request: Request
-    job: Job | None
-    refusal: str
+    trial: Trial
     ipus: int
     replicas: int
     mapping: tuple[int, ...]
     training: bool
+
+    @property
+    def job(self) -> Job | None:
+        """Job of the given plan; None if a rule refuses the plan."""
+        return self.trial.job
 
     @property
     def has_selection(self) -> bool:
@@ -120,19 +124,18 @@ def baseline_of(request: Request) -> Baseline:
     if options.disturbances:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
     concurrent = _concurrent(options.pipeline)
-    job, refusal = None, ""
     try:
-        job = assemble(time_alone(request, misfits=not concurrent))
+        trial = Trial(assemble(time_alone(request, misfits=not concurrent)))
     except RequestError as error:
         if concurrent:
             raise
-        refusal = str(error)
-    if job is not None:
+        trial = Trial(None, str(error))
+    if (job := trial.job) is not None:
         shape = job.program.shape
-        return Baseline(request, job, "", job.system.count, job.system.replicas, shape.mapping, shape.training)
+        return Baseline(request, trial, job.system.count, job.system.replicas, shape.mapping, shape.training)
     mapping = tuple(ipu for ipu in options.pipeline.device_mapping or () if isinstance(ipu, int))
     stages = len(options.pipeline.splits or options.pipeline.stages or ()) + (options.pipeline.stages is None)
     mapping = mapping or tuple(range(stages))
     ipus = options.system.auto_select_ipus or hardware.shards_of(mapping)
     training = options.training if options.training is not None else options.optimizer is not None
-    return Baseline(request, None, refusal, ipus, max(ipus // hardware.shards_of(mapping), 1), mapping, training)
+    return Baseline(request, trial, ipus, max(ipus // hardware.shards_of(mapping), 1), mapping, training)

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raise_prices
-from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
-from ipusim.app.suggest.units import KINDS, Table, Units, sums
+from ipusim.app.suggest.units import KINDS, Numbers, Table, Units, least_longest, least_sum, sums
 
 #: Tolerance of sums of fractions, in cycles.
 _SLACK: Final = 1e-6
@@ -71,17 +70,17 @@ class Bounds:
         self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes
         #: Tables of the remaining stages, by term.
-        self._remainders = [self._programmes(term.loads.sum(axis=0)) for term in terms]
+        self._remainders = [self._least_costs(term.loads.sum(axis=0)) for term in terms]
         # Coefficients of the mean over IPUs, summed over terms, and its least value for the remaining stages.
         shares = [term.times / term.busy * term.loads.sum(axis=0) for term in terms]
         self._share = np.sum(shares, axis=0)
-        self._mean_remainder = self._programmes(self._share)[1]
+        self._mean_remainder = self._least_costs(self._share)[1]
 
     @property
     def least(self) -> int:
         """Least cycles of any cut."""
         price = 0 if self._prices is None else self._from_prices(_ROOT)[0]
-        return int(max(self.of(_ROOT)[0], price))
+        return int(max(self.cycles(_ROOT)[0], price))
 
     @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
@@ -94,7 +93,7 @@ class Bounds:
         later._at_once += cycles
         return later
 
-    def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
+    def with_prices(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
         """Return these bounds with prices, raised until no cut below ``enough`` is left."""
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
@@ -125,7 +124,7 @@ class Bounds:
     def _from_prices(self, cuts: Table) -> Table:
         """Return lower bounds on the cycles of ``cuts`` from the prices."""
         assert self._prices is not None
-        cycles = self._prices.of(cuts) * (1 - _ROUNDING) + self._base + self._at_once
+        cycles = self._prices.cycles(cuts) * (1 - _ROUNDING) + self._base + self._at_once
         return np.floor(np.minimum(cycles, _UNREACHABLE)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
@@ -154,7 +153,7 @@ class Bounds:
                 possible[elsewhere, : second + 1, second + 1 :] = False
         return possible
 
-    def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
+    def _least_costs(self, loads: Numbers) -> tuple[Numbers, Numbers]:
         """Return tables of the least longest and the least sum of all stages from a stage and a unit on.
 
         ``loads`` are the coefficients of the columns that describe the stages.
@@ -201,7 +200,7 @@ class Bounds:
         for number, cycles in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
             at_least += self._terms.passes[number].times * cycles
         cuts = cuts[at_least - _SLACK < limit]
-        bounds = self.of(cuts)
+        bounds = self.cycles(cuts)
         low = bounds < limit
         return cuts[low], bounds[low]
 
@@ -254,7 +253,7 @@ class Bounds:
             self._to_come[key] = least
         return self._to_come[key]
 
-    def of(self, cuts: Table) -> npt.NDArray[np.int64]:
+    def cycles(self, cuts: Table) -> npt.NDArray[np.int64]:
         """Return lower bounds on the cycles of all completions of ``cuts``; a complete cut has stages + 1 numbers."""
         stages, ends, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))

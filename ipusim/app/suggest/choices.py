@@ -133,7 +133,7 @@ class Choice:
         offload: whether the optimizer's state is in Streaming Memory.
         sharding: whether replicas shard that state.
         activations: whether Streaming Memory holds activations, under batch serialization.
-        moved: destination of moved activations otherwise, or ``stay``.
+        destination: destination of moved activations otherwise, or ``stay``.
         order: selection order of the device's IPUs; the best order depends on the cuts.
     """
 
@@ -149,7 +149,7 @@ class Choice:
     offload: bool
     sharding: bool
     activations: bool | None
-    moved: str = STAY
+    destination: str = STAY
     order: str = "AUTO"
 
     @property
@@ -158,7 +158,7 @@ class Choice:
         return len(self.mapping)
 
     @property
-    def used(self) -> int:
+    def ipus_of_stages(self) -> int:
         """Number of a replica's IPUs that hold a stage."""
         return len(set(self.mapping))
 
@@ -180,7 +180,7 @@ class Choice:
             self.offload,
             self.sharding,
             self.activations,
-            self.moved != STAY,
+            self.destination != STAY,
             self.order != "AUTO",
         )
         return self.stages, *(int(bool(option)) for option in options)
@@ -202,7 +202,7 @@ class Choice:
             "pipeline.offload_activations": self.activations if serialized else self._moves(baseline, units),
             "pipeline.replicated_optimizer_state_sharding": self.sharding or None,
         }
-        if self.moved == "streaming_memory" and not baseline.machine.free:
+        if self.destination == "streaming_memory" and not baseline.machine.free:
             changes["system.enable_remote_buffers"] = True
         if baseline.training:
             has_memory = baseline.request.options.system.enable_remote_buffers or self.offload
@@ -216,10 +216,10 @@ class Choice:
     def _moves(self, baseline: Baseline, units: Units) -> dict[str, Any] | None:
         """Return the moved activations: the given plan's settings, if the destination is the same."""
         spec = baseline.request.options.pipeline.offload_activations
-        if self.moved == STAY:
+        if self.destination == STAY:
             return None
-        if self.moved != baseline.activations or not isinstance(spec, runs.MovedActivationsSpec):
-            return {"to": self.moved}
+        if self.destination != baseline.activations or not isinstance(spec, runs.MovedActivationsSpec):
+            return {"to": self.destination}
         stage_names = () if units.movable else ("stages",)  # new cuts change the names of stages
         settings = {name: getattr(spec, name) for name in ("to", *stage_names, "keep", "buffers")}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items() if value}
@@ -322,8 +322,8 @@ def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
         return tuple(size for size in machine.sizes if size <= baseline.ipus)
     for size in limits.ipus:
         if size not in machine.sizes:
-            known = runs.one_of([str(size) for size in machine.sizes])
-            raise OptionError("ipus", f"expected {known}, sizes of a device of {machine.name}, got {size}")
+            sizes = runs.one_of([str(size) for size in machine.sizes])
+            raise OptionError("ipus", f"expected {sizes}, sizes of a device of {machine.name}, got {size}")
     return limits.ipus
 
 

@@ -40,13 +40,13 @@ class BoundedCuts:
     Attributes:
         cuts: first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
         bounds: bound of each cut, in cycles.
-        left: least bound of the cuts dropped because there were too many; None if no cut was dropped.
+        skipped_bound: least bound of the cuts dropped because there were too many; None if no cut was dropped.
         looked_at: number of bounded cuts, partial and complete.
     """
 
     cuts: Table
     bounds: Table
-    left: int | None
+    skipped_bound: int | None
     looked_at: int
 
 
@@ -105,8 +105,8 @@ class Cutter:
             excess_bytes = np.maximum(memory.of_ipus(cuts) + spare - memory.sram_bytes, 0)
             return np.asarray(split_cost + excess_bytes.sum(axis=0))
 
-        best = np.lexsort((self.bounds.of(starts), excess(starts)))[0]
-        cut, surplus = _descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
+        best = np.lexsort((self.bounds.cycles(starts), excess(starts)))[0]
+        cut, surplus = _descended(tuple(starts[best].tolist()), excess, self.bounds.cycles, spend)
         return None if surplus else cut
 
     def below(self, limit: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:

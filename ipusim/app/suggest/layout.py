@@ -50,10 +50,10 @@ class Layouts:
         #: Last choice and its request.
         self._last_request: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
 
-    def of(self, choice: Choice, units: Units) -> Layout | str:
+    def layout(self, choice: Choice, units: Units) -> Layout | str:
         """Return the layout of a choice, or the refusing rule's message."""
         # Remote buffers change the device.
-        key_of_device = choice.ipus, choice.mapping, choice.offload, choice.moved
+        key_of_device = choice.ipus, choice.mapping, choice.offload, choice.destination
         key = (*key_of_device, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(layout := self._layouts.get(key), str):
             return layout

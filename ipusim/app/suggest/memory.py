@@ -18,8 +18,7 @@ from ipusim.api import pipelines, pricing
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
 from ipusim.app.suggest.prices import Maxima, raise_prices
-from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
-from ipusim.app.suggest.units import Table, Units, maxima
+from ipusim.app.suggest.units import Numbers, Table, Units, least_longest, least_sum, maxima
 
 #: Number of steps that raise prices (Lagrange multipliers).
 _STEPS: Final = 200

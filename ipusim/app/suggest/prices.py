@@ -15,8 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.app.suggest.programmes import Numbers, least_sum
-from ipusim.app.suggest.units import Table
+from ipusim.app.suggest.units import Numbers, Table, least_sum
 
 #: First step size of the weights, and number of steps before step sizes shrink.
 _STEP: Final = 0.3
@@ -59,11 +58,11 @@ class Maxima:
                 cycles += price[:, None, None] * table
         return np.where(self.possible, np.floor(cycles), np.inf)
 
-    def fixed(self, weights: Numbers) -> float:
+    def fixed_cycles(self, weights: Numbers) -> float:
         """Return the cost under these weights that does not depend on the cut."""
         return float(np.floor((weights[:, -1] * self.times * self.least).sum()))
 
-    def of(self, cut: Sequence[int]) -> Numbers:
+    def rows_of(self, cut: Sequence[int]) -> Numbers:
         """Return the row values of a cut, shape (maxima, rows + 1)."""
         stages, starts, ends = np.arange(len(cut) - 1), np.array(cut[:-1]), np.array(cut[1:])
         shape = self.possible.shape
@@ -80,21 +79,21 @@ class Prices:
     Attributes:
         bound: lower bound on the cost of all cuts.
         takes: cost of each stage between any two units.
-        rests: least cost of all stages from a stage and a unit on.
-        fixed: cost that does not depend on the cut.
+        remainders: least cost of all stages from a stage and a unit on.
+        fixed_cycles: cost that does not depend on the cut.
         cuts: cheapest cuts under the last prices.
     """
 
     bound: float
     takes: Numbers
-    rests: Numbers
-    fixed: float
+    remainders: Numbers
+    fixed_cycles: float
     cuts: tuple[tuple[int, ...], ...]
 
-    def of(self, cuts: Table) -> Numbers:
+    def cycles(self, cuts: Table) -> Numbers:
         """Return lower bounds on the costs of partial or complete ``cuts``."""
         stages = cuts.shape[1] - 1
-        least = self.fixed + self.rests[stages, cuts[:, -1]]
+        least = self.fixed_cycles + self.remainders[stages, cuts[:, -1]]
         for stage in range(stages):
             least = least + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
         return np.asarray(least)
@@ -116,21 +115,21 @@ def raise_prices(maxima: Maxima, steps: int, enough: float, spend: Callable[[], 
     for step in range(steps):
         spend()
         takes = maxima.takes(weights)
-        remainders, fixed = least_sum(takes), maxima.fixed(weights)
-        bound = float(remainders[0, 0]) + fixed
+        remainders, fixed_cycles = least_sum(takes), maxima.fixed_cycles(weights)
+        bound = float(remainders[0, 0]) + fixed_cycles
         if best is None or bound > best.bound:
-            best = Prices(bound, takes, remainders, fixed, ())
+            best = Prices(bound, takes, remainders, fixed_cycles, ())
         if bound >= enough or not np.isfinite(bound):
             break
         cut = _cheapest(takes, remainders)
         last.pop(cut, None)
         last[cut] = None
-        rows = maxima.of(cut)
+        rows = maxima.rows_of(cut)
         largest = np.maximum(rows.max(axis=1, keepdims=True), 1)
         weights = weights * (1 + _STEP / np.sqrt(1 + step / _SLOWER) * (rows - largest) / largest)
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)
     assert best is not None
-    return Prices(best.bound, best.takes, best.rests, best.fixed, tuple(last)[-_LAST:])
+    return Prices(best.bound, best.takes, best.remainders, best.fixed_cycles, tuple(last)[-_LAST:])
 
 
 def _cheapest(takes: Numbers, remainders: Numbers) -> tuple[int, ...]:

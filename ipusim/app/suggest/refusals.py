@@ -85,7 +85,7 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
     plans = counted(outcome.assembled, "plan")
     tried = f"{plans} {'was' if outcome.assembled == 1 else 'were'} tried"
     cuts = f"{counted(outcome.bounded, 'cut')} got a lower bound of the time, and {tried}"
-    if outcome.left is None:
+    if outcome.skipped_bound is None:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
         full = "with every layout and every cut, at least one IPU is too full"
         if sram_bytes is not None and least > sram_bytes:
@@ -95,13 +95,13 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
         advice = _advice(baseline, is_single=bool(large))
         return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
-    fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.left / clock)}"
+    fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.skipped_bound / clock)}"
     stage = "after" if outcome.assembled else "before"
     return (
-        f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.stopped} ended the search {stage} "
+        f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.end_reason} ended the search {stage} "
         "the first try of a plan. Give more time with the option `seconds` (`inf`: until a plan is proven the best), "
         f"or limit the search by `stages`, `ipus` or `schedules`. {looked}; {cuts}. Still open: "
-        f"{counted(outcome.open, 'layout')}{fastest}."
+        f"{counted(outcome.open_choices, 'layout')}{fastest}."
     )
 
 

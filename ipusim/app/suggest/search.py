@@ -28,10 +28,9 @@ from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possi
 from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
-from ipusim.app.suggest.programmes import any_cut
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.terms import on_any
-from ipusim.app.suggest.units import Units, units_of
+from ipusim.app.suggest.units import Units, any_cut, units_of
 
 #: Relative width of the first portion of a choice's cuts above its least time, and growth factor of the width.
 _FIRST: Final = Fraction(1, 200)
@@ -67,24 +66,24 @@ class _Open:
         layouts: layout by selection order.
         cutter: search for cuts.
         possible: mask of the stages, between any two units, that fit in memory.
-        together: least cycles of gradient sums, gathers and host updates; None before the second look at the choice.
-        above: bound; cuts below it have been pushed.
+        common_cycles: least cycles of gradient sums, gathers and host updates; None before the second look.
+        least_bound: bound; cuts below it have been pushed.
         width: width of the next portion above the least time, as a share of that time.
-        alone: bounds by selection order.
-        full: IPUs that exceeded memory, and their units.
-        tried: selection orders and cuts already assembled.
+        order_bounds: bounds by selection order.
+        full_ipus: IPUs that exceeded memory, and their units.
+        trials: selection orders and cuts already assembled.
     """
 
     choice: Choice
     layouts: Mapping[str, Layout]
     cutter: Cutter
     possible: npt.NDArray[np.bool_]
-    together: int | None = None
-    above: int = 0
+    common_cycles: int | None = None
+    least_bound: int = 0
     width: Fraction = _FIRST
-    alone: dict[str, Bounds] = field(default_factory=dict)
-    full: set[tuple[int, Stages]] = field(default_factory=set)
-    tried: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    order_bounds: dict[str, Bounds] = field(default_factory=dict)
+    full_ipus: set[tuple[int, Stages]] = field(default_factory=set)
+    trials: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
         """Yield the memory-relevant part of a cut: each IPU with the units of its stages.
@@ -100,7 +99,7 @@ class _Open:
 class _Leaf:
     """Complete cut, with a selection order if already chosen."""
 
-    opened: _Open
+    open_choice: _Open
     cuts: tuple[int, ...]
     order: str = ""
 
@@ -162,15 +161,15 @@ class Search:
     def _end(self) -> None:
         """Record the bound of unsimulated plans, and sort the plans."""
         searched = self.searched
-        if searched.left is not None and self._heap:
-            searched.left = min(searched.left, self._heap[0][0])
-        if searched.left is not None and searched.best is not None and searched.left >= searched.best:
-            searched.left = None
-        if searched.left is None:
-            searched.open, searched.stopped = 0, ""
+        if searched.skipped_bound is not None and self._heap:
+            searched.skipped_bound = min(searched.skipped_bound, self._heap[0][0])
+        if searched.skipped_bound is not None and searched.best is not None and searched.skipped_bound >= searched.best:
+            searched.skipped_bound = None
+        if searched.skipped_bound is None:
+            searched.open_choices, searched.end_reason = 0, ""
         else:
             items = (item for bound, *_, item in self._heap if searched.best is None or bound < searched.best)
-            searched.open += len({_choice_of(item) for item in items})
+            searched.open_choices += len({_choice_of(item) for item in items})
         self._sort()
 
     def runners_up(self, count: int) -> None:
@@ -217,7 +216,7 @@ class Search:
         multiple = self._layouts.multiple(choice)
         baseline = self._baseline
         units = self.units(choice.micro_batch_size)
-        if multiple is None or isinstance(self._layouts.of(replace(choice, count=multiple), units), str):
+        if multiple is None or isinstance(self._layouts.layout(replace(choice, count=multiple), units), str):
             return None
         return choice.micro_batch_size * choice.replicas * baseline.hosts * baseline.serialization * multiple
 
@@ -237,18 +236,18 @@ class Search:
         """Return a bound without layout: all passes, spread evenly over all IPUs."""
         units = self.units(choice.micro_batch_size)
         work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
-        return choice.count * self._baseline.serialization * work // choice.used
+        return choice.count * self._baseline.serialization * work // choice.ipus_of_stages
 
     def _lay_out(self, bound: int, choice: Choice) -> None:
         """Push a choice with its layouts and a tighter bound, or count a refusal."""
         units = self.units(choice.micro_batch_size)
-        one_by_one = self._at_least(choice) * choice.used
+        one_by_one = self._at_least(choice) * choice.ipus_of_stages
         if bound < one_by_one and self._layouts.one_by_one(choice):
             self._push(one_by_one, choice)
             return
         layouts: dict[str, Layout] = {}
         for order in orders_of(self._baseline, self._limits, choice):
-            layout = self._layouts.of(replace(choice, order=order), units)
+            layout = self._layouts.layout(replace(choice, order=order), units)
             if not isinstance(layout, str):
                 if all(layout.system.ipus != earlier.system.ipus for earlier in layouts.values()):
                     layouts[order] = layout
@@ -284,7 +283,7 @@ class Search:
 
     def _push_cuts(self, item: _Open) -> None:
         """Push the next portion of cuts, and the choice again for the remaining cuts."""
-        if item.together is None:
+        if item.common_cycles is None:
             self._look_closer(item)
             return
         best, least = self.searched.best, item.cutter.least
@@ -295,15 +294,15 @@ class Search:
         cuts = item.cutter.below(limit, _MOST, self._spend)
         self.searched.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
-            if bound >= item.above:
+            if bound >= item.least_bound:
                 self._push(bound, _Leaf(item, tuple(row)))
         if not self.searched.plans and len(cuts.cuts):  # an early simulated time saves later work
             self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.searched.best
-        if cuts.left is not None:
-            self.searched.leave(cuts.left, f"the limit of {_MOST} cuts at once")
+        if cuts.skipped_bound is not None:
+            self.searched.leave(cuts.skipped_bound, f"the limit of {_MOST} cuts at once")
         elif (best is None or limit < best) and limit < _UNREACHABLE:
-            self._push(limit, replace(item, above=limit, width=item.width * _GROWS))
+            self._push(limit, replace(item, least_bound=limit, width=item.width * _GROWS))
 
     def _look_closer(self, item: _Open) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
@@ -315,11 +314,11 @@ class Search:
                 return
         common_cycles = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(common_cycles)
-        cutter = replace(cutter, bounds=bounds.priced(searched.best, self._spend) if many else bounds)
+        cutter = replace(cutter, bounds=bounds.with_prices(searched.best, self._spend) if many else bounds)
         width, least = _FIRST, cutter.least
         if searched.best is not None:
             width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
-        closer = replace(item, cutter=cutter, together=common_cycles, above=least, width=width)
+        closer = replace(item, cutter=cutter, common_cycles=common_cycles, least_bound=least, width=width)
         self._push(least, closer)
         if many and (searched.best is None or least < searched.best):
             self._try_good(closer)
@@ -342,10 +341,10 @@ class Search:
         The bound includes the cut's gradient sums.
         """
         layout = item.layouts[order]
-        if order not in item.alone:
-            item.alone[order] = Bounds(item.cutter.units, layout)
+        if order not in item.order_bounds:
+            item.order_bounds[order] = Bounds(item.cutter.units, layout)
         common_cycles = together_under(layout, item.cutter.units.profiles, cuts)
-        return int(item.alone[order].later_by(common_cycles).of(np.array([cuts]))[0])
+        return int(item.order_bounds[order].later_by(common_cycles).cycles(np.array([cuts]))[0])
 
     def _try(self, leaf: _Leaf) -> int:
         """Assemble and simulate a cut; a cut without selection order is pushed again for each order.
@@ -353,17 +352,17 @@ class Search:
         Returns:
             Excess bytes of the fullest IPU.
         """
-        item, searched = leaf.opened, self.searched
-        if not item.full.isdisjoint(item.on_ipus(leaf.cuts)):
+        item, searched = leaf.open_choice, self.searched
+        if not item.full_ipus.isdisjoint(item.on_ipus(leaf.cuts)):
             searched.misfits += 1
             return 0
         if not leaf.order:
             for order in item.layouts:
                 self._push(self._bound_under(order, item, leaf.cuts), replace(leaf, order=order))
             return 0
-        if (leaf.order, leaf.cuts) in item.tried:
+        if (leaf.order, leaf.cuts) in item.trials:
             return 0
-        item.tried.add((leaf.order, leaf.cuts))
+        item.trials.add((leaf.order, leaf.cuts))
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         changes = choice.changes(self._baseline, item.cutter.units, cuts)
@@ -374,7 +373,9 @@ class Search:
         elif not analysis.usable(trial.fits):
             searched.misfits += 1
             full = trial.job.memory.excess_peaks
-            item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})
+            item.full_ipus.update(
+                on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full}
+            )
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
             searched.plans.append(Plan(choice, cuts, item.cutter.units, trial))
@@ -383,5 +384,5 @@ class Search:
 
 def _choice_of(item: Choice | _Open | _Leaf) -> Choice:
     if isinstance(item, _Leaf):
-        return item.opened.choice
+        return item.open_choice.choice
     return item.choice if isinstance(item, _Open) else item

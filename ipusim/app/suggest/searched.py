@@ -57,9 +57,9 @@ class Searched:
         units: units of the model; None before the search.
         least_of_units: least bytes of an IPU with a given unit over all plans, by name of the layer or given stage.
         bound: lowest bound of the plans not yet looked at, during the search.
-        left: lowest bound of the plans not looked at; None after a complete search.
-        open: number of choices with remaining cuts that may be faster than the best plan.
-        stopped: limit that ended the search early; empty for a proven result.
+        skipped_bound: lowest bound of the plans not looked at; None after a complete search.
+        open_choices: number of choices with remaining cuts that may be faster than the best plan.
+        end_reason: limit that ended the search early; empty for a proven result.
     """
 
     given_cycles: int | None = None
@@ -76,9 +76,9 @@ class Searched:
     units: Units | None = None
     least_of_units: dict[str, int] = field(default_factory=dict)
     bound: int = 0
-    left: int | None = None
-    open: int = 0
-    stopped: str = ""
+    skipped_bound: int | None = None
+    open_choices: int = 0
+    end_reason: str = ""
 
     @property
     def refusal_of(self) -> dict[str, str]:
@@ -111,5 +111,11 @@ class Searched:
 
     def leave(self, bound: int, reason: str) -> None:
         """Record that cuts with bounds of at least ``bound`` were skipped because of ``reason``."""
-        self.left = bound if self.left is None else min(self.left, bound)
-        self.stopped = reason
+        self.skipped_bound = bound if self.skipped_bound is None else min(self.skipped_bound, bound)
+        self.end_reason = reason
+
+    def leave_with(self, search: Searched) -> None:
+        """Record the plans that another search for the same suggestion skipped."""
+        self.open_choices += search.open_choices
+        if search.skipped_bound is not None:
+            self.leave(search.skipped_bound, self.end_reason or search.end_reason)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
-from ipusim.app.study.full_pipeline import Full, NeverFullError, once_full, update_cycles
+from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
@@ -21,7 +21,7 @@ from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
 from ipusim.base.cache import sharing
-from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
+from ipusim.base.errors import IpusimError, OptionError, OutOfMemoryError
 
 #: Default number of runners-up that are simulated and shown.
 RUNNERS_UP: Final = 4
@@ -47,49 +47,12 @@ class NothingFoundError(IpusimError):
     """Search that ended before finding a plan that fits; a plan may exist."""
 
 
-@dataclass(frozen=True)
-class Ceiling:
-    """Throughput limit of a plan for many micro-batches, with its losses.
-
-    Attributes:
-        full: time per weight update at any count of micro-batches, including the host between session runs.
-        busiest, mean: cycles of a micro-batch's passes on the busiest IPU, and on average over the IPUs.
-        samples: samples of a micro-batch, over all replicas of all hosts.
-        multiple: number that divides all counts accepted by the schedule.
-    """
-
-    full: Full
-    busiest: int
-    mean: Fraction
-    samples: int
-    multiple: int
-
-    def share(self, count: int) -> float:
-        """Return the share of the ceiling reached at a count."""
-        return float(self.full.share(count))
-
-    def count_for(self, share: Fraction) -> int:
-        """Return the least count that reaches ``share`` of the ceiling."""
-        return self.full.least_count(share, self.multiple)
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
-        slope = self.full.slope or Fraction(1)
-        return {
-            "work, recomputation included": float(self.mean / slope),
-            "imbalance of stages": float((self.busiest - self.mean) / slope),
-            "copies, sync and host": float((slope - self.busiest) / slope),
-        }
-
-
 @dataclass(frozen=True, eq=False)
 class Suggestion:
     """Suggested plan with reasons, or an explanation why no plan was found.
 
     Attributes:
         baseline: given plan of the scenario.
-        given_trial: trial of the given plan; has cycles even if the plan exceeds memory.
         searched: progress and result of the search.
         limits: limits of the search.
         added_options: options changed before the search, by dotted name; the given plan fits only with them.
@@ -99,7 +62,6 @@ class Suggestion:
     """
 
     baseline: Baseline
-    given_trial: Trial
     searched: Searched
     limits: Limits
     added_options: Mapping[str, Any] = field(default_factory=dict)
@@ -107,11 +69,16 @@ class Suggestion:
     runner_up: Searched | None = None
 
     @property
+    def given_trial(self) -> Trial:
+        """Trial of the given plan; has cycles even if the plan exceeds memory."""
+        return self.baseline.trial
+
+    @property
     def outcome(self) -> Outcome:
         """Outcome: a plan, proof that no plan fits, or neither."""
         if self.searched.best is not None or self.baseline.concurrent:
             return Outcome.PLAN
-        return Outcome.NONE_FITS if self.left is None else Outcome.NONE_FOUND
+        return Outcome.NONE_FITS if self.searched.skipped_bound is None else Outcome.NONE_FOUND
 
     @property
     def why_none(self) -> str:
@@ -200,58 +167,14 @@ class Suggestion:
         return None if result.job is None else result
 
     @property
-    def left(self) -> int | None:
-        """Lowest bound of the plans not looked at; None after a complete search."""
-        searches = (self.searched, *([] if self.runner_up is None else [self.runner_up]))
-        return min((item.left for item in searches if item.left is not None), default=None)
-
-    @property
-    def stopped(self) -> str:
-        """Limit that ended the search early; empty after a complete search."""
-        return self.searched.stopped or ("" if self.runner_up is None else self.runner_up.stopped)
-
-    @property
     def gap(self) -> float:
         """Share by which skipped plans could be faster at most; 0 if the plan is proven best."""
-        return self.searched.gap(self.left)
+        return self.searched.gap(self.searched.skipped_bound)
 
 
 def same_plan(first: Job | None, second: Job | None) -> bool:
     """Return whether both jobs exist and have equal plans and costs."""
     return first is not None and second is not None and first.plan == second.plan and first.costs == second.costs
-
-
-@sharing
-def ceiling_of(job: Job) -> Ceiling | str:
-    """Return the ceiling of a plan, extrapolated from a few small micro-batch counts.
-
-    Counts refused by the schedule are left out.
-
-    Returns:
-        Ceiling; the schedule's refusal, or an empty text if the pipeline never fills, in place of an unknown ceiling.
-    """
-    request, shape = job.request, job.program.shape
-
-    def cycles_at(count: int) -> Fraction:
-        trial = try_request(request, {"pipeline.gradient_accumulation_count": count})
-        if trial.job is None:
-            raise CountError(trial.refusal)
-        return update_cycles(trial.job)
-
-    try:
-        counts = runs.full_counts(job)
-        full = once_full(cycles_at, counts.apart, counts.least)
-    except NeverFullError:
-        return ""
-    except CountError as error:
-        return str(error)
-    busy = dict.fromkeys(job.plan.ipus, 0)
-    for ipu, kind, stage in zip(job.plan.ipu.tolist(), job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
-        busy[ipu] += job.costs.passes[kind, stage]
-    count = job.plan.shape.count // shape.serialization  # a plan of a long run holds only some micro-batches
-    samples = job.program.micro_batch_size * job.system.learners * shape.serialization
-    busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
-    return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape))
 
 
 @sharing
@@ -286,79 +209,37 @@ def suggest(
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
-    given_trial = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
         if names := limits.names:
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
-        return Suggestion(baseline, given_trial, Searched(given_cycles=given_trial.cycles), limits)
-    usable_trial = given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None
-    searches = [_SearchStart({}, baseline, usable_trial, budget)]
-    if (with_room := _with_products_in_half(baseline, given_trial, limits, budget)) is not None:
-        searches.insert(0, with_room)
+        return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)
+    starts: list[tuple[Baseline, Mapping[str, Any], Budget]] = [(baseline, {}, budget)]
+    if baseline.job is not None and baseline.has_limits and not analysis.usable(baseline.trial.fits):
+        changes = products_in_half(baseline.job)
+        start = baseline_of(change_request(baseline.request, changes)) if changes else baseline
+        if analysis.usable(start.trial.fits):
+            starts.insert(0, (start, changes, budget.part(0.5)))
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         past: list[Search] = []
-        for start in searches:
-            fastest = min((item.searched.best for item in past if item.searched.best is not None), default=None)
-            past.append(start.run(limits, simulations, progress, fastest))
+        for start, _, part in starts:
+            is_allowed = analysis.usable(start.trial.fits) and limits.leave(baseline)
+            known_cycles = [start.trial.cycles if is_allowed else None, *(item.searched.best for item in past)]
+            least_cycles = min((cycles for cycles in known_cycles if cycles is not None), default=None)
+            past.append(Search(start, limits, most=simulations, budget=part, given_cycles=least_cycles))
+            past[-1].run(partial(progress, start))
         best = min(past, key=lambda item: inf if item.searched.best is None else item.searched.best)
-        runner_up = next((item.searched for item in past if item is not best), None)
         if best.searched.best is None:
-            refuse_limits(baseline, limits, past[-1])
-            first = past[0].searched if runner_up else None
-            return Suggestion(baseline, given_trial, past[-1].searched, limits, runner_up=first)
+            best = past[-1]
+            refuse_limits(baseline, limits, best)
+        runner_up = next((item.searched for item in past if item is not best), None)
+        if runner_up is not None:
+            best.searched.leave_with(runner_up)
+        if best.searched.best is None:
+            return Suggestion(baseline, best.searched, limits, runner_up=runner_up)
         budget.begin_afterwards()
         best.runners_up(runners_up)
-    start = searches[past.index(best)]
-    moved_baseline = start.trial if start.added_options else None
-    return Suggestion(
-        baseline, given_trial, best.searched, limits, start.added_options, moved_baseline, runner_up=runner_up
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _SearchStart:
-    """Search to be run.
-
-    Attributes:
-        added_options: options that differ from the given request.
-        baseline: given plan with the changed options.
-        trial: trial of that plan; None if memory is exceeded, or if the limits exclude the plan.
-        budget: budget of the search.
-    """
-
-    added_options: Mapping[str, Any]
-    baseline: Baseline
-    trial: Trial | None
-    budget: Budget
-
-    def run(
-        self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
-    ) -> Search:
-        """Search for plans faster than the given plan and ``fastest`` cycles.
-
-        ``fastest`` is the result of an earlier search.
-        """
-        given_cycles = None if self.trial is None else self.trial.cycles
-        least_cycles = min((cycles for cycles in (given_cycles, fastest) if cycles is not None), default=None)
-        search = Search(self.baseline, limits, most=most, budget=self.budget, given_cycles=least_cycles)
-        search.run(lambda outcome: progress(self.baseline, outcome))
-        return search
-
-
-def _with_products_in_half(
-    baseline: Baseline, given_trial: Trial, limits: Limits, budget: Budget
-) -> _SearchStart | None:
-    """Return a search from the given plan, with matrix products in half the temporary memory.
-
-    None if the given plan already fits, or still exceeds memory with products in half the memory.
-    """
-    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.has_limits:
-        return None
-    changes = products_in_half(baseline.job)
-    trial = try_request(baseline.request, changes) if changes else given_trial
-    if not analysis.usable(trial.fits):
-        return None
-    start_trial = trial if limits.leave(baseline) else None
-    return _SearchStart(changes, baseline_of(change_request(baseline.request, changes)), start_trial, budget.part(0.5))
+    start, added_options, _ = starts[past.index(best)]
+    moved_baseline = start.trial if added_options and limits.leave(baseline) else None
+    return Suggestion(baseline, best.searched, limits, added_options, moved_baseline, runner_up=runner_up)

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import PipelineProgram, Plan, System, hardware, models, pipelines, pricing
-from ipusim.app.suggest.programmes import Numbers
-from ipusim.app.suggest.units import KINDS
+from ipusim.app.suggest.units import KINDS, Numbers
 
 Column = npt.NDArray[np.int64]
 #: Number of columns per stage: cycles of passes by kind; sends forward and back, in bytes (lock-step) or cycles

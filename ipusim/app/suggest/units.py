@@ -1,7 +1,8 @@
 """Tables of the cost and memory of all ranges of units; a model is cut between units.
 
 A unit is a layer, or a whole stage if the request gives the costs of stages. The cost of a stage is the sum over its
-layers, except for the first stage: its backward pass ends at the first layer with weights.
+layers, except for the first stage: its backward pass ends at the first layer with weights. Dynamic programming over
+cuts, from the last stage back, gives the minimum longest stage and the minimum sum.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import OptionError
 
 Table = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
 
 #: Passes with separate costs; a recomputation costs as much as its forward pass.
 KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
@@ -117,6 +119,38 @@ def maxima(values: Sequence[int] | Table) -> Table:
     for start in range(len(values)):
         result[start, start + 1 :] = np.maximum.accumulate(values[start:])
     return result
+
+
+def least_longest(takes: Numbers) -> Numbers:
+    """Return the least cycles of the longest remaining stage, by stage and unit.
+
+    Args:
+        takes: cycles of each stage from a first unit to before another unit, shape (stages, units + 1, units + 1).
+
+    Returns:
+        Cycles, shape (stages + 1, units + 1); infinite if no cut is possible.
+    """
+    return _from_behind(takes, np.maximum)
+
+
+def least_sum(takes: Numbers) -> Numbers:
+    """Return the least sum over the remaining stages, in the format of :func:`least_longest`."""
+    return _from_behind(takes, np.add)
+
+
+def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
+    """Return whether some cut consists of ``possible`` stages only."""
+    return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
+
+
+def _from_behind(takes: Numbers, join: np.ufunc) -> Numbers:
+    """Return the least joined cycles from each stage on, without empty stages."""
+    least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
+    least[-1, -1] = 0
+    proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
+    for stage in reversed(range(len(takes))):
+        least[stage] = join(proper[stage], least[stage + 1][None, :]).min(axis=1)
+    return least
 
 
 def movable(options: runs.Options) -> bool:

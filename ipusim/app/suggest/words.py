@@ -12,11 +12,12 @@ from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
+from ipusim.app.study.full_pipeline import Ceiling
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
-from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion, same_plan
+from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.verdict import verdict as order_verdict
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
@@ -62,9 +63,9 @@ class SuggestionResult(Result):
             "name": suggestion.baseline.request.name,
             "outcome": suggestion.outcome.value,
             "why_none": suggestion.why_none or None,
-            "proven": suggestion.left is None,
+            "proven": suggestion.searched.skipped_bound is None,
             "gap": suggestion.gap,
-            "stopped": suggestion.stopped or None,
+            "stopped": suggestion.searched.end_reason or None,
             "changes": {} if suggestion.why_none else runs.plain(suggestion.changes),
             "given_with_equal_samples": _equal_samples(suggestion),
             "plans": self.rows(),
@@ -175,9 +176,11 @@ def _proof(suggestion: Suggestion) -> str:
     outcome = suggestion.searched
     if not outcome.choices:
         return "was searched for, as concurrent stages are not changed"
-    if suggestion.left is None:
+    if suggestion.searched.skipped_bound is None:
         return "is in the search, which is proven"
-    return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
+    return (
+        f"was found up to {suggestion.searched.end_reason}; another plan could be {suggestion.gap:.1%} faster at most"
+    )
 
 
 def _against_own(suggestion: Suggestion) -> str:
@@ -221,9 +224,8 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     if not ceiling.full.slope:
         return
     count = job.request.options.pipeline.gradient_accumulation_count
-    rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
-        f"{owner}, its throughput with ever more micro-batches: {format_throughput(float(rate))}. "
+        f"{owner}, its throughput with ever more micro-batches: {format_throughput(ceiling.samples_per_s)}. "
         f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of this ceiling, "
         f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
@@ -365,8 +367,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         room = "the memory that the scenario allows" if suggestion.added_options else "half their temporary memory"
         ways, plans = counted(runner_up.choices, "layout"), counted(runner_up.simulated, "plan")
         yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
-    if suggestion.left is None:
+    if suggestion.searched.skipped_bound is None:
         yield "Proven: no plan within the options is faster, by lower bounds for all plans that were not simulated."
     else:
         gap = f"{suggestion.gap:.1%}"
-        yield f"Not proven: {suggestion.stopped} ended the search; another plan could be {gap} faster at most."
+        yield f"Not proven: {suggestion.searched.end_reason} ended the search; another plan could be {gap} faster at most."

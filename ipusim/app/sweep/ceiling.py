@@ -8,34 +8,30 @@ simulated until three points do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from ipusim.api import runs
 from ipusim.app.render.tables import text_of
-from ipusim.app.study.full_pipeline import Full
+from ipusim.app.study.full_pipeline import COUNT, ceiling_of
 from ipusim.app.study.trial import try_request
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.cache import sharing
+from ipusim.base.errors import CountError
 from ipusim.base.units import format_throughput
 
-#: Option with a ceiling.
-COUNT: Final = "pipeline.gradient_accumulation_count"
 #: Share of the ceiling called near, and share that is often sufficient.
 NEAR: Final = Fraction(95, 100)
 ENOUGH: Final = Fraction(90, 100)
-#: Candidate periods, as multiples of the full pipeline's count step.
-_PERIODS: Final = 1, 2, 3, 4
 #: Most counts tried beside the estimate, which a pipeline that is not yet full may miss.
 _MOST_TRIED: Final = 64
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class SweepCeiling:
     """Limit of throughput in a sweep of counts.
 
     Attributes:
@@ -74,7 +70,7 @@ class Ceiling:
 
 
 @sharing
-def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
+def ceilings(sweep: Sweep) -> tuple[SweepCeiling, ...]:
     """Return the ceilings by combination of the other options; empty unless counts are crossed.
 
     Combinations without linear growth are left out.
@@ -94,80 +90,48 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome]) -> Ceiling | None:
+def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome]) -> SweepCeiling | None:
     most = max(outcomes)
     job = try_request(sweep.request, {**values, COUNT: most}).job
     if job is None:
         return None
-    step = job.schedule.count_step(job.program.shape)
+    step, executions = job.schedule.count_step(job.program.shape), job.executions
 
     @cache
     def outcome_at(count: int) -> Outcome:
         return outcomes.get(count) or outcome_of(sweep.request, {**values, COUNT: count})
 
-    line = _line(sorted(outcomes), runs.full_counts(job), outcome_at)
-    if line is None:
+    def cycles_at(count: int) -> Fraction:
+        if not outcome_at(count).has_run:
+            raise CountError(outcome_at(count).message)
+        return Fraction(outcome_at(count).run_cycles, executions)
+
+    limit = ceiling_of(job, cycles_at, sorted(outcomes))
+    if isinstance(limit, str) or limit.full.slope <= 0 or limit.busiest <= 0:
         return None
-    first, last = line
-    low, high = outcome_at(first), outcome_at(last)
-    slope = (_period(high) - _period(low)) / (last - first)
-    per_count = Fraction(high.samples, last)
-    busiest = Fraction(high.busiest_cycles - low.busiest_cycles, last - first)
-    mean = Fraction(high.compute_cycles - low.compute_cycles, (last - first) * high.ipus)
-    if slope <= 0 or busiest <= 0:
-        return None
-    limit = per_count * high.clock_hz / slope
-    full = Full(last, step, _period(high), slope)
-    enough, count = (_least(share, limit, full, step, outcomes, outcome_at) for share in (ENOUGH, NEAR))
-    rate = outcome_at(count).samples_per_s if count <= most else None
-    return Ceiling(values, float(limit), enough, count, rate, float(mean / busiest), float(busiest / slope))
+    slope = limit.full.slope
 
+    def has_share(count: int, share: Fraction) -> bool:
+        return outcome_at(count).has_run and count * slope >= share * cycles_at(count)
 
-def _period(outcome: Outcome) -> Fraction:
-    """Return the mean cycles between weight updates."""
-    return Fraction(outcome.run_cycles, outcome.executions)
+    def least(share: Fraction) -> int:
+        """Return the least count from which every simulated count has ``share``; larger counts follow the line."""
+        count = limit.count_for(share)
+        if count > most:
+            return count
+        for _ in range(_MOST_TRIED):
+            if has_share(count, share):
+                break
+            count += step
+        for _ in range(_MOST_TRIED):
+            if count <= step or not has_share(count - step, share):
+                break
+            count -= step
+        # Throughput may fall between counts, as in schedules with pairs of micro-batches.
+        later = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
+        return max(later) + step if later else count
 
-
-def _line(counts: list[int], full: runs.FullCounts, outcome_at: Callable[[int], Outcome]) -> tuple[int, int] | None:
-    """Return two counts on the line of a full pipeline; None without a line."""
-    most = max(counts[-1], full.least)
-    last = [count for count in counts[-3:] if count >= full.least]
-    candidates = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
-    candidates += [[most + turn * period * full.apart for turn in range(3)] for period in _PERIODS]
-    for three in candidates:
-        if not all(outcome_at(count).has_run for count in three):
-            continue
-        cycles = [_period(outcome_at(count)) for count in three]
-        first, second = ((cycles[n + 1] - cycles[n]) / (three[n + 1] - three[n]) for n in (0, 1))
-        if first == second:
-            return three[0], three[2]
-    return None
-
-
-def _least(
-    share: Fraction, limit: Fraction, full: Full, step: int, counts: Iterable[int], outcome_at: Callable[[int], Outcome]
-) -> int:
-    """Return the least count from which every count of ``counts`` has this share of ``limit``.
-
-    Larger counts follow the line of the ``full`` pipeline.
-    """
-
-    def is_near(count: int) -> bool:
-        return outcome_at(count).has_run and Fraction(
-            outcome_at(count).samples * outcome_at(count).clock_hz
-        ) >= share * limit * _period(outcome_at(count))
-
-    count = full.least_count(share, step)
-    if count > max(counts):
-        return count
-    for _ in range(_MOST_TRIED):
-        if is_near(count):
-            break
-        count += step
-    for _ in range(_MOST_TRIED):
-        if count <= step or not is_near(count - step):
-            break
-        count -= step
-    # Throughput may fall between counts, as in schedules with pairs of micro-batches.
-    later = [larger for larger in counts if larger >= count and not is_near(larger)]
-    return max(later) + step if later else count
+    enough, near = least(ENOUGH), least(NEAR)
+    rate = outcome_at(near).samples_per_s if near <= most else None
+    balance, other_share = float(limit.mean / limit.busiest), float(limit.busiest / slope)
+    return SweepCeiling(values, limit.samples_per_s, enough, near, rate, balance, other_share)

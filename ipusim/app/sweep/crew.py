@@ -10,9 +10,8 @@ from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
@@ -155,17 +154,13 @@ class _Errand:
 
     Attributes:
         sweep: unique identifier of the sweep.
-        data: options of the request.
-        name, description, folder: name, description and folder of the request.
+        request: arguments of :meth:`~ipusim.api.Request.from_dict`.
         schedules: schedules registered here in addition to the house's.
     """
 
     sweep: str
-    data: Mapping[str, Any]
-    name: str
-    description: str
-    folder: str
-    schedules: Sequence[Schedule] = field(default=())
+    request: Mapping[str, Any]
+    schedules: Sequence[Schedule] = ()
 
     @classmethod
     def from_request(cls, request: Request) -> _Errand:
@@ -173,12 +168,12 @@ class _Errand:
         modules = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
         )
-        data, folder = runs.plain(runs.options_set(request.options)), str(request.folder)
-        return cls(uuid4().hex, data, request.name, request.description, folder, modules)
+        names = {"name": request.name, "description": request.description, "folder": request.folder}
+        return cls(uuid4().hex, {"data": runs.plain(runs.options_set(request.options)), **names}, modules)
 
-    def request(self) -> Request:
-        """Rebuild the request."""
-        return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
+
+def _request_of(errand: _Errand) -> Request:
+    return Request.from_dict(**errand.request)
 
 
 def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:
@@ -192,4 +187,4 @@ def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[
             if schedule.name not in schedules.names():
                 schedules.register(schedule)
         with cache.entered():
-            return number, outcome_of(cache(_Errand.request, errand), changes)
+            return number, outcome_of(cache(_request_of, errand), changes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -21,9 +21,9 @@ from ipusim.app.sweep.vary import MOST_POINTS, Axis
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_seconds
 
-#: Percentiles of a table, and the percentiles around nine of ten runs.
+#: Percentiles of a table, and of the chart: nine of ten runs lie between the outer two.
 _PERCENTILES: Final = (0, 5, 25, 50, 75, 95, 100)
-_MOST_RUNS: Final = (5, 95)
+_MARKED: Final = (5, 50, 95)
 
 
 def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
@@ -74,8 +74,12 @@ class Ensemble(Result):
         calm = max(self.calm.run_cycles, 1)
         return [outcome.run_cycles / calm for outcome in self.outcomes]
 
-    def _percentile(self, values: Sequence[float], share: int) -> float:
-        return float(np.percentile(values, share))
+    @cached_property
+    def percentiles(self) -> dict[int, list[float]]:
+        """Seconds of a weight update, seconds of the makespan, and S, by percentile."""
+        makespans = [outcome.makespan_s or 0.0 for outcome in self.outcomes]
+        table = np.percentile([self.times_s, makespans, self.slowdowns], _PERCENTILES, axis=1).tolist()
+        return dict(zip(_PERCENTILES, table, strict=True))
 
     @property
     def _title(self) -> str:
@@ -95,8 +99,7 @@ class Ensemble(Result):
 
     def words(self) -> Iterator[str]:
         """Yield the distribution of the time, and the cost of the jitter."""
-        low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
-        middle, slow = self._percentile(self.times_s, 50), self._percentile(self.slowdowns, 50)
+        (low, *_), (middle, _, slow), (high, *_) = (self.percentiles[share] for share in _MARKED)
         calm = format_seconds(self.calm.weight_update_period_s or 0.0)
         if len(self.outcomes) == 1:
             yield f"One run: {format_seconds(middle)} for a weight update."
@@ -119,28 +122,22 @@ class Ensemble(Result):
 
     def table(self) -> Table:
         """Return the percentiles of the weight update's time, makespan and slow-down."""
-        makespans = [outcome.makespan_s or 0.0 for outcome in self.outcomes]
+        names = {0: "fastest", 50: "middle", 100: "slowest"}
         rows = tuple(
-            (
-                {0: "fastest", 50: "middle", 100: "slowest"}.get(share, f"{share} %"),
-                format_seconds(self._percentile(self.times_s, share)),
-                format_seconds(self._percentile(makespans, share)),
-                f"{self._percentile(self.slowdowns, share):.4f}",
-            )
-            for share in _PERCENTILES
+            (names.get(share, f"{share} %"), format_seconds(time), format_seconds(makespan), f"{slowdown:.4f}")
+            for share, (time, makespan, slowdown) in self.percentiles.items()
         )
-        title = self._title
-        return Table(title, ("percentile", "time per weight update", "makespan", "S"), rows)
+        return Table(self._title, ("percentile", "time per weight update", "makespan", "S"), rows)
 
     def data(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
             "runs": len(self.outcomes),
-            "weight_update_period_s": {str(share): self._percentile(self.times_s, share) for share in _PERCENTILES},
+            "weight_update_period_s": {str(share): time for share, (time, *_) in self.percentiles.items()},
             "mean_weight_update_period_s": float(np.mean(self.times_s)),
             "without_disturbances_s": self.calm.weight_update_period_s,
-            "slowdown": {str(share): self._percentile(self.slowdowns, share) for share in _PERCENTILES},
+            "slowdown": {str(share): slowdown for share, (*_, slowdown) in self.percentiles.items()},
             "slowdowns": self.slowdowns,
         }
 
@@ -152,10 +149,10 @@ class Ensemble(Result):
         request = self.sweep.request
         name = runs.title_of(request.description) or request.name
         title = f"{name}\n{self._title}"
-        low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
+        low, middle, high = (self.percentiles[share][0] for share in _MARKED)
         marks = [
             Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),
-            Mark(self._percentile(self.times_s, 50), "middle run"),
+            Mark(middle, "middle run"),
             Mark(low, "5th percentile"),
             Mark(high, "95th percentile"),
         ]

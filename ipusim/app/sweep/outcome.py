@@ -37,11 +37,7 @@ class Outcome:
         sync: sync mode; empty without a run.
         sram_bytes: memory of an IPU in bytes; None if unlimited.
         makespan_cycles: cycles of the pipeline's first execution, without weight update.
-        run_cycles, executions: cycles of the whole run, and number of its executions.
-        samples: samples per weight update.
-        clock_hz: frequency of the tile clock.
-        ipus: number of IPUs with a stage.
-        busiest_cycles, compute_cycles: arithmetic of the busiest IPU and of the IPUs together, in the first execution.
+        run_cycles: cycles of the whole run.
     """
 
     message: str = ""
@@ -50,12 +46,6 @@ class Outcome:
     sram_bytes: int | None = None
     makespan_cycles: int | None = None
     run_cycles: int = 0
-    executions: int = 0
-    samples: int = 0
-    clock_hz: int = 0
-    ipus: int = 0
-    busiest_cycles: int = 0
-    compute_cycles: int = 0
 
     @property
     def has_run(self) -> bool:
@@ -110,8 +100,7 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
     if value is None:
         return name == "sram_bytes"
     # Executions, IPUs, clock and samples are positive; time and arithmetic may be 0.
-    least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
-    return type(value) is int and least <= value < _MOST_CYCLES
+    return type(value) is int and 0 <= value < _MOST_CYCLES
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
@@ -155,9 +144,9 @@ def _run(job: Job) -> Outcome:
 def outcome_of_run(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
     """Return the outcome of a run from its Timeline, losses and accuracies."""
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
-    idle = analysis.bubble_of(timeline, first)
-    compute = len(timeline.info.stages_of_ipu) * first.makespan_cycles - idle.idle_cycles
-    cycles = runs.RunCycles(rates.run_cycles, first.makespan_cycles, idle.ideal_cycles, compute)
+    idle_cycles = analysis.bubble_of(timeline, first).idle_cycles
+    compute = len(timeline.info.stages_of_ipu) * first.makespan_cycles - idle_cycles
+    cycles = runs.RunCycles(rates.run_cycles, first.makespan_cycles, compute)
     return outcome_of_cycles(job, timeline.info, cycles, learning)
 
 
@@ -173,8 +162,7 @@ def outcome_of_cycles(
         learning: losses and accuracies of its summary; None for a run without arithmetic.
     """
     rates = analysis.rates_of(info, cycles.run, info.executions)
-    holders = len(info.stages_of_ipu)
-    available = holders * cycles.makespan
+    available = len(info.stages_of_ipu) * cycles.makespan
     figures = _kept_figures(
         {
             "makespan_s": cycles.makespan / info.clock_hz,
@@ -192,12 +180,6 @@ def outcome_of_cycles(
         sram_bytes=job.memory.sram_bytes,
         makespan_cycles=cycles.makespan,
         run_cycles=cycles.run,
-        executions=info.executions,
-        samples=rates.effective_batch_size,
-        clock_hz=info.clock_hz,
-        ipus=holders,
-        busiest_cycles=cycles.busiest,
-        compute_cycles=cycles.compute,
     )
 
 

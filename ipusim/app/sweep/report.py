@@ -16,8 +16,9 @@ from ipusim.app.render.sweep_panel import ChartAxis, Limit
 from ipusim.app.render.tables import Table, text_of
 from ipusim.app.study.best import best_first
 from ipusim.app.study.figures import MEASURES, figure_columns
+from ipusim.app.study.full_pipeline import COUNT
 from ipusim.app.study.result import Result
-from ipusim.app.sweep.ceiling import COUNT, Ceiling
+from ipusim.app.sweep.ceiling import SweepCeiling
 from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
@@ -46,7 +47,7 @@ class SweepResult(Result):
     """
 
     swept: Sweep
-    limits: Sequence[Ceiling] = ()
+    limits: Sequence[SweepCeiling] = ()
     measure: analysis.Figure = THROUGHPUT
     picture: Picture = DEFAULT
 
@@ -98,7 +99,9 @@ class SweepResult(Result):
         return {}
 
 
-def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, picture: Picture = DEFAULT) -> Chart:
+def chart_of(
+    swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure, picture: Picture = DEFAULT
+) -> Chart:
     """Return the chart of a measure, with further panels.
 
     Throughput over counts adds a panel of the bubble, and ceilings. Points with different memory add a panel of the
@@ -192,7 +195,7 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
     return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
 
 
-def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> list[str]:
+def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure) -> list[str]:
     """Return the verdict: best point, ceiling, and points that did not run."""
     number, modes = len(swept.finished_points), modes_of(swept)
     lines: list[str] = []
@@ -214,7 +217,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
     return lines
 
 
-def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
+def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
     """Return sentences on the best point of a sync mode, and its ceiling."""
     lines, several = [], len(modes_of(swept)) > 1
     of_mode = [row for row in swept.finished_points if row[1].sync == mode] if several else swept.finished_points
@@ -276,7 +279,7 @@ def _alike(message: str) -> str:
     return re.sub(r"\d+", "#", message)
 
 
-def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], swept: Sweep) -> str:
+def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[SweepCeiling], swept: Sweep) -> str:
     """Return the ceiling of the best point in words; without a best point, the first ceiling."""
     for point, _ in best[:1]:
         changes = swept.changes(point)
@@ -286,12 +289,12 @@ def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[
     return limits[0].words(_limit_options(limits[0], swept)) if limits else ""
 
 
-def _limit_options(limit: Ceiling, swept: Sweep) -> str:
+def _limit_options(limit: SweepCeiling, swept: Sweep) -> str:
     names = {axis.path: name for axis, name in zip(swept.axes, swept.names, strict=True)}
     return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.options.items())
 
 
-def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
+def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
     """Return a row for every ceiling."""
     header = (
         "with",

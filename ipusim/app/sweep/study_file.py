@@ -102,15 +102,16 @@ def read_study(
     file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
+    is_study = not source.data.keys().isdisjoint(("vary", "scenario"))
     if seeds is not None:
-        if options or vary_together or slower is not None or {"vary", "scenario"} & source.data.keys():
+        if options or vary_together or slower is not None or is_study:
             raise OptionError("seeds", "expected a scenario and no further values to vary, got further values")
         return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds=seeds)
     if slower is not None:
-        if vary_together or {"vary", "scenario"} & source.data.keys():
+        if vary_together or is_study:
             raise OptionError("slower", "expected a scenario with crossed values to vary, got values combined in order")
         return Study(path, tuple(map(parse_axis, options)), False, None, runs.Place, slower=slower)
-    if not {"vary", "scenario"} & source.data.keys():
+    if not is_study:
         if not options:
             text = "expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"
             raise OptionError("vary", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -62,30 +62,19 @@ class WeakPoints(Result):
     slower: float
 
     @cached_property
-    def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
-        """Slow-down S of every IPU and cable, by the other varied options."""
-        cycles: dict[str, dict[Any, int]] = {}
-        for (disturbances, *values), outcome in self.sweep.finished_points:
-            if outcome.has_run:
-                options = ", ".join(map(str, values))
-                cycles.setdefault(options, {})[self._thing(disturbances)] = outcome.run_cycles
-        return {
-            options: {
-                thing: run / max(cycles_of_case[None], 1) for thing, run in cycles_of_case.items() if thing is not None
-            }
-            for options, cycles_of_case in cycles.items()
-            if None in cycles_of_case
-        }
-
-    def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
-        """Return the slower IPU or cable of a point; None for the unchanged point."""
-        if len(disturbances) == len(self.sweep.axes[0].values[0]):
-            return None
-        last = disturbances[-1]
-        if "ipu" in last:
-            return "IPU", last["ipu"]
-        source, target = last["link"]
-        return "cable", (source, target)
+    def slowdowns(self) -> dict[str, dict[str, dict[Any, float]]]:
+        """Slow-down S by the other varied options, by ``IPU`` or ``cable``, and by its number or ends."""
+        count = len(self.sweep.axes[0].values[0])
+        calm: dict[str, int] = {}
+        slowdowns: dict[str, dict[str, dict[Any, float]]] = {}
+        for (disturbances, *values), outcome in self.sweep.finished_points:  # undisturbed points come first
+            options, added = ", ".join(map(str, values)), disturbances[count:]
+            if outcome.has_run and not added:
+                calm[options], slowdowns[options] = max(outcome.run_cycles, 1), {"IPU": {}, "cable": {}}
+            for item in added if outcome.has_run and options in calm else ():
+                kind, place = ("IPU", item["ipu"]) if "ipu" in item else ("cable", tuple(item["link"]))
+                slowdowns[options][kind][place] = outcome.run_cycles / calm[options]
+        return slowdowns
 
     names = ("sweep.csv", "weak_points.json", "weak_points.png", "weak_points.svg")
 
@@ -102,12 +91,8 @@ class WeakPoints(Result):
         """Yield the costliest IPU and cable, and the most tolerant schedule."""
         means: dict[str, float] = {}
         for options, slowdowns in self.slowdowns.items():
-            texts = []
-            for kind in ("IPU", "cable"):
-                slowdown_at = {place: cost for (thing_kind, place), cost in slowdowns.items() if thing_kind == kind}
-                if slowdown_at:
-                    texts.append(self._worst(kind, slowdown_at))
-            costs = [cost for (kind, _), cost in slowdowns.items() if kind == "IPU"]
+            texts = [self._worst(kind, slowdown_at) for kind, slowdown_at in slowdowns.items() if slowdown_at]
+            costs = slowdowns["IPU"].values()
             means |= {options: fmean(costs)} if costs else {}
             yield f"{f'{options}: ' if options else ''}{'; '.join(texts)}."
         if len(means) > 1:
@@ -129,18 +114,16 @@ class WeakPoints(Result):
 
     def table(self) -> Table:
         """Return S of IPUs and cables by schedule, worst first."""
-        things = {thing for slowdowns in self.slowdowns.values() for thing in slowdowns}
-        worst = sorted(
-            things,
-            key=lambda thing: (-max(slowdowns.get(thing, 0.0) for slowdowns in self.slowdowns.values()), str(thing)),
-        )
+        columns = [
+            {(kind, place): cost for kind, slowdown_at in slowdowns.items() for place, cost in slowdown_at.items()}
+            for slowdowns in self.slowdowns.values()
+        ]
+        things = {thing: max(column.get(thing, 0.0) for column in columns) for column in columns for thing in column}
+        worst = sorted(things, key=lambda thing: (-things[thing], str(thing)))
         rows = tuple(
             (
                 f"{kind} {_place_name(place)}",
-                *(
-                    f"{slowdowns[kind, place]:.3f}" if (kind, place) in slowdowns else "-"
-                    for slowdowns in self.slowdowns.values()
-                ),
+                *(f"{column[kind, place]:.3f}" if (kind, place) in column else "-" for column in columns),
             )
             for kind, place in worst[:_MOST_ROWS]
         )
@@ -157,7 +140,8 @@ class WeakPoints(Result):
             "slowdowns": [
                 {"under": options, "kind": kind.lower(), "at": place, "slowdown": cost}
                 for options, slowdowns in self.slowdowns.items()
-                for (kind, place), cost in slowdowns.items()
+                for kind, slowdown_at in slowdowns.items()
+                for place, cost in slowdown_at.items()
             ],
         }
 
@@ -168,17 +152,13 @@ class WeakPoints(Result):
     def _chart(self) -> Chart:
         request = self.sweep.request
         physical = assemble(time_alone(request, misfits=True)).system.ipus
-        maps = []
-        for options, slowdowns in self.slowdowns.items():
-            ipus = {place: cost for (_, place), cost in slowdowns.items() if isinstance(place, int)}
-            cables = {place: cost for (_, place), cost in slowdowns.items() if isinstance(place, tuple)}
-            maps.append(SystemMap(options, ipus, cables))
+        maps = [SystemMap(options, kinds["IPU"], kinds["cable"]) for options, kinds in self.slowdowns.items()]
         name = runs.title_of(request.description) or request.name
         words = (
             "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
             f"{self.slower:g} times"
         )
-        most = max((cost for slowdowns in self.slowdowns.values() for cost in slowdowns.values()), default=1.0)
+        most = max((cost for part in maps for cost in (*part.ipus.values(), *part.cables.values())), default=1.0)
         return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
 
 

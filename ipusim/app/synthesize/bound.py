@@ -66,7 +66,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
     """
     tasks = _relaxed(tasks)
     turns, times = (count, 1) if count <= _MOST_PIECES else (1, count)
-    heads, comes = _heads(tasks, turns)
+    heads, comes = earliest(tasks, turns)
     tails, way_tails = _tails(tasks, turns)
     # If IPUs meet, every time-step ends with a meeting, and the longest chain of passes gives the number of steps.
     meetings = 0 if tasks.meeting is None else tasks.meeting * _steps(tasks, count)
@@ -114,13 +114,8 @@ def _order(tasks: Tasks) -> list[int]:
     return [*TopologicalSorter(graph).static_order()]
 
 
-def earliest(tasks: Tasks, count: int) -> list[list[int]]:
-    """Return the earliest begins of every letter's passes over ``count`` micro-batches."""
-    return _heads(tasks, count)[0]
-
-
-def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return earliest begins of passes on otherwise idle IPUs, and arrivals of their copies."""
+def earliest(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Return earliest begins of ``count`` passes of each letter on otherwise idle IPUs, and arrivals of copies."""
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):

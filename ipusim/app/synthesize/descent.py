@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 from ipusim.app.synthesize.evaluate import Outcome, evaluate
-from ipusim.app.synthesize.grid import Grid, Layout
+from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import Tasks, Words
 from ipusim.app.synthesize.time_steps import improved_grid
@@ -45,10 +45,9 @@ def improved(
     """
     tasks, random = memory.tasks, Random(seed)
     if tasks.meeting is not None:
-        layout = Layout.of_count(tasks, max(word.count(tasks.outfed) for word in words))
-        steps = layout.steps_of_words(words)
-        assert steps is not None, "of words that run"
-        grid = improved_grid(memory, Grid(layout, steps), least, go_on, seed)
+        grid = Grid.from_words(tasks, words)
+        assert grid is not None, "of words that run"
+        grid = improved_grid(memory, grid, least, go_on, seed)
         return grid.words, grid.cycles
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add, sub
 
-from ipusim.app.synthesize.grid import Grid, Layout
+from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.tasks import Tasks, Words
 
 
@@ -35,10 +35,8 @@ def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
     """Return the times of ``words``; None for deadlocks or missed meetings."""
     if tasks.meeting is None:
         return _free(tasks, words)
-    forwards = max(word.count(tasks.outfed) for word in words)
-    layout = Layout.of_count(tasks, forwards)
-    steps = layout.steps_of_words(words)
-    return None if steps is None else Outcome(Grid(layout, steps).cycles, 0, (), ())
+    grid = Grid.from_words(tasks, words)
+    return None if grid is None else Outcome(grid.cycles, 0, (), ())
 
 
 def _free(tasks: Tasks, words: Words) -> Outcome | None:

@@ -17,8 +17,8 @@ from operator import add
 from typing import Final, NamedTuple
 
 from ipusim.api import pipelines
-from ipusim.app.synthesize.grid import Grid, Layout
-from ipusim.app.synthesize.tasks import Tasks
+from ipusim.app.synthesize.grid import Grid
+from ipusim.app.synthesize.tasks import BAR, Tasks
 
 #: Maximum number of pipeline states to search: 4 stages of 3 micro-batches, 3 of 5, 2 of 11.
 _MOST_STATES: Final = 200_000
@@ -235,26 +235,15 @@ class _Search:
 
     def grid(self, works: Sequence[Sequence[_Work]]) -> Grid:
         """Return the passes of time-steps, with micro-batches in order."""
-        layout = Layout.of_count(self._tasks, self._count)
-        steps = [0] * len(layout.letter_of)
-        turns = [[0, 0, 0] for _ in range(self._tasks.stages)]
-        halves: list[list[int]] = [[] for _ in turns]
-        kinds = pipelines.Pass
-        for step, step_works in enumerate(works):
-            for stages, work in zip(self._of_word, step_works, strict=True):
+        kinds, letter_of = pipelines.Pass, {letter: number for number, letter in enumerate(self._tasks.passes)}
+        words: list[list[int]] = [[] for _ in self._of_word]
+        for step_works in works:
+            for word, stages, work in zip(words, self._of_word, step_works, strict=True):
                 for stage, (forward, halved, whole, half) in zip(stages, work.passes, strict=True):
-                    runs = []
-                    if half:
-                        runs.append((kinds.WEIGHT_GRADIENT, halves[stage][turns[stage][2]]))
-                        turns[stage][2] += 1
-                    if forward:
-                        runs.append((kinds.FORWARD, turns[stage][0]))
-                        turns[stage][0] += 1
-                    for kind in (kinds.INPUT_GRADIENT,) * halved + (kinds.BACKWARD,) * whole:
-                        runs.append((kind, turns[stage][1]))
-                        halves[stage] += [turns[stage][1]] * (kind == kinds.INPUT_GRADIENT)
-                        turns[stage][1] += 1
-                    for kind, turn in runs:
-                        for letter in self._tasks.parts(kind, stage):
-                            steps[layout.number_of[letter, turn]] = step
-        return Grid(layout, steps)
+                    runs = {kinds.WEIGHT_GRADIENT: half, kinds.FORWARD: forward}
+                    runs |= {kinds.INPUT_GRADIENT: halved, kinds.BACKWARD: whole}
+                    word += [letter_of[kind, stage] for kind, has_pass in runs.items() if has_pass]
+                word.append(BAR)
+        grid = Grid.from_words(self._tasks, tuple(map(tuple, words)))
+        assert grid is not None, "of words that run"
+        return grid

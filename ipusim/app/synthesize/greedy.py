@@ -80,7 +80,7 @@ class _State:
 
     def await_first_backward(self) -> None:
         """Forbid forward passes that could delay their IPU's first backward pass."""
-        heads = earliest(self.tasks, 1)
+        heads, _ = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
             self._limits[word] = min(

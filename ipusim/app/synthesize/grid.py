@@ -151,6 +151,13 @@ class Grid:
         self._peaks = [max(load) for load in self._loads]
         self.cycles = sum(self._peaks) + self.length * (tasks.meeting or 0)
 
+    @classmethod
+    def from_words(cls, tasks: Tasks, words: Words) -> Grid | None:
+        """Return the grid of words with bars; None for words without a valid execution."""
+        layout = Layout.of_count(tasks, max(word.count(tasks.outfed) for word in words))
+        steps = layout.steps_of_words(words)
+        return None if steps is None else cls(layout, steps)
+
     def _add(self, number: int, sign: int) -> None:
         """Add a pass to its time-step, or remove it for ``sign`` -1."""
         tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]

@@ -6,8 +6,10 @@ The bytes equal those of the words' Plan, except for tensors that wait to be rec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from ipusim.api import Job, pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks
@@ -64,36 +66,16 @@ class Memory:
 
     def peak(self, word: int, letters: Sequence[int]) -> int:
         """Return the peak bytes of an IPU that runs ``letters``."""
-        kinds = pipelines.Pass
-        passes = [self.tasks.passes[letter] for letter in letters if letter != BAR]
-        level = dict.fromkeys((stage for _, stage in passes), 0)
-        depth = dict(level)
-        for kind, stage in passes:
-            if kind == kinds.FORWARD:
-                level[stage] += 1
-                depth[stage] = max(depth[stage], level[stage] - 1)
-            elif kind != kinds.WEIGHT_GRADIENT:
-                level[stage] -= 1
-        fifos = sum(depth[stage] * self.stages[stage].kept_bytes for stage in level)
-        level = dict.fromkeys(level, 0)
-        alive = most = 0  # without the running pass: outside of FIFOs, and between halves
-        for kind, stage in passes:
-            sizes = self.stages[stage]
-            full = level[stage] > depth[stage]
-            if kind == kinds.FORWARD:
-                level[stage] += 1
-                most = max(most, alive + sizes.kept_bytes + sizes.forward)
-                alive += sizes.kept_bytes * (level[stage] > depth[stage])
-            elif kind == kinds.WEIGHT_GRADIENT:
-                most = max(most, alive + sizes.weight_half)
-                alive -= sizes.halves_bytes
-            else:
-                halved = kind == kinds.INPUT_GRADIENT
-                level[stage] -= 1
-                alive -= sizes.kept_bytes * full
-                most = max(most, alive + sizes.kept_bytes + (sizes.input_half if halved else sizes.backward))
-                alive += sizes.halves_bytes * halved
-        return self.base[word] + fifos + most
+        kinds, stages = np.array([self.tasks.passes[letter] for letter in letters if letter != BAR]).T
+        live, fifos = np.zeros_like(kinds), 0
+        for stage in np.unique(stages).tolist():
+            mask = stages == stage
+            counts = pipelines.alive(self.stages[stage], kinds[mask]).stash
+            # The FIFO holds all micro-batches but the one in use.
+            sizes = replace(self.stages[stage], fifo_depth=max(int(counts.at_end.max()) - 1, 0))
+            live += pipelines.spread_levels(pipelines.stage_levels(sizes, kinds[mask]).live, mask).during
+            fifos += sizes.fifo_depth * sizes.kept_bytes
+        return self.base[word] + fifos + int(live.max())
 
 
 def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:

@@ -119,8 +119,8 @@ def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: C
 
 def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
     """Limit ``go_on`` to a number of moves."""
-    left = iter(range(moves))
-    return lambda: go_on() and next(left, None) is not None
+    moves_left = iter(range(moves))
+    return lambda: go_on() and next(moves_left, None) is not None
 
 
 def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Words, list[int]]]:

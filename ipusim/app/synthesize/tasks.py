@@ -161,25 +161,29 @@ def tasks_of(job: Job) -> Tasks | None:
     free = not plan.sync.meets
     sends = _sends(job) if free else {}
 
-    needs = _needs(number_of, shape.stages, set(sends))
+    def number_of_need(need: tuple[int, int]) -> int:
+        return number_of.get(need, number_of.get((kind_of.INPUT_GRADIENT, need[1]), -1))
+
+    needs = tuple(
+        tuple((number_of_need(need), (need[1], stage) in sends) for need in pipelines.needs(shape, kind, stage))
+        for kind, stage in letters
+    )
     outfeed = _outfeed(job)
-    last = (kind_of.FORWARD, shape.stages - 1)
     cycles = [costs.passes[letter] for letter in letters]
     cycles[number_of[kind_of.FORWARD, 0]] += costs.host.infeed
     if free:
-        cycles[number_of[last]] += outfeed
-    targets = [(stage, _target(kind, stage)) for kind, stage in letters]
+        cycles[number_of[kind_of.FORWARD, shape.stages - 1]] += outfeed
     pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in sends}))
     ways: list[Way | None] = []
-    for number, (source, target) in enumerate(targets):
-        send = sends.get((source, target))
-        if send is None:
+    for number, (kind, stage) in enumerate(letters):
+        target = stage + {kind_of.FORWARD: 1, kind_of.WEIGHT_GRADIENT: 0}.get(kind_of(kind), -1)
+        if (send := sends.get((stage, target))) is None:
             ways.append(None)
-        elif job.program.overlap_copies:
-            ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), *send))
-        else:  # the IPU waits for the end of its send
+            continue
+        if not job.program.overlap_copies:  # the IPU waits for the end of its send
             cycles[number] += sum(send)
-            ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), 0, 0))
+            send = 0, 0
+        ways.append(Way(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
     updates = tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus)
     meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
@@ -191,7 +195,7 @@ def tasks_of(job: Job) -> Tasks | None:
         ipus=ipus,
         word_of=word_of,
         cycles=tuple(cycles),
-        needs=tuple(needs),
+        needs=needs,
         ways=tuple(ways),
         pairs=pairs,
         updates=updates,
@@ -199,30 +203,6 @@ def tasks_of(job: Job) -> Tasks | None:
         whole=whole,
         outfeed=0 if free else outfeed,
     )
-
-
-def _needs(
-    number_of: Mapping[tuple[int, int], int], stages: int, sends: set[tuple[int, int]]
-) -> list[tuple[tuple[int, bool], ...]]:
-    """Return the needs of letters (kind, stage), and whether another IPU provides them."""
-    kind_of = pipelines.Pass
-
-    def first_half(stage: int) -> int:
-        return number_of.get((kind_of.BACKWARD, stage), number_of.get((kind_of.INPUT_GRADIENT, stage), -1))
-
-    needs: list[tuple[tuple[int, bool], ...]] = []
-    for kind, stage in number_of:
-        match kind:
-            case kind_of.FORWARD:
-                sources = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
-            case kind_of.WEIGHT_GRADIENT:
-                sources = [(first_half(stage), False)]
-            case _:
-                sources = [(number_of[kind_of.FORWARD, stage], False)]
-                if stage < stages - 1:
-                    sources.append((first_half(stage + 1), (stage + 1, stage) in sends))
-        needs.append(tuple(sources))
-    return needs
 
 
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
@@ -234,13 +214,6 @@ def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
     for (_, _, source, target), send in job.costs.sends.items():
         longest[source, target] = max(longest.get((source, target), (0, 0)), (send.lead_cycles, send.cycles), key=sum)
     return longest
-
-
-def _target(kind: int, stage: int) -> int:
-    """Return the stage that receives a pass's output; the same stage for outputs without a receiver."""
-    if kind == pipelines.Pass.WEIGHT_GRADIENT:
-        return stage
-    return stage + 1 if kind == pipelines.Pass.FORWARD else stage - 1
 
 
 def _outfeed(job: Job) -> int:

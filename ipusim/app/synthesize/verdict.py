@@ -42,9 +42,9 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     elif synthesis.is_optimal:
         yield f"{ends}, which is optimal: no Order of these passes takes less."
     else:
-        above = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
+        excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
-            f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
+            f"{ends}, {excess}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
             f"ended after {seconds}, which is no proof: a better Order may exist."
         )
     yield f"The binding part: {synthesis.bound.words}. The bound ignores memory, and links shared by several copies."

@@ -8,7 +8,7 @@ from ipusim.app.render.content import content
 from ipusim.app.render.theme import in_grey
 from ipusim.app.render.window import Window, execution_window, phase_window, run_end, window
 from ipusim.base.errors import OutputError
-from ipusim.timeline.kinds import LOOKS
+from ipusim.timeline.kinds import LOOKS, SpanKind
 
 
 def test_bins_do_not_mix_phases():

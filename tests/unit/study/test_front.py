@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.app.compare.front import front
+from ipusim.app.compare.comparison import front
 
 COSTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12)
 

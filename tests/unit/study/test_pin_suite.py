@@ -8,6 +8,7 @@ from itertools import starmap
 import pytest
 
 from ipusim.app.regression import hold, suite
+from ipusim.app.regression.listed import Items, fingerprint, first_difference
 from ipusim.app.regression.outcome import Outcome
 from tests.scenarios import SCENARIOS
 
@@ -35,3 +36,14 @@ def test_a_strangers_number_of_spans_may_be_beyond_floats(tmp_path):
     (tmp_path / "recomputation.pin.json").write_text(json.dumps(pin))
     paths = [SCENARIOS / "bert_large.yaml", tmp_path / "recomputation.yaml"]
     assert [outcome.path for outcome in suite.hold_all(paths, workers=1)] == paths[::-1]
+
+
+def test_a_changed_block_of_one_item_is_told_by_its_text():
+    def items(texts):
+        return Items(len(texts), texts.__getitem__, lambda start, end: "".join(texts[start:end]).encode())
+
+    pinned = fingerprint(items("abcdefghij"), 2)
+    assert first_difference("span", pinned, items("abcdefghij")) == ""
+    changed = first_difference("span", pinned, items("abcdeXghij"))
+    assert changed == "the first span that differs is one of 5 to 5, now starting with X"
+    assert first_difference("span", pinned, items("aXcdefghij")) == "span 1 was b, is X"

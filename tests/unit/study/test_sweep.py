@@ -221,10 +221,6 @@ OUTCOME = Outcome(
     figures=FIGURES,
     makespan_cycles=10,
     run_cycles=2**61,
-    executions=2,
-    samples=8,
-    clock_hz=10**9,
-    ipus=4,
 )
 
 
