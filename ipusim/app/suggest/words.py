@@ -370,5 +370,5 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if suggestion.searched.skipped_bound is None:
         yield "Proven: no plan within the options is faster, by lower bounds for all plans that were not simulated."
     else:
-        gap = f"{suggestion.gap:.1%}"
-        yield f"Not proven: {suggestion.searched.end_reason} ended the search; another plan could be {gap} faster at most."
+        gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
+        yield f"Not proven: {end} ended the search; another plan could be {gap} faster at most."
