@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from matplotlib.axes import Axes
-
 from ipusim.api import Timeline, timelines
-from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
+from ipusim.app.render.axes import cycle_axis, draw_breaks, draw_torn_edge, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
 from ipusim.app.render.figures import Chart, own_settings
@@ -20,7 +17,7 @@ from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import STRIP_NAME, MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DPI, FAINT_TEXT, STAGE_SIZE, TEXT_SIZE
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import TitleLine, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
@@ -59,8 +56,8 @@ _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
 #: Most rows with full resolution in time; more rows get proportionally wider bins.
 _MOST_FINE_ROWS: Final = 256
-#: Inches: depth of a torn edge, and pitch of its teeth.
-_TOOTH: Final = (0.05, 0.10)
+#: Inches of a tooth of a torn edge.
+_TOOTH: Final = 0.10
 
 
 @dataclass(frozen=True)
@@ -311,7 +308,7 @@ def _draw(figure: Chart, places: _Places, panel: Headed, content: Content, top: 
     if places.crowded:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
-        _tear(axes, places.width, tall)
+        draw_torn_edge(axes, places.width, 0, panel.rows, max(round(tall / _TOOTH), 1))
     draw_breaks(axes, content.window, places.width)
     rows_and_strip = [axes]
     if panel.strip is not None:
@@ -350,11 +347,3 @@ def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
         least = base_in + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
     return min(row, room)
-
-
-def _tear(axes: Axes, width: float, tall: float) -> None:
-    """Draw a torn right edge on ``axes`` of ``width`` by ``tall`` inches."""
-    depth, pitch = _TOOTH
-    ends = np.linspace(0.0, 1.0, 2 * max(round(tall / pitch), 1) + 1)
-    teeth = 1 + depth / width * (np.arange(len(ends)) % 2)
-    axes.plot(teeth, ends, transform=axes.transAxes, color=LINE, linewidth=0.8, clip_on=False)
