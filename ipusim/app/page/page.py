@@ -11,8 +11,8 @@ from typing import Any, Final
 from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
-from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
 from ipusim.app.render.page.page import html_page
+from ipusim.app.render.page.played import played_data
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.app.render.shortened import in_periods, left_out
 from ipusim.app.render.tables import Table, ipu_table, summary_table
@@ -23,12 +23,12 @@ from ipusim.app.run_folder.output_file import check_output
 from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
-from ipusim.base.errors import FileError, OptionError
+from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
-#: File names of the report page and of the page that plays the first execution.
+#: File names of the page, and of the page that opens playing.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
@@ -38,30 +38,56 @@ _NO_MEMORY: Final = (
 )
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
+#: Most runs that a page plays: more would be illegibly small.
+MOST_PLAYED: Final = 2
 #: Most runs named in a page's title.
 _MOST_RUNS: Final = 3
 
 
-def report_page(folders: Sequence[Path]) -> bytes:
+def report_page(folders: Sequence[Path], *, play: bool = False) -> bytes:
     """Return the page of the runs in ``folders``, in order; equal runs give equal bytes.
 
-    Raises FileError for a path without a run and for malformed files, TimelineError for a damaged Timeline, and OSError
-    for unreadable files.
+    The page opens playing if ``play``. Raises FileError for a path without a run and for malformed files, TimelineError
+    for a damaged Timeline, OutputError for an execution that cannot be played if ``play``, and OSError for unreadable
+    files.
     """
-    return _page([read_run(folder) for folder in folders])
+    return _page([read_run(folder) for folder in folders], play=play)
 
 
-def _page(folders: Sequence[StoredRun]) -> bytes:
+def _page(folders: Sequence[StoredRun], *, play: bool) -> bytes:
     runs = _with_distinct_titles([_page_run(run) for run in folders], folders)
     data, contents = zip(*map(run_data, runs), strict=True)
     title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(folders)}"
     overview = table_data(_overview(runs, folders)) if len(runs) > 1 else None
-    versions_text = " ".join(versions())
-    return html_page(
-        title,
-        {"title": title, "made": versions_text, "overview": overview, **tables_of_looks(), "runs": data},
-        contents,
-    )
+    page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
+    try:
+        played, columns = _played(folders, play=play)
+    except OutputError as error:
+        if play:
+            raise
+        return html_page(title, {**page, "played": [], "unplayable": str(error)}, contents)
+    return html_page(title, {**page, "played": played, "plays": play}, [*contents, *columns])
+
+
+def _played(folders: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
+    """Return data and columns of the first executions; raises OutputError for runs that cannot be played together."""
+    if len(folders) > MOST_PLAYED and not play:
+        raise OutputError(f"expected one run, or two on one clock, got {len(folders)}")
+    data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in folders), strict=True)
+    return data, columns
+
+
+def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
+    """Return the bytes that stages keep for a micro-batch; None if unknown."""
+    if not run.describes_memory:
+        return None
+    with run.as_written():
+        sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
+    if len(sizes) != len(run.timeline.info.stages):
+        raise FileError(
+            f"{run.folder / 'summary.json'}: expected the memory of every stage, got the memory of {len(sizes)} stages"
+        )
+    return sizes
 
 
 def _with_distinct_titles(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> list[PageRun]:
@@ -81,7 +107,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
     Args:
         folders: run folders; at most two to play.
         out: path of the page; None for the first folder.
-        play: whether the page plays the first execution of each run instead.
+        play: whether the page opens with the first execution of each run playing.
 
     Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for an unwritable page
     and for an execution that cannot be played.
@@ -92,11 +118,11 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         raise OptionError("play", f"expected one run, or two on one clock, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)
-        write_file(out, play_page(folders) if play else report_page(folders))
+        write_file(out, report_page(folders, play=play))
         return out
     folder_runs, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
     with ResultsFolder(folders[0], (name,)) as results:
-        results.write({name: player_page(folder_runs) if play else _page(folder_runs)})
+        results.write({name: _page(folder_runs, play=play)})
     return folders[0] / name
 
 

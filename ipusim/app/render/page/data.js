@@ -33,6 +33,19 @@ async function unpack(columns, text) {
   return found;
 }
 
+// Return a button with an icon or word, and words for its purpose.
+const button = (does, label, words, act) => make("button", { type: "button", "data-do": does, "aria-label": words, title: words, onclick: act }, label);
+
+// Press or release a button.
+const press = (element, on) => element.setAttribute("aria-pressed", `${on}`);
+
+// Return a button that stays pressed until it is pressed again; `act` learns whether it is.
+function toggle(does, label, words, on, act) {
+  const found = button(does, label, words, () => { press(found, found.getAttribute("aria-pressed") !== "true"); act(found.getAttribute("aria-pressed") === "true"); });
+  press(found, on);
+  return found;
+}
+
 // Make an element; text is always text, never markup, whatever a name holds.
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);

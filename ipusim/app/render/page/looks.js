@@ -97,6 +97,6 @@ function themeButton() {
     chosen = isDark() ? "light" : "dark";
     applyTheme();
   } }, "Dark");
-  onTheme.push(() => theme.setAttribute("aria-pressed", `${isDark()}`));
+  onTheme.push(() => press(theme, isDark()));
   return theme;
 }
