@@ -114,10 +114,3 @@ class Clock {
     requestAnimationFrame(frame);
   }
 }
-
-// Return how many of some rising numbers are at most another one.
-function countUntil(times, time) {
-  let low = 0, high = times.length;
-  while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
-  return low;
-}

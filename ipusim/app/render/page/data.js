@@ -7,6 +7,13 @@ const TYPES = { Uint8Array, Int8Array, Uint16Array, Int16Array, Uint32Array, Int
 // Return the name of a micro-batch, or of its segment where each has several: 3, or 1-0.
 const batchName = (number, segments) => (segments > 1 ? `${Math.floor(number / segments)}-${number % segments}` : `${number}`);
 
+// Return how many of some items have a number of at most `limit`; the numbers rise.
+function countUntil(items, limit, numberOf = (item) => item) {
+  let low = 0, high = items.length;
+  while (low < high) { const middle = (low + high) >> 1; if (numberOf(items[middle]) <= limit) low = middle + 1; else high = middle; }
+  return low;
+}
+
 // Return the bytes of base64 text; the browser's own decoder works on megabytes at once.
 function bytesOf(text) {
   const words = atob(text.trim());

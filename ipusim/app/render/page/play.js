@@ -188,11 +188,12 @@ class Player {
 
 // Colours that the style sheet takes from the table of looks.
 function applyLooks() {
-  const forward = fillOf(DATA.looks[DATA.kinds.find((kind) => kind.letter === "F").look]), { style } = document.documentElement;
-  const backward = fillOf(DATA.looks[DATA.kinds.find((kind) => kind.letter === "B").look]);
-  for (const [name, colour] of [["forward", textOf(forward)], ["on-forward", onto(forward)], ["backward", textOf(backward)], ["on-backward", onto(backward)], ["idle", textOf(idle())]]) {
-    style.setProperty(`--${name}`, colour);
+  const of = (letter) => DATA.looks[DATA.kinds.find((kind) => kind.letter === letter).look][scheme()], { style } = document.documentElement;
+  for (const [name, letter] of [["forward", "F"], ["backward", "B"]]) {
+    style.setProperty(`--${name}`, of(letter).fill);
+    style.setProperty(`--on-${name}`, of(letter).ink);
   }
+  style.setProperty("--idle", textOf(idle()));
 }
 
 // Return the player of the page's executions, from their packed columns.

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.arrays import Integers
+from ipusim.app.render.memory_layers import HOLDERS
 from ipusim.app.render.page.columns import PackedColumns, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
@@ -23,9 +24,6 @@ from ipusim.base.looks import Look
 #: Tracks of spans that pictures leave out, from the top down.
 _OFF_IPU_TRACKS: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
-#: Holders of memory from the bottom up, and all their looks.
-_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
-_HOLDER_LOOKS: Final = tuple(look for holder in _HOLDERS for look in (holder.look, holder.empty) if look is not None)
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def tables_of_looks() -> dict[str, Any]:
     return {
         "looks": page_looks(_span_looks()),
         "kinds": [_kind(kind) for kind in sorted(SpanKind)],
-        "holders": page_looks(_HOLDER_LOOKS),
+        "holders": page_looks(pipelines.LAYERS),
         "lanes": LANES._asdict(),
     }
 
@@ -269,15 +267,15 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
     rows = []
     for curve, holders in zip(memory.curves, memory.holders, strict=True):
         layers = []
-        for holder in _HOLDERS:
-            look, size = _HOLDER_LOOKS.index(holder.look), holders.get(holder, 0)
+        for holder in HOLDERS:
+            look, size = pipelines.LAYERS.index(holder.look), holders.get(holder, 0)
             if holder is pipelines.Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})
             elif holder is pipelines.Holder.FIFOS and size:
                 layers.append({"look": look, "holds": "held", "bytes": size})
-                layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
+                layers.append({"look": pipelines.LAYERS.index(holder.empty), "holds": "empty", "bytes": size})
             elif size:  # the full room of a holder that is not always full
-                look = _HOLDER_LOOKS.index(holder.empty or holder.look)
+                look = pipelines.LAYERS.index(holder.empty or holder.look)
                 layers.append({"look": look, "holds": "constant", "bytes": size})
         peak = int(curve.allocated_bytes.max())
         replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
