@@ -87,9 +87,13 @@ def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, scale: ScalarMappa
     Coordinates are in inches.
     """
     radius = min(_CIRCLE * ladder.step, _RADIUS)
+
+    def face(number: float) -> str:
+        return to_hex(colormaps[_COLOURS](float(scale.norm(number))))
+
     for (source, target), number in system_map.cables.items():
         for (x, y), (x2, y2) in ladder.lines(ladder.physical[source], ladder.physical[target], radius):
-            for colour, wide in (("white", 7), (LINE, 6), (scale.to_rgba(number), 5)):
+            for colour, wide in (("white", 7), (LINE, 6), (face(number), 5)):
                 panel.plot((x, x2), (y, y2), color=colour, linewidth=wide, zorder=1, solid_capstyle="butt")
             label, upright = f"{number:.2f}", x == x2
             room = 72 * (ladder.step if upright else abs(x2 - x) - 2 * radius)
@@ -99,9 +103,9 @@ def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, scale: ScalarMappa
                 middle = (x + x2) / 2, (y + y2) / 2
                 panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **style)
     for ipu, number in system_map.ipus.items():
-        centre, face = ladder.place(ladder.physical[ipu]), to_hex(scale.to_rgba(number))
-        panel.add_patch(Circle(centre, radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2))
+        centre, colour = ladder.place(ladder.physical[ipu]), face(number)
+        panel.add_patch(Circle(centre, radius, facecolor=colour, edgecolor=LINE, linewidth=0.8, zorder=2))
         lines = (f"IPU {ipu}", f"{number:.2f}")
         if max(text_width(line, TEXT_SIZE) for line in lines) < 72 * 2 * radius * 0.85:
-            style = {"ha": "center", "va": "center", "color": ink_on(face), "zorder": 3}
+            style = {"ha": "center", "va": "center", "color": ink_on(colour), "zorder": 3}
             panel.text(*centre, "\n".join(lines), fontsize=TEXT_SIZE, **style)

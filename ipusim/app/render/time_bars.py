@@ -52,7 +52,7 @@ def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: 
 
 def draw_part(axes: Axes, corner: tuple[float, float], length: float, height: float, look: Look) -> None:
     """Draw a part of a bar with a white edge, leaving the bounds of the axes unchanged."""
-    style = {"facecolor": look.face, "edgecolor": look.ink, "hatch": look.hatch, "linewidth": 0.0}
+    style: dict[str, Any] = {"facecolor": look.face, "edgecolor": look.ink, "hatch": look.hatch, "linewidth": 0.0}
     axes.add_artist(Rectangle(corner, length, height, **style))
     axes.add_artist(Rectangle(corner, length, height, facecolor="none", edgecolor="white", linewidth=0.5))
 
