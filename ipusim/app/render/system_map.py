@@ -70,9 +70,10 @@ def system_maps(
     figure, panels, ladder = map_panels(
         physical, cables, titles, title, picture, widest=_WIDEST, margin=_MARGIN, right=_SCALE, below=EDGE
     )
-    scale = ScalarMappable(Normalize(1.0, max(most, 1.0 + 1e-9)), colormaps[_COLOURS])
+    most = max(most, 1.0 + 1e-9)
+    scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])
     for panel, system_map in zip(panels, maps, strict=True):
-        _draw(panel, system_map, ladder, scale)
+        _draw(panel, system_map, ladder, most)
     high, low = panels[0].get_position().y1, panels[-1].get_position().y0
     bar = figure.add_axes((1 - _BAR / picture.width_in, low, _THICK / picture.width_in, high - low))
     figure.colorbar(scale, cax=bar)
@@ -81,7 +82,7 @@ def system_maps(
     return finish(figure, picture)
 
 
-def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, scale: ScalarMappable) -> None:
+def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, most: float) -> None:
     """Draw cables as lines and IPUs as circles, with numbers where space permits.
 
     Coordinates are in inches.
@@ -89,7 +90,7 @@ def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, scale: ScalarMappa
     radius = min(_CIRCLE * ladder.step, _RADIUS)
 
     def face(number: float) -> str:
-        return to_hex(colormaps[_COLOURS](float(scale.norm(number))))
+        return to_hex(colormaps[_COLOURS]((number - 1.0) / (most - 1.0)))
 
     for (source, target), number in system_map.cables.items():
         for (x, y), (x2, y2) in ladder.lines(ladder.physical[source], ladder.physical[target], radius):
