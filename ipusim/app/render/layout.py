@@ -247,16 +247,13 @@ def _draw_panels(
         bars.draw(figure, top)
     top += bars_in + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
-    clocks = {panel.timeline.info.clock_hz for panel in panels}
-    crowded = sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN
-    places = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
-    above = figure.add_clear_axes(sizes.left, top, width, 0.01)
-    second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
+    seconds = figure.add_clear_axes(sizes.left, top, width, 0.01)
+    second_axis(seconds, common.window or window, common.timeline.info.clock_hz, width)
     for index, (panel, part, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
         for number, line in enumerate(lines):
             figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
-        _draw(figure, places, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
+        _draw(figure, sizes, row, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
         top += _BAND + row * panel.rows + sizes.below[index] + _PANEL_GAP
     draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
@@ -275,54 +272,34 @@ def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
     return figure
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Layout shared by the panels of a figure, in inches.
-
-    Attributes:
-        left, width: left end and width of the axes.
-        row: height of a row.
-        strip: height of memory over time.
-        label_end: right end of the labels beside memory over time.
-        crowded: whether an SVG contains boxes as an image.
-        in_seconds: whether axes are in seconds because clocks differ.
-    """
-
-    left: float
-    width: float
-    row: float
-    strip: float
-    label_end: float
-    crowded: bool
-    in_seconds: bool
-
-
-def _draw(figure: Chart, places: _Places, panel: Headed, content: Content, top: float, *, numbered: bool) -> None:
+def _draw(
+    figure: Chart, sizes: _LaidOut, row: float, panel: Headed, content: Content, top: float, *, numbered: bool
+) -> None:
     """Draw a panel ``top`` inches from the top; ``numbered`` shows its axis's numbers."""
+    tall = row * panel.rows
     draw_brackets(
-        figure.add_clear_axes(places.left, top, places.width, _BAND), content.phases, content.window, content.points
+        figure.add_clear_axes(sizes.left, top, sizes.width, _BAND), content.phases, content.window, content.points
     )
-    tall = places.row * panel.rows
-    axes = figure.add_clear_axes(places.left, top + _BAND, places.width, tall)
-    draw_panel(axes, content, places.row * 72)
-    if places.crowded:
+    axes = figure.add_clear_axes(sizes.left, top + _BAND, sizes.width, tall)
+    draw_panel(axes, content, row * 72)
+    if sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
-        draw_torn_edge(axes, places.width, 0, panel.rows, max(round(tall / _TOOTH), 1))
-    draw_breaks(axes, content.window, places.width)
+        draw_torn_edge(axes, sizes.width, 0, panel.rows, max(round(tall / _TOOTH), 1))
+    draw_breaks(axes, content.window, sizes.width)
     rows_and_strip = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        rows_and_strip.append(figure.add_clear_axes(places.left, foot, places.width, places.strip))
-        draw_strip(rows_and_strip[1], panel.strip, content.window, places.strip, int(places.width * DPI))
-        corner, of_which = (places.label_end, foot + places.strip / 2), panel.strip.of_which
+        rows_and_strip.append(figure.add_clear_axes(sizes.left, foot, sizes.width, sizes.strip))
+        draw_strip(rows_and_strip[1], panel.strip, content.window, sizes.strip, int(sizes.width * DPI))
+        corner, of_which = (sizes.left - sizes.ticks, foot + sizes.strip / 2), panel.strip.of_which
         figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
         figure.write(*corner, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
+    in_seconds = any(part.timeline.info.clock_hz != clock_hz for part in sizes.contents)
     for part in rows_and_strip:
-        cycle_axis(
-            part, content.window, clock_hz, places.width, numbered and part is rows_and_strip[-1], places.in_seconds
-        )
+        labelled = numbered and part is rows_and_strip[-1]
+        cycle_axis(part, content.window, clock_hz, sizes.width, labelled, in_seconds)
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:

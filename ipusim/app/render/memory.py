@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
-from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, label_bytes, limit_in_sight
 from ipusim.app.render.content import phases_in
 from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica_info
@@ -122,7 +122,7 @@ def _chart(
         )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
-    _name_levels(over_time, scales)
+    label_bytes(over_time, {place: words for scale in scales for place, words in scale.ticks().items()})
     draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
@@ -179,9 +179,7 @@ class _Scale:
         """Return positions and labels of round byte numbers; empty in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
-        unit, name = byte_unit(self.top_bytes)
-        marks = byte_ticks(self.top_bytes, self.tall / TICK_IN)
-        return {self.place_of(tick): f"{tick / unit:.6g} {name}" for tick in marks}
+        return {self.place_of(tick): words for tick, words in byte_ticks(self.top_bytes, self.tall / TICK_IN).items()}
 
 
 def _entries(
@@ -265,12 +263,6 @@ def _tidy(axes: Axes, foot: float) -> None:
     axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
-
-
-def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
-    ticks = {position: words for scale in scales for position, words in scale.ticks().items()}
-    axes.set_yticks([*ticks], [*ticks.values()])
-    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
 
 
 def _byte_axis(axes: Axes, most: float) -> None:
