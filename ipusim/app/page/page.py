@@ -60,15 +60,15 @@ def _page(folders: Sequence[StoredRun], *, play: bool) -> bytes:
     overview = table_data(_overview(folders, titles)) if len(titles) > 1 else None
     page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
     try:
-        played, columns = _played(folders, play=play)
+        executions, columns = _play_data(folders, play=play)
     except OutputError as error:
         if play:
             raise
         return html_page(title, {**page, "played": [], "unplayable": str(error)}, contents)
-    return html_page(title, {**page, "played": played, "plays": play}, [*contents, *columns])
+    return html_page(title, {**page, "played": executions, "plays": play}, [*contents, *columns])
 
 
-def _played(folders: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
+def _play_data(folders: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
     """Return data and columns of the first executions; raises OutputError for runs that cannot be played together."""
     if len(folders) > MOST_PLAYED and not play:
         raise OutputError(f"expected one run, or two on one clock, got {len(folders)}")

@@ -20,7 +20,7 @@ from ipusim.base.units import format_seconds
 _MOST_BARS: Final = 40
 _RUNS_TO_A_BAR: Final = 5
 #: Inches: default height, least height of the bars, numbers beside and below the bars.
-_TALL, _LOWEST, _BESIDE, _UNDER = 3.6, 1.0, 0.65, 0.54
+_TALL, _LOWEST, _SIDE, _FOOT = 3.6, 1.0, 0.65, 0.54
 #: Colours and dashes of the marks' lines.
 _LINES: Final = (SERIES[1], SERIES[6], SERIES[0], SERIES[0])
 _DASHES: Final = ("-", "-", "--", ":")
@@ -48,7 +48,7 @@ def histogram(
 
     Raises OptionError for an unreadably small size.
     """
-    figure = titled_chart(title, picture, _TALL, left=_BESIDE, below=_UNDER, least=_LOWEST)
+    figure = titled_chart(title, picture, _TALL, left=_SIDE, foot=_FOOT, least=_LOWEST)
     axes = figure.subplots()
     factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
     times = np.array(seconds) / factor

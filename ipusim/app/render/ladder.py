@@ -22,7 +22,7 @@ _RUNGS: Final = 16
 _ROWS, _STUB, _NARROWEST = 1.05, 0.5, 0.3
 #: Inches: margin of the picture, distance of panels, line of a panel's title, space above the line.
 EDGE: Final = 0.12
-_GAP, _WORDS, _ABOVE = 0.2, 0.15, 0.1
+_GAP, _WORDS, _SPACE = 0.2, 0.15, 0.1
 
 #: Place in a panel in inches: x right, y down.
 Place = tuple[float, float]
@@ -80,7 +80,7 @@ def map_panels(
     widest: float,
     margin: float,
     right: float = 0.0,
-    below: float = 0.0,
+    foot: float = 0.0,
 ) -> tuple[Chart, list[Axes], Ladder]:
     """Return a chart with an empty panel in inches for each of ``titles``, and the places of IPUs.
 
@@ -92,7 +92,7 @@ def map_panels(
         picture: size of the picture.
         widest: largest distance of rungs in inches.
         margin: inches above and below a rung.
-        right, below: inches beside and below the panels.
+        right, foot: inches beside and below the panels.
 
     Raises OptionError for an unreadably small size.
     """
@@ -107,10 +107,10 @@ def map_panels(
     a_row = min(max(int((free + _GAP) // (wide + _GAP)), 1), len(titles))
     room = (free + _GAP) / a_row - _GAP
     words = [title_lines(text, room) for text in titles]
-    above = _ABOVE + _WORDS * max(map(len, words))
+    head = _SPACE + _WORDS * max(map(len, words))
     heads = title_lines(title, picture.width_in - 2 * EDGE)
     top = EDGE + titles_height(heads)
-    height = top + -(-len(titles) // a_row) * (above + tall) + below
+    height = top + -(-len(titles) // a_row) * (head + tall) + foot
     if picture.height_in is not None and picture.height_in < height:
         raise picture.too_low("maps and titles", height)
     figure = Chart(figsize=(picture.width_in, picture.height_in or height))
@@ -118,11 +118,11 @@ def map_panels(
     panels = []
     for number, text in enumerate(words):
         row, column = divmod(number, a_row)
-        x, y = EDGE + column * (room + _GAP), top + row * (above + tall)
+        x, y = EDGE + column * (room + _GAP), top + row * (head + tall)
         for index, line in enumerate(text):
             style: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
-            figure.write(x, y + _ABOVE + index * _WORDS, line.text, **style)
-        panel = figure.add_clear_axes(x, y + above, wide, tall)
+            figure.write(x, y + _SPACE + index * _WORDS, line.text, **style)
+        panel = figure.add_clear_axes(x, y + head, wide, tall)
         panel.set_xlim(-step / 2 - stub, wide - step / 2 - stub)
         panel.set_ylim(tall - margin, -margin)
         panel.set_axis_off()

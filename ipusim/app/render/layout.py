@@ -181,7 +181,7 @@ class _LaidOut:
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
         base_in: inches of height without the rows.
-        below: inches below the rows of every panel.
+        feet: inches below the rows of every panel.
         numbered: panel above the numbers of the common time axis.
         contents: content of every panel.
         titles, headings, legend: lines of text.
@@ -193,7 +193,7 @@ class _LaidOut:
     ticks: float
     strip: float
     base_in: float
-    below: Sequence[float]
+    feet: Sequence[float]
     numbered: int
     contents: Sequence[Content]
     titles: Sequence[TitleLine]
@@ -231,9 +231,9 @@ def _laid_out(
     # The last panel on the common time axis shows its numbers.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
-    below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
-    base_in += _PANEL_GAP * (len(panels) - 1) + sum(below)
-    return _LaidOut(figure_in, left, width, ticks, strip, base_in, below, numbered, contents, titles, headings, legend)
+    feet = [_foot_in(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
+    base_in += _PANEL_GAP * (len(panels) - 1) + sum(feet)
+    return _LaidOut(figure_in, left, width, ticks, strip, base_in, feet, numbered, contents, titles, headings, legend)
 
 
 def _draw_panels(
@@ -254,7 +254,7 @@ def _draw_panels(
             figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
         _draw(figure, sizes, row, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
-        top += _BAND + row * panel.rows + sizes.below[index] + _PANEL_GAP
+        top += _BAND + row * panel.rows + sizes.feet[index] + _PANEL_GAP
     draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
 
@@ -302,7 +302,7 @@ def _draw(
         cycle_axis(part, content.window, clock_hz, sizes.width, labelled, in_seconds)
 
 
-def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
+def _foot_in(panel: Headed, strip: float, *, numbered: bool) -> float:
     """Return the inches below a panel's rows: memory strip and axis numbers."""
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 

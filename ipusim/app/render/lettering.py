@@ -95,17 +95,17 @@ def truncate(word: str, size: float, width: float, bold: bool = False, *, keeps_
     With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
     """
     # Doubling and bisection: names may have any length, and measuring takes linear time.
-    bound = 64
-    while text_width(word[:bound], size, bold) <= width:
-        if bound >= len(word):
+    most = 64
+    while text_width(word[:most], size, bold) <= width:
+        if most >= len(word):
             return word
-        bound *= 2
+        most *= 2
 
     def shortened(letters: int) -> str:
         tail = letters // 2 if keeps_end else 0
         return f"{word[: letters - tail]}…{word[len(word) - tail :]}"
 
-    ends = range(1, min(bound, len(word)) + 1)
+    ends = range(1, min(most, len(word)) + 1)
     return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 

@@ -113,7 +113,7 @@ def link_maps(maps: Sequence[LinkMap], title: str, picture: Picture = DEFAULT) -
         picture,
         widest=_WIDEST,
         margin=_MARGIN,
-        below=LEGEND_LINE * len(legend) + EDGE,
+        foot=LEGEND_LINE * len(legend) + EDGE,
     )
     most = max(link_map.most for link_map in maps)
     for panel, link_map in zip(panels, maps, strict=True):

@@ -14,7 +14,7 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_S
 from ipusim.app.render.titles import titled_chart
 
 #: Inches of numbers beside and below the panels.
-_BESIDE, _UNDER = 0.62, 0.53
+_SIDE, _FOOT = 0.62, 0.53
 #: Number of sizes before colours repeat.
 _SIZES: Final = 5
 
@@ -34,7 +34,7 @@ class ShapePoint(NamedTuple):
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
     """Return a panel for each dtype: TFLOP/s over n by m x k."""
     dtypes = sorted({point.dtype for point in points})
-    figure = titled_chart(title, DEFAULT, 4.4, left=_BESIDE, below=_UNDER, least=0.0)
+    figure = titled_chart(title, DEFAULT, 4.4, left=_SIDE, foot=_FOOT, least=0.0)
     figure.subplots_adjust(top=0.86, wspace=0.16)
     panels = figure.subplots(1, len(dtypes), squeeze=False)[0]
     for axes, dtype in zip(panels, dtypes, strict=True):

@@ -20,7 +20,7 @@ from ipusim.base.errors import OutputError
 #: Least number of distinct values for a line; fewer become bars.
 _A_LINE: Final = 3
 #: Inches: least height of a panel, width of the numbers beside panels, height of the numbers below.
-_LOWEST_PANEL, _LABELS, _UNDER = 0.7, 0.75, 0.53
+_LOWEST_PANEL, _LABELS, _FOOT = 0.7, 0.75, 0.53
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def sweep_chart(
     maps = len(axes) == 2 and len(lines) == 2
     tall = 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
     least = _LOWEST_PANEL * len(panels)
-    figure = titled_chart(title, picture, tall, left=max(_LABELS, 0.1 * picture.width_in), below=_UNDER, least=least)
+    figure = titled_chart(title, picture, tall, left=max(_LABELS, 0.1 * picture.width_in), foot=_FOOT, least=least)
     figure.subplots_adjust(hspace=0.08)
     ratios = [1 if maps or number else 2 for number in range(len(panels))]
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))

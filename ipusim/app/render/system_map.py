@@ -68,7 +68,7 @@ def system_maps(
     cables = [(physical[source], physical[target]) for source, target in maps[0].cables]
     titles = [system_map.title for system_map in maps]
     figure, panels, ladder = map_panels(
-        physical, cables, titles, title, picture, widest=_WIDEST, margin=_MARGIN, right=_SCALE, below=EDGE
+        physical, cables, titles, title, picture, widest=_WIDEST, margin=_MARGIN, right=_SCALE, foot=EDGE
     )
     most = max(most, 1.0 + 1e-9)
     scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])

@@ -16,7 +16,7 @@ from ipusim.app.render.titles import titled_chart
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
 _MARGIN: Final = 1.5
 #: Inches of numbers beside the panels, and of numbers and legend below.
-_BESIDE, _UNDER = 0.85, 1.3
+_SIDE, _FOOT = 0.85, 1.3
 
 
 class ThroughputPoint(NamedTuple):
@@ -31,7 +31,7 @@ class ThroughputPoint(NamedTuple):
 @own_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated against published throughput, and the relative errors with bands."""
-    figure = titled_chart(title, DEFAULT, 4.8, left=_BESIDE, below=_UNDER, least=0.0)
+    figure = titled_chart(title, DEFAULT, 4.8, left=_SIDE, foot=_FOOT, least=0.0)
     panels = figure.subplots(1, 2)
     least = min(min(point.published, point.simulated_rate) for point in points) / _MARGIN
     most = max(max(point.published, point.simulated_rate) for point in points) * _MARGIN

@@ -20,7 +20,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
 #: Inches: margin, heading, axis above the bars, space below the legend.
-_EDGE, _HEADING, _AXIS, _BELOW = 0.10, 0.20, 0.24, 0.06
+_EDGE, _HEADING, _AXIS, _FOOT = 0.10, 0.20, 0.24, 0.06
 #: Inches of a row: with few runs, and with as many as fit.
 _HIGHEST, _LOWEST = 0.22, 0.13
 #: Greatest inches of few rows together.
@@ -104,7 +104,7 @@ class TimeBars:
     @staticmethod
     def most(height_in: float) -> int:
         """Return the number of runs that fit a height, with two lines of legend."""
-        return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _BELOW) / _LOWEST), 1)
+        return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _FOOT) / _LOWEST), 1)
 
     @property
     def row_in(self) -> float:
@@ -114,7 +114,7 @@ class TimeBars:
     def height_in(self, width_in: float) -> float:
         """Return the height of bars, axis and legend in inches."""
         rows = self.row_in * len(self.rows)
-        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _BELOW
+        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _FOOT
 
     def draw(self, figure: Chart, top: float) -> None:
         """Draw the bars ``top`` inches below the figure's top."""
