@@ -37,7 +37,7 @@ _NO_MEMORY: Final = (
 )
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
-#: Most runs that a page plays: more would be illegibly small.
+#: Greatest number of runs in a play; further runs would be illegibly small.
 MOST_PLAYED: Final = 2
 #: Most runs named in a page's title.
 _MOST_RUNS: Final = 3
@@ -178,9 +178,9 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
 
 
 def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
-    """Yield label, value and note of the headline figures, and the text in a table of runs if not the value.
+    """Yield label, value and note of the headline figures, and a text for a table of runs.
 
-    Parts of the time appear only if the folder has them.
+    Folders of older versions lack parts of the time.
     """
     times, verdict = run.times, run.summary.get("verdict")
     rates, period = times.throughput, times.period
@@ -213,7 +213,7 @@ def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
 
 
 def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the figure that compares with the same work on one IPU."""
+    """Return speed-up over one IPU, with time and memory of the single IPU."""
     if (cycles := verdict["single_ipu_cycles"]) is None:
         return ("against one IPU", "not known", verdict["single_ipu_refusal"])
     words = one_ipu_words(times.seconds(cycles), verdict["single_ipu_excess_bytes"])
