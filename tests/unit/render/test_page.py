@@ -30,8 +30,8 @@ COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
 @given(COLUMNS, COLUMNS, st.lists(st.integers(0, 300), max_size=20))
 def test_columns_unpack_to_what_they_were(one, other, short):
     columns = {"one": one, "other": other, "rising": sorted(map(abs, one)), "short": short}
-    packed = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
-    assert unpacked(packed.columns, packed.content) == columns
+    described, content = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
+    assert unpacked(described, content) == columns
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_columns_unpack_to_what_they_were(one, other, short):
     ],
 )
 def test_the_narrowest_type_that_holds_a_column_is_taken(values, kind):
-    assert pack({"a": np.array(values, dtype=np.int64)}).columns[0]["type"] == kind
+    assert pack({"a": np.array(values, dtype=np.int64)})[0][0]["type"] == kind
 
 
 @given(st.recursive(any_text(), lambda inner: st.dictionaries(any_text(), inner, max_size=3), max_leaves=5))

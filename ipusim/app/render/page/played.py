@@ -92,7 +92,7 @@ def played_data(
     part = _played_rows(timeline, number)
     info, execution = timeline.info, part.execution
     stash = analysis.stash_of(part.timeline, part.passes)
-    pack_of_columns = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
+    columns, content = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
     data = {
         "notes": list(_notes(part)),
         "end": execution.execution_cycles,
@@ -108,9 +108,9 @@ def played_data(
         "steps": _steps(part).tolist(),
         "gaps": list(_gaps(part, stash)),
         "kept_bytes": None if kept_bytes is None else list(kept_bytes),
-        "columns": list(pack_of_columns.columns),
+        "columns": columns,
     }
-    return data, pack_of_columns.content
+    return data, content
 
 
 def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:

@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.arrays import Integers
 from ipusim.app.render.memory_layers import HOLDERS
-from ipusim.app.render.page.columns import PackedColumns, pack
+from ipusim.app.render.page.columns import pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.app.render.tables import Table
@@ -45,10 +45,10 @@ def trace_data(
         path: rows of the critical path, in order of time.
         curves: memory of every IPU over time; empty if unknown.
     """
-    info, content = timeline.info, TraceContent(timeline)
-    slices, texts = _slices(content)
+    info, trace = timeline.info, TraceContent(timeline)
+    slices, texts = _slices(trace)
     used_tracks, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
-    columns = _pack_run(timeline, path, curves, slices)
+    columns, content = _pack_run(timeline, path, curves, slices)
     data = {
         "clock_hz": info.clock_hz,
         "cycles": timeline.makespan_cycles,
@@ -60,11 +60,11 @@ def trace_data(
         "links": list(info.links),
         "physical": list(physical_ipus(timeline)),
         "phases": [asdict(phase) for phase in analysis.phases_of(timeline)],
-        "tracks": [_track(content, number) for number in used_tracks.tolist()],
+        "tracks": [_track(trace, number) for number in used_tracks.tolist()],
         "texts": texts,
-        "columns": list(columns.columns),
+        "columns": columns,
     }
-    return data, columns.content
+    return data, content
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
@@ -133,7 +133,7 @@ def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
 
 def _pack_run(
     timeline: Timeline, path: Integers, curves: Sequence[analysis.MemoryCurve], slices: Mapping[str, Integers]
-) -> PackedColumns:
+) -> tuple[list[dict[str, Any]], str]:
     columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
     columns["cycles"] = timeline.end - timeline.start
     if not timeline.info.has_time_steps:
