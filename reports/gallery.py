@@ -8,7 +8,7 @@ from pathlib import Path
 from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_chart
-from ipusim.app.compare.link_loads import link_chart
+from ipusim.app.compare.link_loads import link_chart, runs_by_order
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.memory import memory_chart
@@ -77,9 +77,7 @@ class Picture:
         """Run the scenario and return the picture as a figure."""
         if self.orders:
             request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
-            links = link_chart(Comparison(compare(request, orders=self.orders)))
-            assert links is not None, "of several orders"
-            return links
+            return link_chart(runs_by_order(Comparison(compare(request, orders=self.orders))))
         if self.schedules:
             request = load_request(SCENARIOS / f"{self.scenario}.yaml", self.changes)
             return comparison_chart(Comparison(compare(request, self.schedules, self.syncs)))

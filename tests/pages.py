@@ -25,7 +25,7 @@ def unpacked(columns, text):
 
 def data_of(timeline, **how):
     """Return an execution as the scripts read it, and its columns."""
-    data, content = played_data("it", timeline, **how)
+    data, content = played_data(timeline, **how)
     return data, {name: np.array(column, dtype=np.int64) for name, column in unpacked(data["columns"], content).items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 from ipusim.analysis.bubble import bubble_of
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.phases import time_steps
-from ipusim.app.page.playing import play_page
+from ipusim.app.page.page import report_page
 from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.browser.folders import run_into
@@ -65,7 +65,7 @@ def show(open_page, timelines):
 
     def shown(*names, **how):
         path = home / f"{'-'.join(names)}.html"
-        path.write_bytes(play_page([home / name for name in names]))
+        path.write_bytes(report_page([home / name for name in names], play=True))
         return open_page(path, **how)
 
     return shown
@@ -127,8 +127,9 @@ def middle_of(timeline, kind, stage, micro_batch):
 )
 def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, timelines, scheme, width):
     page = show("grouped", "1f1b", width=width, height=800, color_scheme=scheme)
-    assert page.title() == "four on m2000"
-    assert page.locator("h2").all_inner_texts() == ["grouped in lock-step", "1f1b in point-to-point"]
+    titles = ["four: grouped in lock-step on m2000", "four: 1f1b in point-to-point on m2000"]
+    assert page.title() == "2 runs: four"
+    assert page.locator("h2").all_inner_texts() == titles
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(24, 27, 33)"}
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper[scheme]
@@ -266,12 +267,12 @@ def test_phases_are_gone_through_and_named(show):
 def test_every_control_goes_by_keyboard_and_its_focus_is_seen(show):
     page = show("grouped")
     seen = []
-    for _ in range(10):
+    for _ in range(11):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.dataset.do || document.activeElement.id"))
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline == "solid", seen[-1]
-    assert seen == ["theme", "home", "back", "play", "step", "end", "speed", "scrub", "ghosts", "whole"]
+    assert seen == ["mode", "theme", "home", "back", "play", "step", "end", "speed", "scrub", "ghosts", "whole"]
     page.focus("[data-do=scrub]")
     page.keyboard.press("ArrowRight")  # on the slider too, a step
     assert figure(page, "step") == "0"
@@ -284,6 +285,30 @@ def test_every_control_goes_by_keyboard_and_its_focus_is_seen(show):
     canvas = page.locator("canvas.lanes")
     assert float(canvas.get_attribute("data-from")) == 0
     assert page.locator("html").get_attribute("data-playing") == "false"
+
+
+def test_a_button_goes_from_the_traces_to_the_play_and_back(open_page, timelines):
+    home, runs = timelines
+    path = home / "traces.html"
+    path.write_bytes(report_page([home / "grouped"]))
+    page = open_page(path)
+    assert (page.locator("canvas.trace").count(), page.locator("canvas.lanes").count()) == (1, 0)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("canvas.lanes")
+    assert page.locator("canvas.trace").count() == 0
+    page.keyboard.press("Space")  # the clock's button has the focus
+    page.wait_for_selector("html[data-playing=true]")
+    page.click("[data-do=mode]")
+    assert page.locator("html").get_attribute("data-playing") == "false"
+    assert (page.locator("canvas.trace").count(), page.locator("canvas.lanes").count()) == (1, 0)
+    page.keyboard.press("End")  # no key of the play
+    page.click("[data-do=mode]")
+    assert 0 < now(page) < find_execution(runs["grouped"], 0).end / runs["grouped"].info.clock_hz
+    path.write_bytes(report_page([home / name for name in ("grouped", "1f1b", "inference")]))
+    page = open_page(path)
+    assert page.locator("[data-do=mode]").is_disabled()
+    assert page.locator("[data-do=mode]").get_attribute("title") == "expected one run, or two on one clock, got 3"
 
 
 def test_the_clock_goes_where_the_lanes_are_pressed(show, timelines):

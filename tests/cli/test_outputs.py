@@ -57,7 +57,7 @@ FILES = {
     "show": (("show", "run"), ".png", "ipusim.app.run_folder.pictures.picture"),
     "show, drawn": (("show", "run"), ".svg", "ipusim.app.run_folder.pictures.picture"),
     "report": (("report", "run"), ".html", "ipusim.app.page.page.report_page"),
-    "report, played": (("report", "--play", "run"), ".html", "ipusim.app.page.page.play_page"),
+    "report, played": (("report", "--play", "run"), ".html", "ipusim.app.page.page.report_page"),
 }
 #: Of each command that writes a folder: its words, a file that it writes there, and where its work begins.
 FOLDERS = {

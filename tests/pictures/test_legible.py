@@ -139,7 +139,7 @@ def test_leaders_take_the_shortest_way_and_do_not_cross(name):
     for axes in drawn.axes:
         if axes.axison or not axes.texts or PICTURES[name].orders:
             continue  # no names of phases
-        leaders = [(*line.get_xdata(), text) for line, text in zip(axes.lines, axes.texts, strict=True)]
+        leaders = [(*line.get_xdata(), text) for line, text in zip(axes.lines[1:], axes.texts, strict=True)]
         for at_bracket, at_name, text in leaders:
             half = text_width(text.get_text(), TEXT_SIZE) / 2
             middle = text.get_position()[0]

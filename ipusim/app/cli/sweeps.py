@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,12 +12,10 @@ import typer
 from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
 from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
-from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
@@ -105,6 +102,7 @@ def sweep(
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
     from ipusim.api import RequestError
+    from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import load_request
     from ipusim.app.study.result import place_of
@@ -116,7 +114,7 @@ def sweep(
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
     figure = measure_of(measure or study.measure or "throughput", losses=losses)
-    picture = _picture(title, size, theme, special=bool(seeds or slower))
+    picture = Picture(title, size, theme)
     crew = Crew(workers, backend, address)
     crew.check()
     request = load_request(study.scenario, overrides or ())
@@ -144,17 +142,6 @@ def sweep(
         heed()
         results.write(files)
     print_result(result, form, f"{folder}: {', '.join(files)}")
-
-
-def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
-    """Return the options of the chart; raises OptionError for changed options beside --seeds or --slower."""
-    from ipusim.app.render.picture import Picture
-
-    picture = Picture(title, size, theme)
-    differing = [field.name for field in fields(picture) if getattr(picture, field.name) != field.default]
-    if special and differing:
-        raise OptionError(differing[0], "expected neither {} nor {} with this option", "seeds", "slower")
-    return picture
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:

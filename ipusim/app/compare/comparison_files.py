@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from ipusim.api import Timeline, analysis, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
-from ipusim.app.compare.link_loads import link_chart
+from ipusim.app.compare.link_loads import link_chart, runs_by_order
 from ipusim.app.render.comparison import TracedRun, common_title, slide
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.layout import SLIDE_IN
@@ -134,9 +134,10 @@ class ComparisonResult(Result):
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the slide, and the map of links if selection orders are compared."""
-        links = link_chart(self.comparison)
+        runs = runs_by_order(self.comparison)
+        picture = replace(self.picture, title=self.title or self.picture.title)
         slide = {"comparison": lambda: comparison_chart(self.comparison, self.title, self.traces, self.picture)}
-        return slide if links is None else {**slide, "links": lambda: links}
+        return {**slide, "links": lambda: link_chart(runs, picture)} if runs else slide
 
     def data(self) -> list[dict[str, Any]]:
         """Return a mapping for every row, refused rows included."""

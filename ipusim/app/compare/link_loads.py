@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import groupby
 
 import numpy as np
@@ -11,37 +12,50 @@ from ipusim.api import Run, SpanKind, analysis
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.link_map import MOST_IPUS, Flow, LinkMap, link_maps
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.base.units import counted, format_seconds
 
 #: Source and target physical IPU of a cable's direction.
 Direction = tuple[int, int]
 
 
-def link_chart(result: Comparison) -> Chart | None:
-    """Return the map of link routes and loads under the compared selection orders.
+def runs_by_order(result: Comparison) -> dict[str, Run]:
+    """Return the runs of the first scenario, schedule and sync mode that ran in several selection orders and copies.
 
-    Args:
-        result: comparison of runs.
-
-    Returns:
-        The map of the first scenario, schedule and sync mode that ran in several orders and copies anything. None if
-        there is no such run, and for devices of several pods.
+    Empty without such runs, and for devices of several pods.
     """
     completed = [row for row in result.rows if row.result is not None]
     for _, rows in groupby(completed, key=lambda row: (row.source, row.schedule, row.sync)):
         runs = {run.job.system.selection_order: run for row in rows if (run := row.result) is not None}
         first = next(iter(runs.values()))
         if len(runs) > 1 and first.job.system.count <= MOST_IPUS and any(map(flows_of, runs.values())):
-            system, shape = first.job.system, first.job.plan.shape
-            title = (
-                "Routes of a pipeline's copies over IPU-Links, and the load of each link, by selection order\n"
-                f"{first.timeline.info.name} on {system.name}: {first.timeline.info.order_and_sync}, "
-                f"{counted(shape.stages, 'stage')}, {counted(system.count, 'IPU')}. In circles: logical IPUs, where "
-                "they sit. Numbers: share of the time in which a link carries copies in a direction, on a rung of the "
-                "busier of its two groups of links."
-            )
-            return link_maps([_map_of(order, run) for order, run in runs.items()], title)
-    return None
+            return runs
+    return {}
+
+
+def link_chart(runs: Mapping[str, Run], picture: Picture = DEFAULT) -> Chart:
+    """Return the map of link routes and loads under several selection orders.
+
+    Args:
+        runs: runs of a program on a device, by selection order.
+        picture: title, size and theme.
+
+    Returns:
+        A map for each order.
+
+    Raises OptionError for an unreadably small size.
+    """
+    first = next(iter(runs.values()))
+    system, shape = first.job.system, first.job.plan.shape
+    headline = "Routes of a pipeline's copies over IPU-Links, and the load of each link, by selection order"
+    title = (
+        f"{picture.title or headline}\n"
+        f"{first.timeline.info.name} on {system.name}: {first.timeline.info.order_and_sync}, "
+        f"{counted(shape.stages, 'stage')}, {counted(system.count, 'IPU')}. In circles: logical IPUs, where "
+        "they sit. Numbers: share of the time in which a link carries copies in a direction, on a rung of the "
+        "busier of its two groups of links."
+    )
+    return link_maps([_map_of(order, run) for order, run in runs.items()], title, picture)
 
 
 def flows_of(run: Run) -> dict[Direction, Flow]:

@@ -10,7 +10,7 @@ from ipusim.api import hardware
 from ipusim.app.fidelity.calibration import Calibration, FittedRate
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
-from ipusim.app.run_folder.output_file import FITTED
+from ipusim.app.run_folder.output_file import FIT_WORDS
 from ipusim.app.study.result import Result
 
 _NANOSECONDS = 10**9
@@ -142,7 +142,7 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
     The file also contains the scenarios' unfitted rates, since a scenario names a single file for its rates.
     """
     lines = [
-        f"{FITTED} {', '.join(calibration.rows.files)}.",
+        f"{FIT_WORDS} {', '.join(calibration.rows.files)}.",
         verdict(calibration),
         *(f"Source: {source}." for source in calibration.rows.sources),
         f"A scenario in the same folder uses these rates with `rates: {name}`.",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
-from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
 from ipusim.app.render.page.page import html_page
-from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
+from ipusim.app.render.page.played import played_data
+from ipusim.app.render.page.run import bars_data, memory_row, micro, table_data, tables_of_looks, trace_data
 from ipusim.app.render.shortened import in_periods, left_out
 from ipusim.app.render.tables import Table, ipu_table, summary_table
 from ipusim.app.render.verdict import one_ipu_words, used_ipus
@@ -23,12 +22,12 @@ from ipusim.app.run_folder.output_file import check_output
 from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.app.run_folder.versions import versions
 from ipusim.app.scenario.write import SCENARIO_FILE
-from ipusim.base.errors import FileError, OptionError
+from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
-#: File names of the report page and of the page that plays the first execution.
+#: File names of the page, and of the page that opens playing.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
@@ -38,39 +37,63 @@ _NO_MEMORY: Final = (
 )
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
+#: Greatest number of runs in a play; further runs would be illegibly small.
+MOST_PLAYED: Final = 2
 #: Most runs named in a page's title.
 _MOST_RUNS: Final = 3
 
 
-def report_page(folders: Sequence[Path]) -> bytes:
+def report_page(folders: Sequence[Path], *, play: bool = False) -> bytes:
     """Return the page of the runs in ``folders``, in order; equal runs give equal bytes.
 
-    Raises FileError for a path without a run and for malformed files, TimelineError for a damaged Timeline, and OSError
-    for unreadable files.
+    The page opens playing if ``play``. Raises FileError for a path without a run and for malformed files, TimelineError
+    for a damaged Timeline, OutputError for an execution that cannot be played if ``play``, and OSError for unreadable
+    files.
     """
-    return _page([read_run(folder) for folder in folders])
+    return _page([read_run(folder) for folder in folders], play=play)
 
 
-def _page(folders: Sequence[StoredRun]) -> bytes:
-    runs = _with_distinct_titles([_page_run(run) for run in folders], folders)
-    data, contents = zip(*map(run_data, runs), strict=True)
-    title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(folders)}"
-    overview = table_data(_overview(runs, folders)) if len(runs) > 1 else None
-    versions_text = " ".join(versions())
-    return html_page(
-        title,
-        {"title": title, "made": versions_text, "overview": overview, **tables_of_looks(), "runs": data},
-        contents,
-    )
+def _page(folders: Sequence[StoredRun], *, play: bool) -> bytes:
+    titles = _titles(folders)
+    data, contents = zip(*map(_run_data, folders, titles), strict=True)
+    title = titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(folders)}"
+    overview = table_data(_overview(folders, titles)) if len(titles) > 1 else None
+    page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
+    try:
+        executions, columns = _play_data(folders, play=play)
+    except OutputError as error:
+        if play:
+            raise
+        return html_page(title, {**page, "played": [], "unplayable": str(error)}, contents)
+    return html_page(title, {**page, "played": executions, "plays": play}, [*contents, *columns])
 
 
-def _with_distinct_titles(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> list[PageRun]:
-    """Append the folder to titles shared by several runs."""
-    counts = Counter(run.title for run in runs)
-    return [
-        replace(run, title=f"{run.title}, {folder.folder}") if counts[run.title] > 1 else run
-        for run, folder in zip(runs, folders, strict=True)
-    ]
+def _play_data(folders: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
+    """Return data and columns of the first executions; raises OutputError for runs that cannot be played together."""
+    if len(folders) > MOST_PLAYED and not play:
+        raise OutputError(f"expected one run, or two on one clock, got {len(folders)}")
+    data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in folders), strict=True)
+    return data, columns
+
+
+def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
+    """Return the bytes that stages keep for a micro-batch; None if unknown."""
+    if not run.describes_memory:
+        return None
+    with run.as_written():
+        sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
+    if len(sizes) != len(run.timeline.info.stages):
+        raise FileError(
+            f"{run.folder / 'summary.json'}: expected the memory of every stage, got the memory of {len(sizes)} stages"
+        )
+    return sizes
+
+
+def _titles(runs: Sequence[StoredRun]) -> list[str]:
+    """Return the title of every run; equal titles name the folder."""
+    titles = [f"{run.times.name}: {run.times.order_and_sync} on {run.times.system}" for run in runs]
+    counts = Counter(titles)
+    return [f"{title}, {run.folder}" if counts[title] > 1 else title for title, run in zip(titles, runs, strict=True)]
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
@@ -81,7 +104,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
     Args:
         folders: run folders; at most two to play.
         out: path of the page; None for the first folder.
-        play: whether the page plays the first execution of each run instead.
+        play: whether the page opens with the first execution of each run playing.
 
     Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for an unwritable page
     and for an execution that cannot be played.
@@ -92,11 +115,11 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         raise OptionError("play", f"expected one run, or two on one clock, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)
-        write_file(out, play_page(folders) if play else report_page(folders))
+        write_file(out, report_page(folders, play=play))
         return out
     folder_runs, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
     with ResultsFolder(folders[0], (name,)) as results:
-        results.write({name: player_page(folder_runs) if play else _page(folder_runs)})
+        results.write({name: _page(folder_runs, play=play)})
     return folders[0] / name
 
 
@@ -105,105 +128,106 @@ def _names(runs: Sequence[StoredRun]) -> str:
     return ", ".join(names[:_MOST_RUNS]) + (" and others" if len(names) > _MOST_RUNS else "")
 
 
-def _overview(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> Table:
+def _overview(runs: Sequence[StoredRun], titles: Sequence[str]) -> Table:
     """Return the headline figures by run, with a note on different sync modes."""
-    labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
-    rows = tuple(
-        (
-            run.title,
-            *(
-                {figure.label: figure.in_row or figure.value for figure in run.figures}.get(label, "-")
-                for label in labels
-            ),
-        )
-        for run in runs
-    )
-    note = pipelines.idealised(run.times.sync for run in folders)
+    cells = [{label: in_row[0] if in_row else value for label, value, _, *in_row in _figures(run)} for run in runs]
+    labels = [*dict.fromkeys(label for row in cells for label in row)]
+    rows = tuple((title, *(row.get(label, "-") for label in labels)) for title, row in zip(titles, cells, strict=True))
+    note = pipelines.idealised(run.times.sync for run in runs)
     return Table(". ".join(filter(None, ["Runs", note.rstrip(".")])), ("run", *labels), rows)
 
 
-def _page_run(run: StoredRun) -> PageRun:
+def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
+    """Return a run's JSON data and packed columns."""
     timeline, times = in_periods(run.timeline), run.times
     explanation = explain(
         run.timeline, "a page does not try changes", waterfall=run.waterfall, shares=run.recomputed_shares
     )
+    path = (analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows
+    gaps = tuple(left_out(timeline))
     with run.as_written():
-        memory = _memory(run)
-        tables = (summary_table(times), ipu_table(times), *explanation.tables(), *folder_tables(run))
-        figures = tuple(_figures(run))
-        gaps = [
+        curves = _curves(run)
+        notes = [*map(str, run.summary["notes"]), *filter(None, [run.older])]
+        notes += [
             f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
-            for gap in left_out(timeline)
+            for gap in gaps
         ]
         no_memory = run.summary["memory"]["verdict"] if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
-        notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *gaps)
-    return PageRun(
-        title=f"{times.name}: {times.order_and_sync} on {times.system}",
-        description=run.summary["description"],
-        timeline=timeline.rows_alone(),
-        spans=run.timeline.spans_in_all,
-        figures=figures,
-        waterfall=_waterfall(run),
-        verdict=tuple(_verdict(run, explanation)),
-        notes=notes,
-        gaps=tuple(left_out(timeline)),
-        fits=run.fits,
-        memory=memory,
-        no_memory="" if memory else str(no_memory),
-        path=(analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows,
-        bars=_bars(explanation),
-        tables=tables,
-        scenario=_scenario(run.folder),
-    )
+        data = {
+            "title": title,
+            "description": run.summary["description"],
+            "figures": [
+                {"label": label, "value": micro(value), "note": micro(note)} for label, value, note, *_ in _figures(run)
+            ],
+            "waterfall": _waterfall(run),
+            "verdict": list(_verdict(run, explanation)),
+            "notes": notes,
+            "gaps": [{"start": gap.start, "end": gap.end, "words": gap.words} for gap in gaps],
+            "spans": run.timeline.spans_in_all,
+            "fits": run.fits,
+            "memory": _memory(run, curves) if curves else None,
+            "no_memory": "" if curves else str(no_memory),
+            "bars": _bars(explanation, times.clock_hz),
+            "tables": [
+                *map(table_data, (summary_table(times), ipu_table(times), *explanation.tables(), *folder_tables(run)))
+            ],
+            "scenario": _scenario(run.folder),
+        }
+    trace, columns = trace_data(timeline.rows_alone(), path, curves)
+    return {**data, **trace}, columns
 
 
-def _figures(run: StoredRun) -> Iterator[Figure]:
-    """Yield the headline figures; parts of the time only if the folder has them."""
+def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
+    """Yield label, value and note of the headline figures, and a text for a table of runs.
+
+    Folders of older versions lack parts of the time.
+    """
     times, verdict = run.times, run.summary.get("verdict")
     rates, period = times.throughput, times.period
     synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
-    yield Figure(f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
-    yield Figure(
+    yield (f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
+    yield (
         "throughput",
         format_throughput(rates.samples_per_s),
         f"{rates.effective_batch_size:,} per {period}{synthetic}",
     )
     if run.waterfall is not None:
         useful = timelines.TimePart.USEFUL
-        yield Figure(useful.words, f"{run.waterfall.share(useful):.1%}", "of the time")
+        yield (useful.words, f"{run.waterfall.share(useful):.1%}", "of the time")
         largest = next(run.waterfall.largest(), None)
         if largest is not None:
             part, share = largest[0].words, f"{largest[1]:.1%}"
-            yield Figure("most of the rest", share, part, in_row=f"{share} {part}")
-    yield Figure("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
+            yield ("most of the rest", share, part, f"{share} {part}")
+    yield ("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if verdict is not None and used_ipus(times) > 1:
         yield _against_one(times, verdict)
     if run.describes_memory and (fullest := run.fullest) is not None:
         limit = fullest.sram_bytes
         share_of_limit = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"
-        yield Figure(
+        yield (
             "fullest memory",
             format_bytes(fullest.peak_bytes),
             f"{numbered('IPU', run.as_full)}, {share_of_limit}{fits}",
         )
 
 
-def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> Figure:
-    """Return the comparison with the same work on one IPU."""
+def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return speed-up over one IPU, with time and memory of the single IPU."""
     if (cycles := verdict["single_ipu_cycles"]) is None:
-        return Figure("against one IPU", "not known", verdict["single_ipu_refusal"])
+        return ("against one IPU", "not known", verdict["single_ipu_refusal"])
     words = one_ipu_words(times.seconds(cycles), verdict["single_ipu_excess_bytes"])
-    return Figure("against one IPU", f"{verdict['speed_up']:.2f} ×", words)
+    return ("against one IPU", f"{verdict['speed_up']:.2f} ×", words)
 
 
-def _waterfall(run: StoredRun) -> Bars | None:
+def _waterfall(run: StoredRun) -> dict[str, Any] | None:
     """Return the parts of the run's time as a bar; None if unknown or without time."""
     if run.waterfall is None or not run.waterfall.run_cycles:
         return None
     parts = run.waterfall.cycles
-    row = ("time of the run", tuple(max(cycles, 0) for cycles in parts.values()))
-    return Bars("Parts of the time", tuple(part.value for part in parts), (row,), run.waterfall.run_cycles)
+    rows = {"time of the run": [max(cycles, 0) for cycles in parts.values()]}
+    looks = [part.value for part in parts]
+    return bars_data("Parts of the time", looks, rows, run.waterfall.run_cycles, run.times.clock_hz)
 
 
 def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
@@ -217,29 +241,31 @@ def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
     yield from _NOT_EXPLAINED if run.help is None else run.help
 
 
-def _bars(explanation: Explanation) -> Bars:
+def _bars(explanation: Explanation, clock_hz: int) -> dict[str, Any]:
     """Return the time of every IPU over the whole run, arithmetic first."""
-    looks, cycles = zip(*explanation.ipu_time, strict=True)
-    rows = tuple(
-        (f"IPU {ipu}", cycles_of_ipu)
-        for ipu, cycles_of_ipu in enumerate(zip(*(column.tolist() for column in cycles), strict=True))
-    )
-    return Bars("Time of IPUs by use", looks, rows, explanation.idle.window_cycles)
+    looks, columns = zip(*explanation.ipu_time, strict=True)
+    cycles = zip(*(column.tolist() for column in columns), strict=True)
+    rows = {f"IPU {ipu}": parts for ipu, parts in enumerate(cycles)}
+    return bars_data("Time of IPUs by use", looks, rows, explanation.idle.window_cycles, clock_hz)
 
 
-def _memory(run: StoredRun) -> HeldMemory | None:
-    """Return the memory of IPUs over time; None if not in the folder."""
-    curves, summary = run.curves, run.summary["memory"]
-    if not curves:
-        return None
-    if sum(curve.entries_in_all for curve in curves) <= _MOST_ENTRIES:
-        curves = tuple(curve.expanded() for curve in curves)
+def _curves(run: StoredRun) -> tuple[analysis.MemoryCurve, ...]:
+    """Return the memory of IPUs over time; empty if not in the folder."""
+    curves = run.curves
+    if sum(curve.entries_in_all for curve in curves) > _MOST_ENTRIES:
+        return curves
+    return tuple(curve.expanded() for curve in curves)
+
+
+def _memory(run: StoredRun, curves: Sequence[analysis.MemoryCurve]) -> dict[str, Any]:
+    """Return the layers of every IPU's memory, and its limit in bytes; None if unlimited."""
+    info, summary = run.timeline.info, run.summary["memory"]
     bytes_by_ipu = {
         ipu["ipu"]: {holder: int(ipu["holders"][holder.key]) for holder in pipelines.Holder} for ipu in summary["ipus"]
     }
-    holders = tuple(bytes_by_ipu[curve.ipu % run.timeline.info.shards] for curve in curves)
     limit = None if summary["sram_bytes"] is None else int(summary["sram_bytes"])
-    return HeldMemory(curves, holders, limit, summary["verdict"])
+    rows = [memory_row(curve, bytes_by_ipu[curve.ipu % info.shards], info) for curve in curves]
+    return {"limit": limit, "verdict": summary["verdict"], "rows": rows}
 
 
 def _scenario(folder: Path) -> str:

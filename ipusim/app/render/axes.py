@@ -5,11 +5,12 @@ A break is a narrow gap of the axis in place of periods that the picture leaves 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
@@ -30,36 +31,28 @@ _TOOTH: Final = 0.04
 _TEETH: Final = 31
 
 
-def cycle_unit(cycles: float) -> tuple[int, str]:
-    """Return the unit for times up to ``cycles``: cycles per unit, and name."""
-    return next((unit for unit in _CYCLES if cycles >= unit[0]), _CYCLES[-1])
-
-
 def second_unit(seconds: float) -> tuple[float, str]:
     """Return the unit for times up to ``seconds``: seconds per unit, and symbol."""
-    return next((unit for unit in _SECONDS if seconds >= unit[0]), _SECONDS[-1])
+    return _largest(_SECONDS, seconds)
+
+
+def _largest(units: Sequence[tuple[float, str]], amount: float) -> tuple[float, str]:
+    """Return the largest unit of at most ``amount``, otherwise the smallest."""
+    return next((unit for unit in units if amount >= unit[0]), units[-1])
 
 
 def cycle_axis(
     axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
 ) -> None:
     """Put an axis of cycles or seconds below ``axes``; ticks have labels if ``labelled``."""
-    axes.set_xlim(window.start, window.end)
     last = _unit_of(window)
     if in_seconds:
         unit, symbol = second_unit(last / clock_hz)
         factor, name = clock_hz * unit, f"time in {symbol}"
-        if not window.breaks:
-            ticks = _locator(width_in, whole=False).tick_values(window.start / factor, window.end / factor)
-            axes.set_xticks([tick * factor for tick in ticks if window.start <= tick * factor <= window.end])
     else:
-        factor, unit_name = cycle_unit(last)
+        factor, unit_name = _largest(_CYCLES, last)
         name = f"time in {unit_name} of the {clock_hz / 1e9:.6g} GHz tile clock"
-        axes.xaxis.set_major_locator(_locator(width_in, whole=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
-    if window.breaks:
-        label_of_tick = _ticks_beside_breaks(window, width_in, factor)
-        axes.set_xticks([*label_of_tick], [f"{value / factor:,.12g}" for value in label_of_tick.values()])
+    _set_ticks(axes, window, factor, width_in)
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
     if labelled:
         axes.set_xlabel(name, fontsize=TEXT_SIZE, labelpad=2)
@@ -67,17 +60,11 @@ def cycle_axis(
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
     """Put an axis of seconds above ``axes``, with its unit on the left."""
-    factor, symbol = second_unit(_unit_of(window) / clock_hz)
-    scale = 1.0 / (clock_hz * factor)
-    axes.set_xlim(window.start * scale, window.end * scale)
+    unit, symbol = second_unit(_unit_of(window) / clock_hz)
     axes.set_yticks([])
     axes.spines[["left", "right", "bottom"]].set_visible(False)
     axes.spines["top"].set_color(LINE)
-    axes.xaxis.set_major_locator(_locator(width_in, whole=False))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
-    if window.breaks:
-        ticks = _ticks_beside_breaks(window, width_in, 1 / scale)
-        axes.set_xticks([tick * scale for tick in ticks], [f"{value * scale:,.12g}" for value in ticks.values()])
+    _set_ticks(axes, window, clock_hz * unit, width_in)
     axes.tick_params(
         axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
@@ -91,23 +78,28 @@ def _unit_of(window: Window) -> int:
     return window.cycles if window.breaks else window.end
 
 
-def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict[float, float]:
-    """Return the ticks of a window with breaks: position, and cycle of the run.
-
-    Ticks are at round multiples of ``factor`` cycles, with room for labels beside breaks.
-    """
-    inches = width_in / window.cycles
-    label_of_tick = {}
+def _set_ticks(axes: Axes, window: Window, factor: float, width_in: float) -> None:
+    """Set ticks at round multiples of ``factor`` cycles, with room for labels beside breaks."""
+    axes.set_xlim(window.start, window.end)
+    inches, widest = width_in / window.cycles, _WIDER if window.breaks else 1.0
+    label_of_tick: dict[float, str] = {}
     for begin, end, ahead in window.stretches:
-        low, high = (begin + ahead) / factor, (end + ahead) / factor
-        ticks = _locator((end - begin) * inches / _WIDER, whole=False).tick_values(low, high)
-        for tick in map(float, ticks):
+        nbins = max(int((end - begin) * inches / widest / _INCHES_TO_A_TICK), 2)
+        locator = MaxNLocator(nbins=nbins, steps=[1, 2, 2.5, 5, 10], integer=factor == 1)
+        for tick in map(float, locator.tick_values((begin + ahead) / factor, (end + ahead) / factor)):
             cycle = tick * factor - ahead
             left, right = (cycle - begin) * inches, (end - cycle) * inches
             clear = (begin == window.start or left >= _CLEAR) and (end == window.end or right >= _CLEAR)
             if left >= 0 and right >= 0 and clear:
-                label_of_tick[cycle] = tick * factor
-    return label_of_tick
+                label_of_tick[cycle] = f"{tick:,.12g}" if window.breaks else f"{tick:.9g}"
+    axes.set_xticks([*label_of_tick], [*label_of_tick.values()])
+
+
+def draw_torn_edge(axes: Axes, width_in: float, top: float, foot: float, teeth: int) -> None:
+    """Draw a torn right edge from ``top`` to ``foot`` on axes ``width_in`` inches wide."""
+    ends = np.linspace(top, foot, 2 * teeth + 1)
+    x = 1 + _TOOTH / width_in * (np.arange(len(ends)) % 2)
+    axes.plot(x, ends, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
 
 
 def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
@@ -123,7 +115,3 @@ def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
             axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **transform)
         style: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
         axes.text(gap.start + gap.room / 2, 0.5, gap.sign, zorder=6.2, **style, **transform)
-
-
-def _locator(width_in: float, whole: bool) -> MaxNLocator:
-    return MaxNLocator(nbins=max(int(width_in / _INCHES_TO_A_TICK), 2), steps=[1, 2, 2.5, 5, 10], integer=whole)

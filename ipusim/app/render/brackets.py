@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
 
 from ipusim.api import analysis
 from ipusim.app.render.lettering import space_out, text_width
@@ -87,15 +85,10 @@ def _execution_brackets(drawn_phases: Sequence[analysis.Phase], phases: Sequence
 
 
 def _draw(axes: Axes, brackets: Sequence[_Bracket]) -> None:
-    if not brackets:
-        return
-    start = np.array([bracket.start for bracket in brackets])
-    end = np.array([bracket.end for bracket in brackets])
+    start, end = (np.array([getattr(bracket, side) for bracket in brackets]) for side in ("start", "end"))
     inset = np.minimum(_INSET, (end - start) / 4)
     left, right = start + inset, end - inset
-    x = np.stack([left, left, right, right], axis=1).ravel()
-    y = np.tile([0.0, _BRACKET, _BRACKET, 0.0], len(brackets))
-    codes = np.tile(np.array([Path.MOVETO, *[Path.LINETO] * 3], dtype=Path.code_type), len(brackets))
-    axes.add_patch(
-        PathPatch(Path(np.stack([x, y], axis=1), codes), facecolor="none", edgecolor=LINE, linewidth=0.9, clip_on=False)
-    )
+    x = np.stack([left, left, right, right, np.full(len(left), np.nan)], axis=1)
+    y = np.tile([0.0, _BRACKET, _BRACKET, 0.0, np.nan], len(brackets))
+    style: dict[str, Any] = {"solid_joinstyle": "miter", "solid_capstyle": "butt", "clip_on": False}
+    axes.plot(x.ravel(), y, color=LINE, linewidth=0.9, **style)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+
+from ipusim.app.render.style import LINE, TEXT_SIZE
 
 #: Powers of 1024, missing in matplotlib's EngFormatter.
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
@@ -21,18 +25,24 @@ def limit_in_sight(limit: int | None, fullest: int) -> int | None:
     return limit if limit and fullest >= _WITHIN_REACH * limit else None
 
 
-def byte_ticks(top_bytes: float, most: float) -> list[float]:
-    """Return at most ``most`` round byte numbers above 0.
+def byte_ticks(top_bytes: float, most: float) -> dict[float, str]:
+    """Return at most ``most`` round byte numbers above 0, with their labels.
 
-    Ticks keep a distance from the top. The list is empty if round numbers exceed ``most`` and 1.
+    Ticks keep a distance from the top. There are none if round numbers exceed ``most`` and 1.
     """
-    unit = byte_unit(top_bytes)[0]
+    unit, name = byte_unit(top_bytes)
     room = 0.94 * top_bytes / unit
     marks = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
-    ticks = [tick * unit for tick in marks if 0 < tick <= room]
-    return ticks if len(ticks) <= max(most, 1) else []
+    ticks = {tick * unit: f"{tick:.6g} {name}" for tick in map(float, marks) if 0 < tick <= room}
+    return ticks if len(ticks) <= max(most, 1) else {}
 
 
 def byte_unit(size: float) -> tuple[int, str]:
     """Return the unit for sizes up to ``size``: its bytes and name."""
     return next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])
+
+
+def label_bytes(axes: Axes, ticks: Mapping[float, str]) -> None:
+    """Label the vertical axis at ``ticks``."""
+    axes.set_yticks([*ticks], [*ticks.values()])
+    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)

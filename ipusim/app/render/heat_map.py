@@ -60,7 +60,8 @@ def heat_map(
             panel.text(*cell, sign, ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
             continue
         if not fits:
-            panel.add_patch(_hatched(cell))
+            corner = cell[0] - 0.5, cell[1] - 0.5
+            panel.add_patch(Rectangle(corner, 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0))
         if grid.size <= _MOST_NUMBERS:
             ink = "#ffffff" if value < middle else "#000000"
             panel.text(*cell, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
@@ -68,10 +69,6 @@ def heat_map(
         ticks = range(0, len(numbers), -(-len(numbers) // _MOST_TICKS))
         side.set_ticks(list(ticks), [f"{numbers[index]:,g}" for index in ticks])
         side.set_label_text(name, fontsize=TEXT_SIZE)
-
-
-def _hatched(cell: tuple[int, int]) -> Rectangle:
-    return Rectangle((cell[0] - 0.5, cell[1] - 0.5), 1, 1, fill=False, hatch="///", edgecolor="#ffffff", linewidth=0)
 
 
 def _short(value: float) -> str:

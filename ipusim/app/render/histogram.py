@@ -9,14 +9,18 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from ipusim.app.render.axes import second_unit
-from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, WIDTH_IN
-from ipusim.app.render.titles import title_lines, write_titles
+from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.sweep_panel import place_legend
+from ipusim.app.render.titles import titled_chart
 from ipusim.base.units import format_seconds
 
 #: Most bars, and least runs per bar.
 _MOST_BARS: Final = 40
 _RUNS_TO_A_BAR: Final = 5
+#: Inches: default height, least height of the bars, numbers beside and below the bars.
+_TALL, _LOWEST, _SIDE, _FOOT = 3.6, 1.0, 0.65, 0.54
 #: Colours and dashes of the marks' lines.
 _LINES: Final = (SERIES[1], SERIES[6], SERIES[0], SERIES[0])
 _DASHES: Final = ("-", "-", "--", ":")
@@ -30,7 +34,9 @@ class Mark(NamedTuple):
 
 
 @own_settings()
-def histogram(seconds: Sequence[float], marks: Sequence[Mark], name: str, title: str) -> Chart:
+def histogram(
+    seconds: Sequence[float], marks: Sequence[Mark], name: str, title: str, picture: Picture = DEFAULT
+) -> Chart:
     """Return a histogram of ``seconds``; ``marks`` are lines, named in the legend.
 
     Args:
@@ -38,11 +44,12 @@ def histogram(seconds: Sequence[float], marks: Sequence[Mark], name: str, title:
         marks: special times.
         name: name of the times.
         title: title of the picture.
+        picture: size and theme.
+
+    Raises OptionError for an unreadably small size.
     """
-    figure = Chart(figsize=(WIDTH_IN, 3.6))
+    figure = titled_chart(title, picture, _TALL, left=_SIDE, foot=_FOOT, least=_LOWEST)
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.065, right=0.985, top=0.87, bottom=0.15)
-    write_titles(figure, title_lines(title, WIDTH_IN - 0.2), 0.1)
     factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
     times = np.array(seconds) / factor
     bars = int(np.clip(len(seconds) // _RUNS_TO_A_BAR, 1, _MOST_BARS))
@@ -55,5 +62,5 @@ def histogram(seconds: Sequence[float], marks: Sequence[Mark], name: str, title:
     axes.tick_params(labelsize=TEXT_SIZE, color=LINE)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.ticklabel_format(axis="x", useOffset=False)
-    axes.legend(fontsize=TEXT_SIZE, frameon=False)
-    return figure
+    place_legend(axes)
+    return finish(figure, picture)

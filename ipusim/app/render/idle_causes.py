@@ -61,22 +61,22 @@ def idle_chart(
         strip_in = 0.0
     words = f"{info.order_and_sync}, time of each IPU, {length}{f'; {STRIP_WORDS}' if strip_in else ''}"
     title = title_lines(headed(timeline, words, picture.title), figure_in - 2 * _EDGE)
-    above, below = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
+    head, foot = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
     if picture.height_in is not None:
-        bar = (picture.height_in - above - below) / ipus
+        bar = (picture.height_in - head - foot) / ipus
         if bar < _LOWEST:
-            raise picture.too_low("bars, axis and legend", above + _LOWEST * ipus + below)
-    height = above + bar * ipus + below
+            raise picture.too_low("bars, axis and legend", head + _LOWEST * ipus + foot)
+    height = head + bar * ipus + foot
     figure = Chart(figsize=(figure_in, height), facecolor="white")
     write_titles(figure, title, _EDGE)
     width = figure_in - _LEFT - _RIGHT - strip_in
     if width < _NARROWEST:
         raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _NARROWEST:.1f} inches of width")
-    axes = figure.add_axes((_LEFT / figure_in, below / height, width / figure_in, bar * ipus / height))
+    axes = figure.add_axes((_LEFT / figure_in, foot / height, width / figure_in, bar * ipus / height))
     _draw_bars(axes, info.ipu_rows, parts, window_cycles, (width, bar))
     draw_legend(figure, legend, _EDGE, _EDGE)
     if strip_in and growth is not None:
-        draw_strip(figure, growth, _LEFT + width, below, bar)
+        draw_strip(figure, growth, _LEFT + width, foot, bar)
     return finish(figure, picture)
 
 

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from matplotlib.axes import Axes
-
 from ipusim.api import Timeline, timelines
-from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
+from ipusim.app.render.axes import cycle_axis, draw_breaks, draw_torn_edge, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
 from ipusim.app.render.figures import Chart, own_settings
@@ -20,7 +17,7 @@ from ipusim.app.render.lettering import text_width, wrap
 from ipusim.app.render.memory_strip import STRIP_NAME, MemoryStrip, draw_strip, strip_entries
 from ipusim.app.render.panel import draw_panel, names_width
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.style import DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE
+from ipusim.app.render.style import DPI, FAINT_TEXT, STAGE_SIZE, TEXT_SIZE
 from ipusim.app.render.time_bars import TimeBars
 from ipusim.app.render.titles import TitleLine, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
@@ -59,8 +56,8 @@ _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
 #: Most rows with full resolution in time; more rows get proportionally wider bins.
 _MOST_FINE_ROWS: Final = 256
-#: Inches: depth of a torn edge, and pitch of its teeth.
-_TOOTH: Final = (0.05, 0.10)
+#: Inches of a tooth of a torn edge.
+_TOOTH: Final = 0.10
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,7 @@ class _LaidOut:
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
         base_in: inches of height without the rows.
-        below: inches below the rows of every panel.
+        feet: inches below the rows of every panel.
         numbered: panel above the numbers of the common time axis.
         contents: content of every panel.
         titles, headings, legend: lines of text.
@@ -196,7 +193,7 @@ class _LaidOut:
     ticks: float
     strip: float
     base_in: float
-    below: Sequence[float]
+    feet: Sequence[float]
     numbered: int
     contents: Sequence[Content]
     titles: Sequence[TitleLine]
@@ -234,9 +231,9 @@ def _laid_out(
     # The last panel on the common time axis shows its numbers.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
-    below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
-    base_in += _PANEL_GAP * (len(panels) - 1) + sum(below)
-    return _LaidOut(figure_in, left, width, ticks, strip, base_in, below, numbered, contents, titles, headings, legend)
+    feet = [_foot_in(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
+    base_in += _PANEL_GAP * (len(panels) - 1) + sum(feet)
+    return _LaidOut(figure_in, left, width, ticks, strip, base_in, feet, numbered, contents, titles, headings, legend)
 
 
 def _draw_panels(
@@ -250,17 +247,14 @@ def _draw_panels(
         bars.draw(figure, top)
     top += bars_in + _SECONDS
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
-    clocks = {panel.timeline.info.clock_hz for panel in panels}
-    crowded = sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN
-    places = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
-    above = figure.add_clear_axes(sizes.left, top, width, 0.01)
-    second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
+    seconds = figure.add_clear_axes(sizes.left, top, width, 0.01)
+    second_axis(seconds, common.window or window, common.timeline.info.clock_hz, width)
     for index, (panel, part, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
         for number, line in enumerate(lines):
             figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
-        _draw(figure, places, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
-        top += _BAND + row * panel.rows + sizes.below[index] + _PANEL_GAP
+        _draw(figure, sizes, row, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
+        top += _BAND + row * panel.rows + sizes.feet[index] + _PANEL_GAP
     draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
 
@@ -278,57 +272,37 @@ def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
     return figure
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Layout shared by the panels of a figure, in inches.
-
-    Attributes:
-        left, width: left end and width of the axes.
-        row: height of a row.
-        strip: height of memory over time.
-        label_end: right end of the labels beside memory over time.
-        crowded: whether an SVG contains boxes as an image.
-        in_seconds: whether axes are in seconds because clocks differ.
-    """
-
-    left: float
-    width: float
-    row: float
-    strip: float
-    label_end: float
-    crowded: bool
-    in_seconds: bool
-
-
-def _draw(figure: Chart, places: _Places, panel: Headed, content: Content, top: float, *, numbered: bool) -> None:
+def _draw(
+    figure: Chart, sizes: _LaidOut, row: float, panel: Headed, content: Content, top: float, *, numbered: bool
+) -> None:
     """Draw a panel ``top`` inches from the top; ``numbered`` shows its axis's numbers."""
+    tall = row * panel.rows
     draw_brackets(
-        figure.add_clear_axes(places.left, top, places.width, _BAND), content.phases, content.window, content.points
+        figure.add_clear_axes(sizes.left, top, sizes.width, _BAND), content.phases, content.window, content.points
     )
-    tall = places.row * panel.rows
-    axes = figure.add_clear_axes(places.left, top + _BAND, places.width, tall)
-    draw_panel(axes, content, places.row * 72)
-    if places.crowded:
+    axes = figure.add_clear_axes(sizes.left, top + _BAND, sizes.width, tall)
+    draw_panel(axes, content, row * 72)
+    if sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
-        _tear(axes, places.width, tall)
-    draw_breaks(axes, content.window, places.width)
+        draw_torn_edge(axes, sizes.width, 0, panel.rows, max(round(tall / _TOOTH), 1))
+    draw_breaks(axes, content.window, sizes.width)
     rows_and_strip = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        rows_and_strip.append(figure.add_clear_axes(places.left, foot, places.width, places.strip))
-        draw_strip(rows_and_strip[1], panel.strip, content.window, places.strip, int(places.width * DPI))
-        corner, of_which = (places.label_end, foot + places.strip / 2), panel.strip.of_which
+        rows_and_strip.append(figure.add_clear_axes(sizes.left, foot, sizes.width, sizes.strip))
+        draw_strip(rows_and_strip[1], panel.strip, content.window, sizes.strip, int(sizes.width * DPI))
+        corner, of_which = (sizes.left - sizes.ticks, foot + sizes.strip / 2), panel.strip.of_which
         figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
         figure.write(*corner, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
+    in_seconds = any(part.timeline.info.clock_hz != clock_hz for part in sizes.contents)
     for part in rows_and_strip:
-        cycle_axis(
-            part, content.window, clock_hz, places.width, numbered and part is rows_and_strip[-1], places.in_seconds
-        )
+        labelled = numbered and part is rows_and_strip[-1]
+        cycle_axis(part, content.window, clock_hz, sizes.width, labelled, in_seconds)
 
 
-def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
+def _foot_in(panel: Headed, strip: float, *, numbered: bool) -> float:
     """Return the inches below a panel's rows: memory strip and axis numbers."""
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
@@ -350,11 +324,3 @@ def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
         least = base_in + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
     return min(row, room)
-
-
-def _tear(axes: Axes, width: float, tall: float) -> None:
-    """Draw a torn right edge on ``axes`` of ``width`` by ``tall`` inches."""
-    depth, pitch = _TOOTH
-    ends = np.linspace(0.0, 1.0, 2 * max(round(tall / pitch), 1) + 1)
-    teeth = 1 + depth / width * (np.arange(len(ends)) % 2)
-    axes.plot(teeth, ends, transform=axes.transAxes, color=LINE, linewidth=0.8, clip_on=False)

@@ -4,74 +4,35 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
-from typing import Final, TypeVar
+from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath, text_to_path
 
 T = TypeVar("T")
-#: Latin letters, digits, punctuation, arrows and arithmetic signs; only the space has no outline.
-_PLAIN: Final = re.compile("[ -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u2190-\u22ff]*")
 
 
-@lru_cache(maxsize=65536)
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """Return the width of ``text`` in points at a font size of ``size`` points.
-
-    The width is the outline's extent, summed from cached letter outlines and pair distances. Laying out every text took
-    a tenth of a picture's time.
-    """
-    letters = text.strip()  # outer spaces have no outline
-    if not letters:
-        return 0.0
-    extents = [_outline(letters, bold)] if _stands_together(letters, bold) else list(_letters(letters, bold))
-    scale = size / text_to_path.FONT_SCALE
-    return max(high for _, high in extents) * scale - min(low for low, _ in extents) * scale
-
-
-def _letters(text: str, bold: bool) -> Iterator[tuple[float, float]]:
-    """Yield begin and end of every letter's outline, in font units."""
-    begin = 0.0
-    for number, letter in enumerate(text):
-        begin += _distance(text[number - 1 : number + 1], bold) if number else 0
-        if letter != " ":
-            low, high = _outline(letter, bold)
-            yield begin + low, begin + high
-
-
-def _stands_together(text: str, bold: bool) -> bool:
-    """Return whether letter positions depend on more than pairs: ligatures, accents, other scripts."""
-    pairs = map("".join, pairwise(text))
-    return not _PLAIN.fullmatch(text) or any(np.isnan(_distance(pair, bold)) for pair in pairs)
+    """Return the width of the outline of ``text`` in points at a font size of ``size`` points."""
+    return _outline_width(text.strip(), bold) * size / text_to_path.FONT_SCALE
 
 
 @lru_cache(maxsize=65536)
-def _distance(pair: str, bold: bool) -> float:
-    """Return the offset of a pair's second letter; NaN if they form a single glyph."""
-    font = get_font(findfont(_properties(bold)))
-    font.set_size(text_to_path.FONT_SCALE, text_to_path.DPI)
-    signs, _, _ = text_to_path.get_glyphs_with_font(font, pair)
-    return signs[1][1] if len(signs) == len(pair) else np.nan
-
-
-@lru_cache(maxsize=4096)
-def _outline(text: str, bold: bool) -> tuple[float, float]:
-    """Return begin and end of the outline of ``text``, in font units.
+def _outline_width(text: str, bold: bool) -> float:
+    """Return the width of the outline of ``text``, in font units.
 
     Extremes of this font's outlines are end points of curves: evaluating every curve gave equal numbers.
     """
-    outline = TextPath((0, 0), text, size=text_to_path.FONT_SCALE, prop=_properties(bold))
-    x = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
-    return float(x.min()), float(x.max())
-
-
-def _properties(bold: bool) -> FontProperties:
-    return FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+    if not text:
+        return 0.0
+    font = FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
+    outline = TextPath((0, 0), text, size=text_to_path.FONT_SCALE, prop=font)
+    return float(np.ptp(outline.vertices[outline.codes != Path.CLOSEPOLY, 0]))
 
 
 def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
@@ -134,17 +95,17 @@ def truncate(word: str, size: float, width: float, bold: bool = False, *, keeps_
     With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
     """
     # Doubling and bisection: names may have any length, and measuring takes linear time.
-    bound = 64
-    while text_width(word[:bound], size, bold) <= width:
-        if bound >= len(word):
+    most = 64
+    while text_width(word[:most], size, bold) <= width:
+        if most >= len(word):
             return word
-        bound *= 2
+        most *= 2
 
     def shortened(letters: int) -> str:
         tail = letters // 2 if keeps_end else 0
         return f"{word[: letters - tail]}…{word[len(word) - tail :]}"
 
-    ends = range(1, min(bound, len(word)) + 1)
+    ends = range(1, min(most, len(word)) + 1)
     return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 

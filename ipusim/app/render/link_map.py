@@ -1,47 +1,42 @@
-"""Map of a system's IPU-Links: routes of copies and link loads by selection order.
-
-IPUs form a ladder; a rung is a pair of IPUs. A cable between distant IPUs, as at the ends of a torus, appears as a
-short line at either IPU, a stub.
-"""
+"""Map of a system's IPU-Links: routes of copies and link loads by selection order."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle, Polygon, Rectangle
+from matplotlib.patches import Circle, Polygon
 
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.ladder import EDGE, Ladder, Place, map_panels
+from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
-from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.app.render.picture import DEFAULT, Picture
+from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
+from ipusim.base.looks import Look
 
 #: Largest device in a picture: the IPUs of a pod.
 MOST_IPUS: Final = 64
-#: Most rungs side by side; longer ladders continue in the next line.
-_RUNGS: Final = 16
-#: Inches: largest distance of rungs, distance of a rung's IPUs, distance of lines of rungs.
-_WIDEST, _ROWS, _LINES = 1.19, 1.0, 0.6
-#: Largest radius of an IPU in inches, radius as share of the distance to the next rung, length of a stub in inches.
-_RADIUS, _CIRCLE, _STUB = 0.17, 0.27, 0.5
+#: Inches: largest distance of rungs, margin above and below a rung.
+_WIDEST, _MARGIN = 1.19, 0.3
+#: Largest radius of an IPU in inches, and radius as share of the distance to the next rung.
+_RADIUS, _CIRCLE = 0.17, 0.27
 #: Inches: widest arrow, thinnest arrow, gap between cable and arrows, head of an arrow. Fifth: widest arrow as share of
 #: the distance to the next rung.
 _WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
 #: Position of numbers along a rung, as share of its length; opposite directions are staggered.
 _STAGGERED: Final = 0.34
-#: Inches: margin, distance of panels, line of a panel's title, space above it, legend.
-_EDGE, _MAP_GAP, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
 #: Colours of a link by kind of copies.
 FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
 _IDLE: Final = "#c9c9c9"
-_LEGENDS: Final = (
-    (FORWARD, "forward: a stage's output to the next"),
-    (BACKWARD, "backward: a gradient back"),
-    (CROSSING, "other copies"),
-    (_IDLE, "cable without copies"),
-)
+_LEGENDS: Final = {
+    FORWARD: "forward: a stage's output to the next",
+    BACKWARD: "backward: a gradient back",
+    CROSSING: "other copies",
+    _IDLE: "cable without copies",
+}
 
 
 class Flow(NamedTuple):
@@ -93,82 +88,54 @@ class LinkMap:
 
 
 @own_settings()
-def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
+def link_maps(maps: Sequence[LinkMap], title: str, picture: Picture = DEFAULT) -> Chart:
     """Return a panel for every selection order, with a common scale of widths.
 
     Args:
         maps: maps of the same device.
         title: title of the picture; further lines are smaller.
+        picture: size and theme.
 
     Returns:
         The picture. Pairs of physical numbers are rungs, and rungs lie side by side.
+
+    Raises OptionError for an unreadably small size.
     """
-    rungs = len(maps[0].physical) // 2 or 1
-    columns = min(rungs, _RUNGS)
-    stubs = _STUB if _has_stubs(maps[0]) else 0.0
-    free = WIDTH_IN - 2 * _EDGE - 2 * stubs
-    step = min(_WIDEST, free / columns)
-    lines = -(-rungs // columns)
-    wide = columns * step + 2 * stubs
-    panels = min(max(int((free + _MAP_GAP) // (wide + _MAP_GAP)), 1), len(maps))
-    room = (WIDTH_IN - 2 * _EDGE + _MAP_GAP) / panels - _MAP_GAP
-    titles_of_maps = [title_lines(link_map.title, room) for link_map in maps]
-    above, tall = _ABOVE + _WORDS * max(map(len, titles_of_maps)), lines * (_ROWS + _LINES)
-    titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
-    head = _EDGE + titles_height(titles)
-    whole = head + -(-len(maps) // panels) * (above + tall) + _LEGEND
-    figure = Chart(figsize=(WIDTH_IN, whole))
-    write_titles(figure, titles, _EDGE)
+    colours = {_IDLE, *(colour for link_map in maps for flow in link_map.flows.values() for colour in flow.colours)}
+    entries = [Entry(words, Look(words, colour, colour)) for colour, words in _LEGENDS.items() if colour in colours]
+    legend = legend_lines(entries, picture.width_in - 2 * EDGE)
+    first, titles = maps[0], [link_map.title for link_map in maps]
+    figure, panels, ladder = map_panels(
+        first.physical,
+        first.cables,
+        titles,
+        title,
+        picture,
+        widest=_WIDEST,
+        margin=_MARGIN,
+        foot=LEGEND_LINE * len(legend) + EDGE,
+    )
     most = max(link_map.most for link_map in maps)
-    for number, link_map in enumerate(maps):
-        row, column = divmod(number, panels)
-        left, top = _EDGE + column * (room + _MAP_GAP), head + row * (above + tall)
-        for index, line in enumerate(titles_of_maps[number]):
-            style: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
-            figure.write(left, top + _ABOVE + index * _WORDS, line.text, **style)
-        panel = figure.add_clear_axes(left, top + above, wide, tall)
-        panel.set_xlim(-step / 2 - stubs, columns * step - step / 2 + stubs)
-        panel.set_ylim(tall - _LINES / 2, -_LINES / 2)
-        panel.set_axis_off()
-        _Panel(panel, link_map, step, most).draw()
-    colours = {colour for link_map in maps for flow in link_map.flows.values() for colour in flow.colours}
-    _draw_legend(figure, whole - _LEGEND / 2, {*colours, _IDLE})
-    return figure
-
-
-def _place(ipu: int, first: int, step: float) -> tuple[float, float]:
-    """Return the place of a physical IPU: x right, y down, in inches."""
-    rung, side = divmod(ipu - first, 2)
-    line, column = divmod(rung, _RUNGS)
-    return column * step, line * (_ROWS + _LINES) + side * _ROWS
-
-
-def _has_stubs(link_map: LinkMap) -> bool:
-    """Return whether a cable joins distant IPUs, as at the ends of a torus."""
-    first = link_map.physical[0]
-    places = {ipu: _place(ipu, first, 1.0) for ipu in link_map.physical}
-    return any(_is_far(places[source], places[target]) for source, target in link_map.cables)
-
-
-def _is_far(source: tuple[float, float], target: tuple[float, float], step: float = 1.0) -> bool:
-    return abs(source[0] - target[0]) > 1.5 * step or (source[0] != target[0] and source[1] != target[1])
+    for panel, link_map in zip(panels, maps, strict=True):
+        _Panel(panel, link_map, ladder, most).draw()
+    draw_legend(figure, legend, EDGE, EDGE)
+    return finish(figure, picture)
 
 
 class _Panel:
     """Drawing of a selection order; coordinates are in inches."""
 
-    def __init__(self, axes: Axes, link_map: LinkMap, step: float, most: float) -> None:
-        self._axes, self._map, self._step = axes, link_map, step
+    def __init__(self, axes: Axes, link_map: LinkMap, ladder: Ladder, most: float) -> None:
+        self._axes, self._map, self._ladder = axes, link_map, ladder
         self._most = most or 1.0
-        self._radius, self._widest = min(_CIRCLE * step, _RADIUS), min(_BROAD * step, _WIDTH)
-        first = link_map.physical[0]
-        self._places = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
+        self._radius, self._widest = min(_CIRCLE * ladder.step, _RADIUS), min(_BROAD * ladder.step, _WIDTH)
+        self._places = {ipu: ladder.place(ipu) for ipu in link_map.physical}
 
     def draw(self) -> None:
         """Draw cables, arrows with loads, and IPUs."""
         for first, second in self._map.cables:
             for source, target in ((first, second), (second, first)):
-                for begin, end in self._pieces(source, target):
+                for begin, end in self._ladder.lines(source, target, self._radius):
                     self._axes.plot((begin[0], end[0]), (begin[1], end[1]), color=_IDLE, linewidth=1.2, zorder=1)
                     flow = self._map.flows.get((source, target))
                     if flow is not None:
@@ -181,18 +148,7 @@ class _Panel:
             if text_width(label, TEXT_SIZE) < 72 * 1.7 * self._radius:
                 self._axes.text(*place, label, ha="center", va="center", fontsize=TEXT_SIZE, color=LINE, zorder=5)
 
-    def _pieces(self, source: int, target: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-        """Yield the lines between two IPUs: direct, or stubs at either end."""
-        source_place, target_place = self._places[source], self._places[target]
-        if not _is_far(source_place, target_place, self._step):
-            yield source_place, target_place
-            return
-        length = self._radius + _STUB
-        out = 1 if source_place[0] > target_place[0] else -1
-        yield source_place, (source_place[0] + out * length, source_place[1])
-        yield (target_place[0] - out * length, target_place[1]), target_place
-
-    def _arrow(self, from_place: tuple[float, float], to_place: tuple[float, float], flow: Flow) -> None:
+    def _arrow(self, from_place: Place, to_place: Place, flow: Flow) -> None:
         """Draw the load of a direction on its right side, with its number."""
         length = abs(to_place[0] - from_place[0]) + abs(to_place[1] - from_place[1])
         way = (to_place[0] - from_place[0]) / length, (to_place[1] - from_place[1]) / length
@@ -200,7 +156,7 @@ class _Panel:
         begin = self._radius if from_place in self._places.values() else 0.0
         end = length - (self._radius if to_place in self._places.values() else 0.0)
 
-        def point(far: float, off: float) -> tuple[float, float]:
+        def point(far: float, off: float) -> Place:
             return from_place[0] + way[0] * far + aside[0] * off, from_place[1] + way[1] * far + aside[1] * off
 
         neck, off = end - _HEAD, _GAP
@@ -222,15 +178,3 @@ class _Panel:
             if not upright:
                 style = {"ha": "center", "va": "bottom" if aside[1] < 0 else "top"}
             self._axes.text(x, y, label, fontsize=TEXT_SIZE, color=LINE, zorder=3, **style)
-
-
-def _draw_legend(figure: Chart, top: float, colours: Collection[str]) -> None:
-    width, height = figure.get_size_inches()
-    left = _EDGE
-    for colour, words in _LEGENDS:
-        if colour not in colours:
-            continue
-        corner = left / width, 1 - (top + 0.04) / height
-        figure.add_artist(Rectangle(corner, 0.24 / width, 0.08 / height, facecolor=colour, linewidth=0))
-        figure.write(left + 0.3, top, words, va="center_baseline")
-        left += 0.48 + text_width(words, TEXT_SIZE) / 72

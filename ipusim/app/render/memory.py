@@ -8,14 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 
 from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
-from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, label_bytes, limit_in_sight
 from ipusim.app.render.content import phases_in
 from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica_info
@@ -26,6 +24,7 @@ from ipusim.app.render.panel import names_width, row_names, stage_names
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import shortened, with_omissions
 from ipusim.app.render.style import DASHES, DPI, FAINT_TEXT, LINE, STAGE_SIZE, TEXT_SIZE, WIDTH_IN
+from ipusim.app.render.time_bars import draw_part
 from ipusim.app.render.titles import default_title, title_lines, titles_height, write_titles
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
@@ -123,7 +122,7 @@ def _chart(
         )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
-    _name_levels(over_time, scales)
+    label_bytes(over_time, {place: words for scale in scales for place, words in scale.ticks().items()})
     draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
@@ -180,9 +179,7 @@ class _Scale:
         """Return positions and labels of round byte numbers; empty in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
-        unit, name = byte_unit(self.top_bytes)
-        marks = byte_ticks(self.top_bytes, self.tall / TICK_IN)
-        return {self.place_of(tick): f"{tick / unit:.6g} {name}" for tick in marks}
+        return {self.place_of(tick): words for tick, words in byte_ticks(self.top_bytes, self.tall / TICK_IN).items()}
 
 
 def _entries(
@@ -223,19 +220,15 @@ def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale
     _line(
         axes, [left, left, right], [scale.place_of(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8
     )
-    foot = np.zeros(len(row.edges) - 1)
-    cycles = np.repeat(row.edges, 2)[1:]
+    foot = np.zeros(len(row.edges))
     for look, heights in row.heights.items():
         if heights.any():
-            head = foot + heights
-            low, high = (np.repeat(scale.place_of(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
-            x = np.concatenate([cycles[:1], cycles, cycles[-1:], cycles[::-1]])
-            outline = np.stack([x, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
-            fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
-            axes.add_collection(PolyCollection([outline], hatch=look.hatch or None, zorder=2, **fill), autolim=False)
+            head = foot + np.append(heights, heights[-1])
+            fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink, "zorder": 2}
+            levels = scale.place_of(foot), scale.place_of(head)
+            axes.fill_between(row.edges, *levels, step="post", hatch=look.hatch or None, **fill)
             foot = head
-    top = scale.place_of(np.append(foot, foot[-1]))
-    _line(axes, row.edges, top, drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
+    _line(axes, row.edges, scale.place_of(foot), drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
     if row.shows_peak:
         mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
         _line(axes, [row.peak_cycle], [scale.place_of(row.peak_bytes)], color="#000000", zorder=5, **mark)
@@ -249,9 +242,7 @@ def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale:
     base = 0
     for look, size in row.peak.items():
         if size:
-            box = (base, middle - thick / 2), size, thick
-            axes.add_artist(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
-            axes.add_artist(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            draw_part(axes, (base, middle - thick / 2), size, thick, look)
             base += size
     if limit is not None:
         _draw_limit(axes, [limit, limit], [scale.foot, scale.foot - scale.tall])
@@ -272,12 +263,6 @@ def _tidy(axes: Axes, foot: float) -> None:
     axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
     axes.spines["bottom"].set_color(LINE)
-
-
-def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
-    ticks = {position: words for scale in scales for position, words in scale.ticks().items()}
-    axes.set_yticks([*ticks], [*ticks.values()])
-    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
 
 
 def _byte_axis(axes: Axes, most: float) -> None:

@@ -16,7 +16,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
 #: Holders from the bottom up.
-_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
+HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def ipu_layers(
 def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
     """Return bytes by layer from the holders' bytes and their parts in use."""
     layers = {}
-    for holder in _HOLDERS:
+    for holder in HOLDERS:
         if holder.empty is None:
             layers[holder.look] = sizes[holder]
         else:

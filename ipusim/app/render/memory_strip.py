@@ -10,10 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, label_bytes, limit_in_sight
 from ipusim.app.render.legend import Entry, Sign
 from ipusim.app.render.memory_layers import most_in_bins
-from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
+from ipusim.app.render.style import DASHES, LINE
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
@@ -108,9 +108,6 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
         style: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
         axes.plot([window.start, window.end], [strip.shown_limit] * 2, **style)
     axes.set_ylim(0, strip.top_bytes)
-    unit, name = byte_unit(strip.top_bytes)
-    ticks = [0.0, *byte_ticks(strip.top_bytes, tall_in / TICK_IN)]
-    axes.set_yticks(ticks, [f"{tick / unit:.6g}{f' {name}' if tick else ''}" for tick in ticks])
-    axes.tick_params(axis="y", labelsize=TEXT_SIZE, color=LINE, length=3, pad=2)
+    label_bytes(axes, {0.0: "0", **byte_ticks(strip.top_bytes, tall_in / TICK_IN)})
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(LINE)

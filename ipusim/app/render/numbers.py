@@ -21,7 +21,7 @@ from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 #: distance; half of it was too little in pictures shown 850 pixels (720 points) wide.
 _MARGIN: Final = {False: 4.0, True: 2.8}
 #: Free points of a box's height above an upright number.
-_ABOVE: Final = 2.0
+_HEADROOM: Final = 2.0
 #: Height of a digit as share of its font size.
 DIGIT: Final = 0.73
 #: Most numbers of a look: more are unreadable and slow to draw.
@@ -121,7 +121,7 @@ def _of_row(
             continue
         lengths = np.array([text_width(shape, size) for shape in shapes])
         if upright:
-            fits = (DIGIT * size + _MARGIN[True] <= widths) & (lengths + _ABOVE <= heights)
+            fits = (DIGIT * size + _MARGIN[True] <= widths) & (lengths + _HEADROOM <= heights)
         else:
             fits = (lengths + _MARGIN[False] <= widths) & (size <= heights)
         if (fits | is_cut)[is_candidate].all() and fits.any():

@@ -245,8 +245,8 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
         if timelines.LOOKS[look].hatch:
             wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
             half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
-            above = min(tall / row_points, BOX_HEIGHT * (boxes.top - boxes.bottom)[label.box] / 2)
-            grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
+            half_tall = min(tall / row_points, BOX_HEIGHT * (boxes.top - boxes.bottom)[label.box] / 2)
+            grounds.setdefault(look, []).append((x - half, x + half, y + half_tall, y - half_tall))
         axes.text(
             x,
             y,

@@ -28,11 +28,11 @@ from ipusim.app.render.trace_tracks import Track
 _SEQUENCE: Final = 1
 _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
 #: Arguments of slices: numbers of all slices, optional numbers, and texts.
-_REQUIRED: Final = ("start_cycles", "end_cycles")
+_CYCLES: Final = ("start_cycles", "end_cycles")
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
 _TEXTS: Final = ("stage_name", "layers", "sends", "receives")
 #: Interned names; packets refer to position + 1, and 0 means no name.
-_ARGUMENTS: Final = (*_REQUIRED, *_NUMBERS, *_TEXTS, *ABOUT)
+_ARGUMENTS: Final = (*_CYCLES, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
 _CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.category) + 1)
 
@@ -191,7 +191,7 @@ def _slice(marks: Mapping[str, int]) -> bytes:
     event = _event(trace, TrackEvent.TYPE_SLICE_BEGIN, marks["track"], marks["start_ns"])
     event.name_iid = marks["name"]
     event.category_iids.append(marks["category"])
-    for name in (*_REQUIRED, *_NUMBERS):
+    for name in (*_CYCLES, *_NUMBERS):
         if name in marks:
             _argument(event, name, marks[name])
     for name in _TEXTS:

@@ -9,9 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
+from ipusim.app.render.picture import DEFAULT
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
+from ipusim.app.render.titles import titled_chart
 
-_GAP: Final = 0.62
+#: Inches of numbers beside and below the panels.
+_SIDE, _FOOT = 0.62, 0.53
 #: Number of sizes before colours repeat.
 _SIZES: Final = 5
 
@@ -31,10 +34,9 @@ class ShapePoint(NamedTuple):
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
     """Return a panel for each dtype: TFLOP/s over n by m x k."""
     dtypes = sorted({point.dtype for point in points})
-    figure = Chart(figsize=(WIDTH_IN, 4.4))
+    figure = titled_chart(title, DEFAULT, 4.4, left=_SIDE, foot=_FOOT, least=0.0)
+    figure.subplots_adjust(top=0.86, wspace=0.16)
     panels = figure.subplots(1, len(dtypes), squeeze=False)[0]
-    figure.subplots_adjust(left=_GAP / WIDTH_IN, right=0.985, top=0.86, bottom=0.12, wspace=0.16)
-    figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
     for axes, dtype in zip(panels, dtypes, strict=True):
         _panel(axes, [point for point in points if point.dtype == dtype])
         axes.set_title(dtype, fontsize=TITLE_SIZE, loc="left")

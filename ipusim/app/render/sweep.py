@@ -14,15 +14,13 @@ from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, TEXT_SIZE
 from ipusim.app.render.sweep_panel import ChartAxis, Limit, Points, draw_bars, draw_level, draw_lines, place_legend
 from ipusim.app.render.tables import text_of
-from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.app.render.titles import titled_chart
 from ipusim.base.errors import OutputError
 
 #: Least number of distinct values for a line; fewer become bars.
 _A_LINE: Final = 3
-#: Inches around the title.
-_EDGE: Final = 0.1
-#: Inches in a chart of a chosen size: least height of a panel, and width of the numbers beside panels.
-_LOWEST_PANEL, _LABELS = 0.7, 0.75
+#: Inches: least height of a panel, width of the numbers beside panels, height of the numbers below.
+_LOWEST_PANEL, _LABELS, _FOOT = 0.7, 0.75, 0.53
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,12 @@ def sweep_chart(
         axes, points = _as_one(axes, points)
     lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
     maps = len(axes) == 2 and len(lines) == 2
-    height = picture.height_in or 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
-    figure = Chart(figsize=(picture.width_in, height))
+    tall = 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
+    least = _LOWEST_PANEL * len(panels)
+    figure = titled_chart(title, picture, tall, left=max(_LABELS, 0.1 * picture.width_in), foot=_FOOT, least=least)
+    figure.subplots_adjust(hspace=0.08)
     ratios = [1 if maps or number else 2 for number in range(len(panels))]
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
-    _place(figure, len(panels), title, picture)
     for number, (panel, content) in enumerate(zip(all_axes, panels, strict=True)):
         results = Points(points, content.values, fits, has_run, unfit)
         if maps:
@@ -97,18 +96,6 @@ def sweep_chart(
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
     return finish(figure, picture)
-
-
-def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:
-    """Write the title and place the panels below it; raises OptionError for too low a picture."""
-    height = figure.get_size_inches()[1]
-    titles = title_lines(title, picture.width_in - 2 * _EDGE)
-    above, below = 2 * _EDGE + titles_height(titles), 0.53
-    if height < above + _LOWEST_PANEL * panels + below:
-        raise picture.too_low("panels, axes and title", above + _LOWEST_PANEL * panels + below)
-    left = max(0.1, _LABELS / picture.width_in)
-    figure.subplots_adjust(left=left, right=0.98, top=1 - above / height, bottom=below / height, hspace=0.08)
-    write_titles(figure, titles, _EDGE)
 
 
 def _as_one(

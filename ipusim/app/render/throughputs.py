@@ -9,10 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.app.render.figures import Chart, own_settings
-from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
+from ipusim.app.render.picture import DEFAULT
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.titles import titled_chart
 
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
 _MARGIN: Final = 1.5
+#: Inches of numbers beside the panels, and of numbers and legend below.
+_SIDE, _FOOT = 0.85, 1.3
 
 
 class ThroughputPoint(NamedTuple):
@@ -27,10 +31,8 @@ class ThroughputPoint(NamedTuple):
 @own_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated against published throughput, and the relative errors with bands."""
-    figure = Chart(figsize=(WIDTH_IN, 4.8))
+    figure = titled_chart(title, DEFAULT, 4.8, left=_SIDE, foot=_FOOT, least=0.0)
     panels = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.085, right=0.985, top=0.91, bottom=0.27, wspace=0.2)
-    figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
     least = min(min(point.published, point.simulated_rate) for point in points) / _MARGIN
     most = max(max(point.published, point.simulated_rate) for point in points) * _MARGIN
     ends = np.array([least, most])

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from ipusim.api import timelines
-from ipusim.app.render.axes import second_axis
+from ipusim.app.render.axes import draw_torn_edge, second_axis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, truncate
@@ -20,7 +20,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
 #: Inches: margin, heading, axis above the bars, space below the legend.
-_EDGE, _HEADING, _AXIS, _BELOW = 0.10, 0.20, 0.24, 0.06
+_EDGE, _HEADING, _AXIS, _FOOT = 0.10, 0.20, 0.24, 0.06
 #: Inches of a row: with few runs, and with as many as fit.
 _HIGHEST, _LOWEST = 0.22, 0.13
 #: Greatest inches of few rows together.
@@ -35,8 +35,8 @@ _NAME_GAP: Final = 0.08
 _ROOM: Final = 3.0
 #: Rendered letters are slightly wider than their outlines.
 _WIDER: Final = 1.03
-#: Depth of a torn edge in inches, and its number of points.
-_TOOTH, _TEETH = 0.04, 7
+#: Number of teeth of a torn edge.
+_TEETH: Final = 3
 #: Clock of the time axis: :func:`second_axis` counts cycles.
 _TICKS_HZ: Final = 10**12
 #: Look of a run with unknown parts.
@@ -48,6 +48,13 @@ def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: 
     ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
     style: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "color": ink_on(look.face)}
     axes.text(x, y, f"{share:.0%}", bbox=ground, **style)
+
+
+def draw_part(axes: Axes, corner: tuple[float, float], length: float, height: float, look: Look) -> None:
+    """Draw a part of a bar with a white edge, leaving the bounds of the axes unchanged."""
+    style: dict[str, Any] = {"facecolor": look.face, "edgecolor": look.ink, "hatch": look.hatch, "linewidth": 0.0}
+    axes.add_artist(Rectangle(corner, length, height, **style))
+    axes.add_artist(Rectangle(corner, length, height, facecolor="none", edgecolor="white", linewidth=0.5))
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class TimeBars:
     @staticmethod
     def most(height_in: float) -> int:
         """Return the number of runs that fit a height, with two lines of legend."""
-        return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _BELOW) / _LOWEST), 1)
+        return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _FOOT) / _LOWEST), 1)
 
     @property
     def row_in(self) -> float:
@@ -107,7 +114,7 @@ class TimeBars:
     def height_in(self, width_in: float) -> float:
         """Return the height of bars, axis and legend in inches."""
         rows = self.row_in * len(self.rows)
-        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _BELOW
+        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _FOOT
 
     def draw(self, figure: Chart, top: float) -> None:
         """Draw the bars ``top`` inches below the figure's top."""
@@ -122,7 +129,6 @@ class TimeBars:
         axes = figure.add_clear_axes(left, top, width, rows)
         second_axis(axes, Window(0, max(round(self.last_s * _TICKS_HZ), 1)), _TICKS_HZ, width)
         last = axes.get_xlim()[1]
-        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= last * (1 + 1e-9)])
         axes.set_ylim(len(self.rows), 0)
         for number, (row, name, note) in enumerate(zip(self.rows, names, words, strict=True)):
             style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "clip_on": False}
@@ -139,17 +145,14 @@ class TimeBars:
         for look, share, seconds in row.lengths_s:
             long = min(seconds, end - begin)
             corner = begin * scale, number + (1 - _BAR_SHARE) / 2
-            box = corner, long * scale, _BAR_SHARE
-            axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0))
-            axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
+            draw_part(axes, corner, long * scale, _BAR_SHARE, look)
             if share and long / end * width * 72 > text_width(f"{share:.0%}", TEXT_SIZE) + 2 * _ROOM:
                 size = min(TEXT_SIZE, self.row_in * 72 * 0.72)
                 write_share(axes, (begin + long / 2) * scale, number + 0.5, share, look, size)
             begin += long
         if row.seconds and row.seconds > end:
-            teeth = [1.0 + _TOOTH / width * (tooth % 2) for tooth in range(_TEETH)]
-            below = [number + (1 - _BAR_SHARE) / 2 + _BAR_SHARE * tooth / (_TEETH - 1) for tooth in range(_TEETH)]
-            axes.plot(teeth, below, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
+            top = number + (1 - _BAR_SHARE) / 2
+            draw_torn_edge(axes, width, top, top + _BAR_SHARE, _TEETH)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
         """Return the lines of the legend: parts of any run, in order."""

@@ -9,12 +9,15 @@ from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import replicas_alike
 from ipusim.app.render.lettering import truncate, wrap
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
 
 #: Inches: headline line, line of words, and space below the title.
-_HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05
+_HEADLINE, _WORDS, _SPACE = 0.19, 0.15, 0.05
+#: Inches around the title of a chart of axes.
+_EDGE: Final = 0.1
 #: Lines in a shortened headline, less the room lost at line breaks.
 _TWO_LINES: Final = 1.7
 
@@ -85,7 +88,7 @@ def title_lines(title: str, width_in: float) -> list[TitleLine]:
 
 def titles_height(lines: Sequence[TitleLine]) -> float:
     """Return the inches of a title with the space below it."""
-    return sum(_HEADLINE if line.headline else _WORDS for line in lines) + _BELOW if lines else 0.0
+    return sum(_HEADLINE if line.headline else _WORDS for line in lines) + _SPACE if lines else 0.0
 
 
 def write_titles(figure: Chart, lines: Sequence[TitleLine], edge_in: float) -> float:
@@ -96,3 +99,25 @@ def write_titles(figure: Chart, lines: Sequence[TitleLine], edge_in: float) -> f
         figure.write(edge_in, top, line.text, **style)
         top += _HEADLINE if line.headline else _WORDS
     return titles_height(lines)
+
+
+def titled_chart(title: str, picture: Picture, tall: float, *, left: float, foot: float, least: float) -> Chart:
+    """Return a chart with its title, and with margins for axes below the title.
+
+    Args:
+        title: title of the picture; further lines are smaller.
+        picture: size of the picture.
+        tall: height in inches without a chosen size.
+        left, foot: inches of numbers and names beside and below the axes.
+        least: least height of the axes in inches.
+
+    Raises OptionError for too low a picture.
+    """
+    lines = title_lines(title, picture.width_in - 2 * _EDGE)
+    head, height = 2 * _EDGE + titles_height(lines), picture.height_in or tall
+    if height < head + least + foot:
+        raise picture.too_low("panels, axes and title", head + least + foot)
+    chart = Chart(figsize=(picture.width_in, height))
+    write_titles(chart, lines, _EDGE)
+    chart.subplots_adjust(left=left / picture.width_in, right=0.98, top=1 - head / height, bottom=foot / height)
+    return chart

@@ -44,14 +44,13 @@ def counters(
     compute = timeline.rows(*timelines.COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
     first, last = _lives(timeline)
-    ones = np.ones_like
     busy = timeline.start[compute], timeline.end[compute]
     copy_columns = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
     clock_hz = timeline.info.clock_hz
     copied_words = "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way"
     of_all = (
-        ("busy IPUs", "IPUs", _levels(*busy, ones(compute))),
-        ("micro-batches in flight", "micro-batches", _levels(first, last, ones(first))),
+        ("busy IPUs", "IPUs", _levels(*busy, np.ones_like(compute))),
+        ("micro-batches in flight", "micro-batches", _levels(first, last, np.ones_like(first))),
         (copied_words, "bytes", _levels(*copy_columns)),
     )
     return (

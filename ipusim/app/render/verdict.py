@@ -40,7 +40,7 @@ def verdict_table(summary: Summary) -> Table:
         ),
         ("throughput", format_throughput(rates.samples_per_s)),
         *([("error of throughput", summary.throughput_error)] if summary.throughput_error else []),
-        ("bubble", bubble_words(summary.bubble)),
+        ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:
@@ -59,11 +59,6 @@ def verdict_table(summary: Summary) -> Table:
 def _ipus(summary: Summary) -> str:
     used_ipus, all_ipus = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
     return f"{all_ipus} IPU{'s' * (all_ipus != 1)}" if used_ipus == all_ipus else f"{used_ipus} of {all_ipus} IPUs"
-
-
-def bubble_words(bubble: analysis.Bubble) -> str:
-    """Return the bubble of an execution in words: share of IPU time without arithmetic."""
-    return f"{bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"
 
 
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:

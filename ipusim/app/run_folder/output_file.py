@@ -48,7 +48,7 @@ PIN: Final = OutputKind("a pin", {".json": rb'"format": "ipusim pin"'})
 RESULTS: Final = OutputKind("results", {".xml": rb'<testsuite name="ipusim"'})
 
 #: First words of a file of rates.
-FITTED: Final = "Rates fitted by `ipusim validate --fit` to"
+FIT_WORDS: Final = "Rates fitted by `ipusim validate --fit` to"
 
 
 def mark_of(command: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ipusim.api import Request, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.histogram import Mark, histogram
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result, Rows
 from ipusim.app.sweep.outcome import Outcome
@@ -53,10 +54,12 @@ class Ensemble(Result):
     Attributes:
         sweep: the runs.
         calm: outcome without disturbances.
+        picture: title, size and theme of the chart.
     """
 
     sweep: Sweep
     calm: Outcome
+    picture: Picture = DEFAULT
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
@@ -147,7 +150,7 @@ class Ensemble(Result):
 
     def _chart(self) -> Chart:
         request = self.sweep.request
-        name = runs.title_of(request.description) or request.name
+        name = self.picture.title or runs.title_of(request.description) or request.name
         title = f"{name}\n{self._title}"
         low, middle, high = (self.percentiles[share][0] for share in _MARKED)
         marks = [
@@ -156,4 +159,4 @@ class Ensemble(Result):
             Mark(low, "5th percentile"),
             Mark(high, "95th percentile"),
         ]
-        return histogram(self.times_s, marks, "time per weight update", title)
+        return histogram(self.times_s, marks, "time per weight update", title, self.picture)

@@ -78,9 +78,9 @@ class Study:
     def result(self, swept: Sweep, request: Request, measure: analysis.Figure, picture: Picture = DEFAULT) -> Result:
         """Return the result of the points; plain sweeps are ranked and drawn by ``measure``."""
         if self.seeds is not None:
-            return Ensemble(swept, calm=outcome_of(time_alone(request), {"disturbances": []}))
+            return Ensemble(swept, outcome_of(time_alone(request), {"disturbances": []}), picture)
         if self.slower is not None:
-            return WeakPoints(swept, self.slower)
+            return WeakPoints(swept, self.slower, picture)
         return SweepResult(swept, ceilings(swept), measure, picture)
 
     def first_job(self, overrides: Sequence[str]) -> Job:

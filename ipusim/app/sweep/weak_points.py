@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ipusim.api import Request, assemble, runs
 from ipusim.app.render.figures import Chart
+from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.system_map import SystemMap, system_maps
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result, Rows
@@ -56,10 +57,12 @@ class WeakPoints(Result):
     Attributes:
         sweep: the runs; :func:`one_at_a_time` makes the first axis.
         slower: factor on the time.
+        picture: title, size and theme of the maps.
     """
 
     sweep: Sweep
     slower: float
+    picture: Picture = DEFAULT
 
     @cached_property
     def slowdowns(self) -> dict[str, dict[str, dict[Any, float]]]:
@@ -153,13 +156,13 @@ class WeakPoints(Result):
         request = self.sweep.request
         physical = assemble(time_alone(request, misfits=True)).system.ipus
         maps = [SystemMap(options, kinds["IPU"], kinds["cable"]) for options, kinds in self.slowdowns.items()]
-        name = runs.title_of(request.description) or request.name
+        name = self.picture.title or runs.title_of(request.description) or request.name
         words = (
             "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
             f"{self.slower:g} times"
         )
         most = max((cost for part in maps for cost in (*part.ipus.values(), *part.cables.values())), default=1.0)
-        return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
+        return system_maps(maps, physical, most, f"{name}\n{words} as long", "S", self.picture)
 
 
 def _place_name(place: int | tuple[int, int]) -> str:

@@ -105,7 +105,7 @@ def test_a_part_has_the_colour_of_pictures_on_the_page(table, scheme):
 def test_looks_of_one_table_can_be_told_apart_by_colour_blind_readers_too(table, scheme):
     alike = []
     for one, other in combinations(page_looks(TABLES[table]), 2):
-        (fill, edge), (other_fill, other_edge) = (look[scheme].values() for look in (one, other))
+        (fill, edge, _), (other_fill, other_edge, _) = (look[scheme].values() for look in (one, other))
         if edge and other_edge:  # by their hatch, or by what they are filled with
             same = (
                 one["hatch"] == other["hatch"] and apart(edge, other_edge) < APART and apart(fill, other_fill) < APART

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ipusim.app.render.page.columns import pack
 from ipusim.app.render.page.fills import Shades, page_looks
-from ipusim.app.render.page.page import PLAY, RUNS, html_page, json_text
+from ipusim.app.render.page.page import SCRIPTS, STYLES, html_page, json_text
 from ipusim.app.render.page.run import tables_of_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.pipeline.holders import LAYERS
@@ -30,8 +30,8 @@ COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
 @given(COLUMNS, COLUMNS, st.lists(st.integers(0, 300), max_size=20))
 def test_columns_unpack_to_what_they_were(one, other, short):
     columns = {"one": one, "other": other, "rising": sorted(map(abs, one)), "short": short}
-    packed = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
-    assert unpacked(packed.columns, packed.content) == columns
+    described, content = pack({name: np.array(each, dtype=np.int64) for name, each in columns.items()}, ["rising"])
+    assert unpacked(described, content) == columns
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_columns_unpack_to_what_they_were(one, other, short):
     ],
 )
 def test_the_narrowest_type_that_holds_a_column_is_taken(values, kind):
-    assert pack({"a": np.array(values, dtype=np.int64)}).columns[0]["type"] == kind
+    assert pack({"a": np.array(values, dtype=np.int64)})[0][0]["type"] == kind
 
 
 @given(st.recursive(any_text(), lambda inner: st.dictionaries(any_text(), inner, max_size=3), max_leaves=5))
@@ -68,9 +68,8 @@ def test_parts_of_the_page_are_put_in_once_whatever_they_hold():
     assert html_page("a", {}, []) == html_page("a", {}, [])
 
 
-@pytest.mark.parametrize("layout", [RUNS, PLAY])
-def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetched(layout):
-    page = html_page("it", {}, [], layout).decode()
+def test_the_policy_lets_the_pages_own_script_and_style_run_and_nothing_be_fetched():
+    page = html_page("it", {}, []).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     for tag, name in (("style", "style-src"), ("script", "script-src")):
         content = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
@@ -87,8 +86,7 @@ def test_every_part_of_the_page_is_shipped_with_the_package():
     parts = {
         path.name for path in (ROOT / "ipusim" / "app" / "render" / "page").iterdir() if path.suffix not in (".py", "")
     }
-    named = {f"{name}.css" for layout in (RUNS, PLAY) for name in layout.styles}
-    assert parts == {"page.html", *named, *(f"{name}.js" for layout in (RUNS, PLAY) for name in layout.scripts)}
+    assert parts == {"page.html", *(f"{name}.css" for name in STYLES), *(f"{name}.js" for name in SCRIPTS)}
     assert parts <= found
 
 
@@ -101,12 +99,12 @@ def test_looks_are_those_of_the_tables_and_scripts_and_styles_repeat_none_of_the
         assert look["name"] == (kind.row.look.name if kind.row.look else kind.row.track.value)
     link = tables["looks"][tables["kinds"][SpanKind.LINK]["look"]]
     assert link["light"] == page_looks([SpanKind.EXCHANGE.row.look])[0]["light"]
-    page = "".join(html_page("it", {}, [], layout).decode() for layout in (RUNS, PLAY))
+    page = html_page("it", {}, []).decode()
     shown = [
         look[scheme][part]
         for look in page_looks((*LOOKS, *LAYERS))
         for scheme in Shades._fields
-        for part in look[scheme]
+        for part in ("fill", "edge")
     ]
     assert [colour for colour in shown if colour and colour in page] == []
 

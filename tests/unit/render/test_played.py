@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from ipusim.analysis.executions import find_execution
 from ipusim.analysis.phases import execution_phases
-from ipusim.app.page.playing import title_of
 from ipusim.app.render.page import played
-from ipusim.app.run_folder.stored import StoredRun
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
@@ -97,19 +93,6 @@ def test_what_repeats_itself_is_left_out_and_counted(monkeypatch):
     for step in data["steps"]:
         assert waiting(data, columns, step) == waiting(all_of, drawn, step), step
         assert computed(data, columns, step) == computed(all_of, drawn, step), step
-
-
-def test_titles_say_what_runs_differ_in():
-    def titles(*infos):
-        stored = [StoredRun(None, timeline_by_hand(count=4).about(info), {}) for info in infos]
-        return [title_of(run, stored) for run in stored]
-
-    info = timeline_by_hand(count=4).info
-    order = info.order_and_sync
-    assert titles(info) == titles(info, info)[:1] == [order]
-    assert titles(info, replace(info, name="b")) == [f"{info.name}: {order}", f"b: {order}"]
-    assert titles(info, replace(info, system="s")) == [f"{order} on {info.system}", f"{order} on s"]
-    assert titles(info, replace(info, count=4000)) == [f"{order}, 4 micro-batches", f"{order}, 4,000 micro-batches"]
 
 
 def test_what_cannot_be_played_is_refused(monkeypatch):

@@ -12,12 +12,10 @@ class Warp {
     for (const list of absent) common = common.flatMap(([a, b]) => list.map(([c, d]) => [Math.max(a, c), Math.min(b, d)]).filter(([c, d]) => d > c));
     const room = 1.6 * unit;
     this.knots = [[0, 0]];
-    this.breaks = []; // in seconds of play
     let saved = 0;
     for (const [start, end] of common) {
       if (end - start <= room || end >= last) continue;
       this.knots.push([start, start - saved]);
-      this.breaks.push([start - saved, start - saved + room]);
       saved += end - start - room;
       this.knots.push([end, end - saved]);
     }
@@ -113,11 +111,4 @@ class Clock {
     };
     requestAnimationFrame(frame);
   }
-}
-
-// Return how many of some rising numbers are at most another one.
-function countUntil(times, time) {
-  let low = 0, high = times.length;
-  while (low < high) { const middle = (low + high) >> 1; if (times[middle] <= time) low = middle + 1; else high = middle; }
-  return low;
 }

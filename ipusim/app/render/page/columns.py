@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,21 +26,12 @@ _WIDEST: Final = "Float64"
 _ALIGNED: Final = 8
 
 
-@dataclass(frozen=True)
-class PackedColumns:
-    """Columns in a page's encoding.
+def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> tuple[list[dict[str, Any]], str]:
+    """Pack columns, and return their descriptions and their content.
 
-    Attributes:
-        columns: name, type, offset in bytes, length and delta coding of each column.
-        content: all columns, gzip-compressed, in base64.
+    A description is name, type, offset in bytes, length and delta coding. The content is gzip-compressed, in base64.
+    ``differences`` names columns stored as deltas, which compress better when numbers rise.
     """
-
-    columns: tuple[dict[str, Any], ...]
-    content: str
-
-
-def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> PackedColumns:
-    """Pack columns; ``differences`` names columns stored as deltas, which compress better when numbers rise."""
     offset, entries = 0, []
     with Gzip() as file:
         for name, column in columns.items():
@@ -54,7 +44,7 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
             )
             file.write(content)
             offset += len(content)
-        return PackedColumns(tuple(entries), b64encode(file.close()).decode())
+        return entries, b64encode(file.close()).decode()
 
 
 def _type_of(values: Integers) -> str:

@@ -7,6 +7,13 @@ const TYPES = { Uint8Array, Int8Array, Uint16Array, Int16Array, Uint32Array, Int
 // Return the name of a micro-batch, or of its segment where each has several: 3, or 1-0.
 const batchName = (number, segments) => (segments > 1 ? `${Math.floor(number / segments)}-${number % segments}` : `${number}`);
 
+// Return how many of some items have a number of at most `limit`; the numbers rise.
+function countUntil(items, limit, numberOf = (item) => item) {
+  let low = 0, high = items.length;
+  while (low < high) { const middle = (low + high) >> 1; if (numberOf(items[middle]) <= limit) low = middle + 1; else high = middle; }
+  return low;
+}
+
 // Return the bytes of base64 text; the browser's own decoder works on megabytes at once.
 function bytesOf(text) {
   const words = atob(text.trim());
@@ -30,6 +37,19 @@ async function unpack(columns, text) {
       found[name] = sums;
     }
   }
+  return found;
+}
+
+// Return a button with an icon or word, and words for its purpose.
+const button = (does, label, words, act) => make("button", { type: "button", "data-do": does, "aria-label": words, title: words, onclick: act }, label);
+
+// Press or release a button.
+const press = (element, on) => element.setAttribute("aria-pressed", `${on}`);
+
+// Return a button that stays pressed until it is pressed again; `act` learns whether it is.
+function toggle(does, label, words, on, act) {
+  const found = button(does, label, words, () => { press(found, found.getAttribute("aria-pressed") !== "true"); act(found.getAttribute("aria-pressed") === "true"); });
+  press(found, on);
   return found;
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from ipusim.app.render.style import ink_on
 from ipusim.base.looks import Look
 
 
@@ -79,7 +80,7 @@ _TINT: Final = 0.14
 
 
 def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
-    """Return looks for the page's scripts, with ``fill`` and ``edge`` of each scheme."""
+    """Return looks for the page's scripts, with ``fill``, ``edge`` and ``ink`` of each scheme."""
     return [
         {
             "name": look.name,
@@ -93,14 +94,16 @@ def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
 
 
 def colours(face: str, scheme: str) -> dict[str, str]:
-    """Return fill and edge of a look in scheme ``light`` or ``dark``.
+    """Return fill, edge, and ink on the fill, of a look in scheme ``light`` or ``dark``.
 
     Raises KeyError for a face of no look.
     """
     if face in _FILLS:
-        return {"fill": getattr(_FILLS[face], scheme), "edge": getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)}
-    edge = getattr(_EDGES[face], scheme)
-    return {"fill": _mix(edge, getattr(LANES, scheme)), "edge": edge}
+        fill, edge = getattr(_FILLS[face], scheme), getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)
+    else:
+        edge = getattr(_EDGES[face], scheme)
+        fill = _mix(edge, getattr(LANES, scheme))
+    return {"fill": fill, "edge": edge, "ink": ink_on(fill)}
 
 
 def _mix(colour: str, ground: str) -> str:

@@ -102,7 +102,7 @@ class Lanes {
       }
       pen.fillStyle = patterns[look];
       pen.fillRect(left, top, Math.max(Math.min(done, right - left - gap), 0.5), this.tall);
-      const on = onto(fillOf(DATA.looks[look])), ground = DATA.looks[look].hatch ? colour : null;
+      const on = DATA.looks[look][scheme()].ink, ground = DATA.looks[look].hatch ? colour : null;
       if (end[n] <= time) this.letter(n, left, right - gap, top, on, ground);
       else {
         this.within(0, now, () => this.letter(n, left, right - gap, top, on, ground));

@@ -10,6 +10,7 @@ const isDark = () => !printing && (chosen === null ? dark.matches : chosen === "
 function applyTheme() {
   document.documentElement.dataset.theme = isDark() ? "dark" : "light";
   tiles.clear();
+  shades.clear();
   for (const react of onTheme) react();
 }
 
@@ -25,24 +26,24 @@ const scheme = () => (isDark() ? "dark" : "light");
 // Return what a look is filled with in the theme.
 const fillOf = (look) => rgbOf(look[scheme()].fill);
 
-// Return how bright a colour is, as WCAG counts that for contrast.
-const luminance = (rgb) => rgb.map((part) => (part <= 10 ? part / 3294.6 : ((part / 255 + 0.055) / 1.055) ** 2.4))
-  .reduce((sum, part, n) => sum + part * [0.2126, 0.7152, 0.0722][n], 0);
+// Return a colour of the style sheet in the theme.
+const shades = new Map();
+function shade(name) {
+  if (!shades.has(name)) shades.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return shades.get(name);
+}
 
-// Return the colour of letters on a fill, black or white, whichever has more contrast.
-const onto = (rgb) => (luminance(rgb) < 0.179 ? "#ffffff" : "#000000");
-
-const paper = () => (isDark() ? [24, 27, 33] : [255, 255, 255]);
+const paper = () => rgbOf(shade("paper"));
 const lane = () => rgbOf(DATA.lanes[scheme()]);
-const ink = () => (isDark() ? "#e8eaee" : "#1c2128");
-const faint = () => (isDark() ? "#9aa3b2" : "#5b6675");
-const rule = () => (isDark() ? "#3a414d" : "#d5dae1");
-const accent = () => (isDark() ? "#ffd166" : "#b00058");
+const ink = () => shade("ink");
+const faint = () => shade("faint");
+const rule = () => shade("rule");
+const accent = () => shade("accent");
 
 // Return a canvas with one repeat of a look's hatch (matplotlib's letters; more of them are denser) on its face.
 const tiles = new Map();
 function tileOf(look, scale) {
-  const { fill, edge } = look[scheme()], key = `${fill}${edge}${look.hatch}${scale}`;
+  const { fill, edge, ink: on } = look[scheme()], key = `${fill}${edge}${look.hatch}${scale}`;
   if (tiles.has(key)) return tiles.get(key);
   const density = Math.max(1, ...[...look.hatch].map((sign) => look.hatch.split(sign).length - 1));
   const size = Math.round((density > 3 ? 5 : density > 2 ? 6 : 8) * scale);
@@ -51,7 +52,7 @@ function tileOf(look, scale) {
   const pen = tile.getContext("2d");
   pen.fillStyle = fill;
   pen.fillRect(0, 0, size, size);
-  pen.strokeStyle = pen.fillStyle = edge || onto(rgbOf(fill));
+  pen.strokeStyle = pen.fillStyle = edge || on;
   pen.lineWidth = 0.8 * scale;
   pen.globalAlpha = edge ? 0.75 : 0.5;
   for (const sign of new Set(look.hatch)) drawSign(pen, sign, size, scale);
@@ -97,6 +98,6 @@ function themeButton() {
     chosen = isDark() ? "light" : "dark";
     applyTheme();
   } }, "Dark");
-  onTheme.push(() => theme.setAttribute("aria-pressed", `${isDark()}`));
+  onTheme.push(() => press(theme, isDark()));
   return theme;
 }

@@ -55,14 +55,7 @@ class Memory {
   }
 
   // Return the last entry at or before a cycle.
-  entryAt(row, cycle) {
-    let low = 0, high = row.time.length - 1;
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (row.time[middle] <= cycle) low = middle; else high = middle - 1;
-    }
-    return low;
-  }
+  entryAt(row, cycle) { return Math.max(countUntil(row.time, cycle) - 1, 0); }
 
   bytesOf(layer, live, fifo) {
     return { constant: layer.bytes, held: fifo, empty: layer.bytes - fifo, live }[layer.holds];

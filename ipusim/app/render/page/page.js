@@ -2,6 +2,8 @@
 
 const tip = document.getElementById("tip");
 const sections = [];
+const views = {}; // what fills the page, by mode: "runs", and "play" once it has been asked for
+let mode = "runs";
 
 function showTip(fields, x, y) {
   tip.replaceChildren(make("dl", {}, ...fields.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
@@ -63,12 +65,34 @@ document.addEventListener("pointerover", (event) => {
   else if (!event.target.closest || !event.target.closest("canvas")) hideTip();
 });
 
-function buildHead() {
+function buildHead(contents) {
   document.title = DATA.title;
-  const head = document.getElementById("head");
-  head.append(make("div", { class: "title" }, make("h1", {}, DATA.title), themeButton()));
-  if (DATA.overview) head.append(tableOf(DATA.overview));
-  document.getElementById("foot").append(make("p", {}, DATA.made));
+  const plays = toggle("mode", "Play", DATA.unplayable || "play the first execution", false, async (on) => {
+    await enter(on ? "play" : "runs", contents);
+    if (on) document.querySelector("[data-do=play]").focus();
+  });
+  plays.disabled = !DATA.played.length;
+  document.getElementById("head").append(make("div", { class: "title" }, make("h1", {}, DATA.title), make("div", { class: "buttons" }, plays, themeButton())));
+  if (DATA.overview) document.getElementById("head").append(tableOf(DATA.overview));
+}
+
+// Fill the page with what a mode shows: its tools, its parts and its foot.
+async function enter(next, contents) {
+  if (next === "play" && !views.play) {
+    const player = await playerOf(contents);
+    views.play = { label: "play", tools: player.tools, parts: player.parted, foot: player.foot, fit: () => player.layOut(), leave: () => player.clock.pause() };
+    player.settle();
+  }
+  views[mode].leave();
+  mode = next;
+  const { label, tools, parts, foot, fit } = views[mode], fill = (id, elements) => document.getElementById(id).replaceChildren(...elements);
+  document.documentElement.classList.toggle("play", mode === "play");
+  press(document.querySelector("[data-do=mode]"), mode === "play");
+  document.getElementById("tools").setAttribute("aria-label", label);
+  fill("tools", tools);
+  fill("runs", parts);
+  fill("foot", [...foot, make("p", {}, DATA.made)]);
+  fit();
 }
 
 // A run that would get less than this part of the width on one axis with the longest is compared better without.
@@ -92,48 +116,41 @@ function shareAxis(shared) {
 function scaleChoice() {
   if (sections.length < 2) { shareAxis(true); return []; }
   const words = make("span", { class: "note", id: "scale", role: "status" });
-  const button = make("button", { type: "button", "data-do": "share", onclick: () => choose(button.getAttribute("aria-pressed") !== "true") }, "One time scale");
   const choose = (shared) => {
-    button.setAttribute("aria-pressed", `${shared}`);
     words.textContent = shared ? "All runs have the same time scale." : "Each run has a time scale of its own.";
     shareAxis(shared);
   };
   choose(areAlike());
-  return [make("div", { class: "buttons" }, button), words];
+  return [make("div", { class: "buttons" }, toggle("share", "One time scale", null, areAlike(), choose)), words];
 }
 
 function buildTools() {
   const axes = () => new Set(sections.map((section) => section.axis)), onEach = (act) => () => axes().forEach(act);
-  const button = (does, label, words, act) => make("button", { type: "button", "data-do": does, "aria-label": words, title: words, onclick: act }, label);
-  const tools = document.getElementById("tools");
-  tools.append(make("div", { class: "buttons" },
+  const buttons = make("div", { class: "buttons" },
     button("in", "+", "zoom in", onEach((axis) => axis.zoom(1.5))),
     button("out", "−", "zoom out", onEach((axis) => axis.zoom(1 / 1.5))),
     button("left", "←", "earlier", onEach((axis) => axis.pan((axis.start - axis.end) / 4))),
     button("right", "→", "later", onEach((axis) => axis.pan((axis.end - axis.start) / 4))),
     button("fit", "All", "show all of the time", onEach((axis) => axis.fit())),
-    sections.some((section) => section.trace.tracks.some((track) => !track.main && track.slices.length)) ? make("button", {
-      type: "button", "data-do": "beside", "aria-pressed": "false", onclick: (event) => {
-        const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
-        event.currentTarget.setAttribute("aria-pressed", `${on}`);
-        for (const section of sections) section.showBeside(on);
-        redraw();
-      } }, "Links and host") : null,
-  ), ...scaleChoice());
+    sections.some((section) => section.trace.tracks.some((track) => !track.main && track.slices.length)) ? toggle("beside", "Links and host", null, false, (on) => {
+      for (const section of sections) section.showBeside(on);
+      redraw();
+    }) : null);
   const used = new Set(sections.flatMap((section) => [...new Set(section.trace.look)]));
   const legend = make("ul", { class: "legend", "aria-label": "kinds of spans; press one to hide it" });
   DATA.looks.forEach((look, number) => {
     if (!used.has(number)) return;
-    const key = make("button", { type: "button", "aria-pressed": "true", "data-look": look.name, title: `hide or show: ${look.name}`, onclick: () => {
-      const shown = key.getAttribute("aria-pressed") !== "true";
-      key.setAttribute("aria-pressed", `${shown}`);
-      for (const { trace } of sections) if (shown) trace.hidden.delete(number); else trace.hidden.add(number);
+    const key = toggle(null, swatch(look), null, true, (on) => {
+      for (const { trace } of sections) if (on) trace.hidden.delete(number); else trace.hidden.add(number);
       redraw();
-    } }, swatch(look), look.name);
+    });
+    key.append(look.name);
+    key.title = `hide or show: ${look.name}`;
+    key.dataset.look = look.name;
     legend.append(make("li", {}, key));
   });
   const help = make("p", { class: "help" }, "Wheel or + − zoom, drag or ← → pan, 0 shows all. Click a span, or ↑ ↓ N P choose one; Enter zooms to it, F follows its micro-batch, C shows the critical path, Esc ends that.");
-  tools.append(make("details", { class: "keys" }, make("summary", {}, "Keys"), help), legend);
+  return [buttons, ...scaleChoice(), make("details", { class: "keys" }, make("summary", {}, "Keys"), help), legend];
 }
 
 // On paper nothing is folded.
@@ -158,21 +175,17 @@ function measure() {
 }
 
 async function begin() {
-  const contents = [...document.querySelectorAll("script[data-run]")];
-  const main = document.getElementById("runs");
-  for (const [number, run] of DATA.runs.entries()) {
-    const columns = await unpack(run.columns, contents[number].textContent);
-    contents[number].remove();
-    sections.push(new Section(run, columns, number));
-  }
-  buildHead();
-  buildTools();
-  main.replaceChildren(...sections.map((section) => section.element));
+  const contents = [...document.querySelectorAll("script[data-run]")].map((element) => { element.remove(); return element.textContent; });
+  for (const [number, run] of DATA.runs.entries()) sections.push(new Section(run, await unpack(run.columns, contents[number]), number));
   drawings.push(...sections.map((section) => () => section.draw()));
-  new ResizeObserver(() => { measure(); drawAll(); }).observe(main);
-  onTheme.push(() => { measure(); drawAll(); });
-  unfoldOnPaper();
+  const played = contents.slice(DATA.runs.length);
+  buildHead(played);
+  views.runs = { label: "view of the traces", tools: buildTools(), parts: sections.map((section) => section.element), foot: [], fit: () => { measure(); drawAll(); }, leave: () => {} };
   applyTheme();
+  await enter(DATA.plays ? "play" : "runs", played);
+  new ResizeObserver(() => views[mode].fit()).observe(document.getElementById("runs"));
+  onTheme.push(() => views[mode].fit());
+  unfoldOnPaper();
   document.documentElement.dataset.ready = `${Math.round(performance.now())}`;
 }
 

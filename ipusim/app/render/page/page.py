@@ -9,31 +9,28 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-
-class Layout(NamedTuple):
-    """Style sheets and scripts of a page; later scripts use earlier ones."""
-
-    styles: tuple[str, ...]
-    scripts: tuple[str, ...]
-
-
-#: Layouts of the page of runs and of the page that plays an execution.
-RUNS: Final = Layout(("page",), ("data", "looks", "canvas", "axis", "trace", "memory", "tables", "section", "page"))
-PLAY: Final = Layout(("page", "play"), ("data", "looks", "canvas", "axis", "clock", "lanes", "stash", "played", "play"))
+#: Style sheets and scripts of the page; later scripts use earlier ones.
+STYLES: Final = ("page", "play")
+SCRIPTS: Final = (
+    *("data", "looks", "canvas", "axis", "trace", "memory", "tables", "section"),
+    *("clock", "lanes", "stash", "played", "play", "page"),
+)
 #: Placeholder in the page's frame.
 _MARK: Final = re.compile(r"\{\{(\w+)\}\}")
 #: Characters that could end a script element or a line of its text.
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str], layout: Layout = RUNS) -> bytes:
-    """Return a page from its JSON ``data`` and the base64 columns of each run.
+def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str]) -> bytes:
+    """Return a page from its JSON ``data`` and the base64 columns of each run and each played execution.
 
     The content security policy allows only the page's inline script and style, and no network access.
     """
-    style, script = "".join(_asset(f"{name}.css") for name in layout.styles), _script(layout)
+    style = "".join(_asset(f"{name}.css") for name in STYLES)
+    parts_of_script = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{parts_of_script}}})();\n'
     blocks = "".join(f'<script type="application/octet-stream" data-run>{content}</script>\n' for content in contents)
     parts = {
         "title": escape(title),
@@ -52,11 +49,6 @@ def json_text(data: Mapping[str, Any]) -> str:
     for character, code in _ESCAPED.items():
         text = text.replace(character, code)
     return text
-
-
-def _script(layout: Layout) -> str:
-    parts = "\n".join(_asset(f"{name}.js") for name in layout.scripts)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
 def _asset(name: str) -> str:

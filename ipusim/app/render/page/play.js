@@ -1,4 +1,4 @@
-// The page as a whole: its controls and keys, a part for each run, and its start.
+// The page as it plays: controls and keys, and a part for each run.
 
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const LOW = 42; // CSS pixels of a lane up to which it has one line of words
@@ -26,7 +26,7 @@ class Part {
     };
     const stash = run.training ? make("h3", { class: "heading" }, "waiting for backward") : null;
     return make("section", { "aria-labelledby": id },
-      make("div", { class: "headline" }, make("h2", { id }, run.title), make("dl", { class: "now" },
+      make("div", { class: "headline" }, make("h2", { id, class: DATA.runs.length > 1 ? null : "unseen" }, run.title), make("dl", { class: "now" },
         figure("phase", "phase", "of the execution"),
         timeSteps ? figure("step", `time-step (of ${run.time_steps_in_all})`, "the number of the time-step, from 0") : null,
         figure("compute", "compute so far", "passes / (IPUs × time so far)"),
@@ -68,49 +68,40 @@ class Part {
   }
 }
 
-class Page {
+class Player {
   constructor(parts, clock, view) {
     Object.assign(this, { parts, clock, view });
     this.status = make("p", { class: "unseen", role: "status" });
     this.time = make("output", { id: "time" });
-    this.build();
+    this.parted = parts.map(({ element }) => element);
+    this.tools = this.build();
+    this.foot = [this.legend(), this.slotLegend() ?? "",
+      make("p", { class: "help" }, "Space plays. ← → step, Page Up and Page Down go from phase to phase, Home and End to either end, + and − change the speed, A shows all.")];
     clock.changed.push(() => this.draw());
     clock.settled.push(() => this.settle());
     addEventListener("keydown", (event) => this.key(event));
   }
 
+  // Return the controls.
   build() {
-    const { clock } = this, head = document.getElementById("head"), tools = document.getElementById("tools");
-    const button = (does, label, words, act) => make("button", { type: "button", "data-do": does, "aria-label": words, title: words, onclick: act }, label);
-    head.append(make("div", { class: "title" }, make("h1", {}, DATA.title), themeButton()));
+    const { clock } = this;
     this.play = button("play", "▶", "play (space)", () => clock.toggle());
-    const speed = make("select", { "data-do": "speed", "aria-label": "speed", onchange: () => { clock.speed = Number(speed.value); } },
+    this.speed = make("select", { "data-do": "speed", "aria-label": "speed", onchange: () => { clock.speed = Number(this.speed.value); } },
       ...SPEEDS.map((each) => make("option", { value: each, selected: each === 1 }, `${each} ×`)));
-    const pressed = (does, label, words, on, act) => {
-      const found = button(does, label, words, () => { const now = found.getAttribute("aria-pressed") !== "true"; found.setAttribute("aria-pressed", `${now}`); act(now); });
-      found.setAttribute("aria-pressed", `${on}`);
-      return found;
-    };
     this.scrub = make("input", { type: "range", min: 0, max: clock.warp.length, step: "any", value: 0, "data-do": "scrub", "aria-label": "time",
       oninput: () => clock.go(clock.warp.true(Number(this.scrub.value))) });
-    tools.setAttribute("aria-label", "play");
-    tools.append(
+    return [
       make("div", { class: "buttons" },
         button("home", "⇤", "to the start (Home)", () => clock.go(0)),
         button("back", "←", "a step back (←)", () => clock.step(false)),
         this.play,
         button("step", "→", "a step forward (→)", () => clock.step(true)),
         button("end", "⇥", "to the end (End)", () => clock.go(clock.end))),
-      speed, this.time, this.scrub,
+      this.speed, this.time, this.scrub,
       make("div", { class: "buttons" },
-        pressed("ghosts", "What comes", "show what comes", true, (on) => { for (const { lanes } of this.parts) lanes.ghosts = on; this.draw(); }),
-        pressed("whole", "All", "show all of the time (A)", false, (on) => { this.view.whole = on; this.layOut(); })),
-      this.status);
-    document.getElementById("foot").append(
-      this.legend(), this.slotLegend() ?? "",
-      make("p", { class: "help" }, "Space plays. ← → step, Page Up and Page Down go from phase to phase, Home and End to either end, + and − change the speed, A shows all."),
-      make("p", {}, DATA.made));
-    this.speed = speed;
+        toggle("ghosts", "What comes", "show what comes", true, (on) => { for (const { lanes } of this.parts) lanes.ghosts = on; this.draw(); }),
+        toggle("whole", "All", "show all of the time (A)", false, (on) => { this.view.whole = on; this.layOut(); })),
+      this.status];
   }
 
   legend() {
@@ -131,7 +122,7 @@ class Page {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select")) return;
+    if (!this.time.isConnected || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select")) return;
     if ((event.key === " " || event.key === "Enter") && event.target.closest("button")) return;
     const act = this.acts()[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
@@ -197,30 +188,23 @@ class Page {
 
 // Colours that the style sheet takes from the table of looks.
 function applyLooks() {
-  const forward = fillOf(DATA.looks[DATA.kinds.find((kind) => kind.letter === "F").look]), { style } = document.documentElement;
-  const backward = fillOf(DATA.looks[DATA.kinds.find((kind) => kind.letter === "B").look]);
-  for (const [name, colour] of [["forward", textOf(forward)], ["on-forward", onto(forward)], ["backward", textOf(backward)], ["on-backward", onto(backward)], ["idle", textOf(idle())]]) {
-    style.setProperty(`--${name}`, colour);
+  const of = (letter) => DATA.looks[DATA.kinds.find((kind) => kind.letter === letter).look][scheme()], { style } = document.documentElement;
+  for (const [name, letter] of [["forward", "F"], ["backward", "B"]]) {
+    style.setProperty(`--${name}`, of(letter).fill);
+    style.setProperty(`--on-${name}`, of(letter).ink);
   }
+  style.setProperty("--idle", textOf(idle()));
 }
 
-async function begin() {
-  const contents = [...document.querySelectorAll("script[data-run]")], runs = [];
-  for (const [number, run] of DATA.runs.entries()) runs.push(new Played(run, await unpack(run.columns, contents[number].textContent)));
-  for (const content of contents) content.remove();
-  document.title = DATA.title;
-  document.documentElement.classList.add("play");
-  const clock = new Clock(runs), view = new View(clock), main = document.getElementById("runs");
-  const parts = runs.map((played, number) => new Part(played, clock, view, number)), page = new Page(parts, clock, view);
-  main.replaceChildren(...parts.map(({ element }) => element));
-  onTheme.push(applyLooks, () => page.layOut());
-  new ResizeObserver(() => page.layOut()).observe(main);
-  applyTheme();
-  page.settle();
-  document.documentElement.dataset.ready = `${Math.round(performance.now())}`;
+// Return the player of the page's executions, from their packed columns.
+async function playerOf(contents) {
+  const runs = [];
+  for (const [number, played] of DATA.played.entries()) {
+    runs.push(new Played({ ...DATA.runs[number], ...played }, await unpack(played.columns, contents[number])));
+  }
+  const clock = new Clock(runs), view = new View(clock);
+  const player = new Player(runs.map((played, number) => new Part(played, clock, view, number)), clock, view);
+  onTheme.push(applyLooks);
+  applyLooks();
+  return player;
 }
-
-begin().catch((error) => {
-  document.getElementById("runs").replaceChildren(make("p", { class: "wrong" }, `This page cannot be shown: ${error.message}`));
-  throw error;
-});

@@ -73,7 +73,7 @@ class _PlayedRows:
 
 
 def played_data(
-    title: str, timeline: Timeline, kept_bytes: Sequence[int] | None = None, number: int = 0
+    timeline: Timeline, kept_bytes: Sequence[int] | None = None, number: int = 0
 ) -> tuple[dict[str, Any], str]:
     """Return an execution as JSON data and packed columns.
 
@@ -83,7 +83,6 @@ def played_data(
     the same, only the first appears.
 
     Args:
-        title: headline of the page.
         timeline: the run.
         kept_bytes: bytes that each stage keeps for a micro-batch; None if unknown.
         number: number of the execution.
@@ -93,17 +92,13 @@ def played_data(
     part = _played_rows(timeline, number)
     info, execution = timeline.info, part.execution
     stash = analysis.stash_of(part.timeline, part.passes)
-    pack_of_columns = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
+    columns, content = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
     data = {
-        "title": title,
         "notes": list(_notes(part)),
-        "clock_hz": info.clock_hz,
         "end": execution.execution_cycles,
         "pipeline_end": execution.makespan_cycles,
         "training": info.training,
-        "segments": info.segments,
         "lanes": [_lane(info.stages_of_ipu[ipu], ipu) for ipu in part.lanes.tolist()],
-        "stages": list(info.stages),
         "phases": [
             {"name": phase.name, "start": phase.start - execution.start, "end": phase.end - execution.start}
             for phase in analysis.execution_phases(timeline, number)
@@ -113,9 +108,9 @@ def played_data(
         "steps": _steps(part).tolist(),
         "gaps": list(_gaps(part, stash)),
         "kept_bytes": None if kept_bytes is None else list(kept_bytes),
-        "columns": list(pack_of_columns.columns),
+        "columns": columns,
     }
-    return data, pack_of_columns.content
+    return data, content
 
 
 def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:

@@ -1,20 +1,20 @@
-"""One run on the page: JSON data for the scripts, and packed columns."""
+"""Data of a run's trace, memory, bars and tables for the scripts of the page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.page.columns import PackedColumns, pack
+from ipusim.app.render.memory_layers import HOLDERS
+from ipusim.app.render.page.columns import pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
-from ipusim.app.render.shortened import LeftOut
 from ipusim.app.render.tables import Table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
@@ -23,100 +23,6 @@ from ipusim.base.looks import Look
 #: Tracks of spans that pictures leave out, from the top down.
 _OFF_IPU_TRACKS: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
-#: Holders of memory from the bottom up, and all their looks.
-_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
-_HOLDER_LOOKS: Final = tuple(look for holder in _HOLDERS for look in (holder.look, holder.empty) if look is not None)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Headline figure of the page.
-
-    Attributes:
-        label: name of the figure.
-        value: number with unit.
-        note: remark on the figure.
-        in_row: text in a table of several runs; empty to use ``value``.
-    """
-
-    label: str
-    value: str
-    note: str = ""
-    in_row: str = ""
-
-
-@dataclass(frozen=True)
-class Bars:
-    """Stacked bar for every row.
-
-    Attributes:
-        title: headline of the bars.
-        looks: looks of the parts, in order.
-        rows: name of every row, and cycles of its parts.
-        total: cycles at a bar's full length.
-    """
-
-    title: str
-    looks: tuple[Look, ...]
-    rows: tuple[tuple[str, tuple[int, ...]], ...]
-    total: int
-
-
-@dataclass(frozen=True)
-class HeldMemory:
-    """Memory of IPUs over time.
-
-    Attributes:
-        curves: memory curve of every IPU with a stage.
-        holders: bytes by holder at every IPU's peak, in the order of ``curves``.
-        limit: memory of an IPU in bytes; None if unlimited.
-        verdict: sentence on whether every IPU fits.
-    """
-
-    curves: tuple[analysis.MemoryCurve, ...]
-    holders: tuple[Mapping[pipelines.Holder, int], ...]
-    limit: int | None
-    verdict: str
-
-
-@dataclass(frozen=True)
-class PageRun:
-    """Content of the page about a run.
-
-    Attributes:
-        title, description: headline and description of the run.
-        timeline: spans that the page shows.
-        spans: number of spans in the whole run.
-        figures: headline figures.
-        waterfall: bar with the parts of the run's time; None if unknown.
-        verdict: sentences below the figures.
-        notes: remarks on the run.
-        gaps: periods left out.
-        fits: whether the program fits its memory.
-        memory: memory of IPUs over time; None if unknown.
-        no_memory: reason for unknown memory.
-        path: rows of the critical path, in order of time.
-        bars: bars with the causes of waiting.
-        tables: further tables.
-        scenario: text of the scenario.
-    """
-
-    title: str
-    description: str
-    timeline: Timeline
-    spans: int
-    figures: tuple[Figure, ...]
-    waterfall: Bars | None
-    verdict: tuple[str, ...]
-    notes: tuple[str, ...]
-    gaps: tuple[LeftOut, ...]
-    fits: analysis.Fits
-    memory: HeldMemory | None
-    no_memory: str
-    path: Integers
-    bars: Bars
-    tables: tuple[Table, ...]
-    scenario: str
 
 
 def tables_of_looks() -> dict[str, Any]:
@@ -124,32 +30,28 @@ def tables_of_looks() -> dict[str, Any]:
     return {
         "looks": page_looks(_span_looks()),
         "kinds": [_kind(kind) for kind in sorted(SpanKind)],
-        "holders": page_looks(_HOLDER_LOOKS),
+        "holders": page_looks(pipelines.LAYERS),
         "lanes": LANES._asdict(),
     }
 
 
-def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
-    """Return a run's JSON data and packed columns."""
-    timeline, info = run.timeline, run.timeline.info
-    content = TraceContent(timeline)
-    slices, texts = _slices(content)
+def trace_data(
+    timeline: Timeline, path: Integers, curves: Sequence[analysis.MemoryCurve]
+) -> tuple[dict[str, Any], str]:
+    """Return the JSON data and packed columns from which scripts draw a run's trace and memory.
+
+    Args:
+        timeline: spans that the page shows.
+        path: rows of the critical path, in order of time.
+        curves: memory of every IPU over time; empty if unknown.
+    """
+    info, trace = timeline.info, TraceContent(timeline)
+    slices, texts = _slices(trace)
     used_tracks, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
-    columns = _pack_run(run, slices)
+    columns, content = _pack_run(timeline, path, curves, slices)
     data = {
-        "title": run.title,
-        "description": run.description,
-        "figures": [
-            {"label": figure.label, "value": _micro(figure.value), "note": _micro(figure.note)}
-            for figure in run.figures
-        ],
-        "waterfall": None if run.waterfall is None else _bars(run.waterfall, info.clock_hz),
-        "verdict": list(run.verdict),
-        "notes": list(run.notes),
-        "gaps": [{"start": gap.start, "end": gap.end, "words": gap.words} for gap in run.gaps],
         "clock_hz": info.clock_hz,
         "cycles": timeline.makespan_cycles,
-        "spans": run.spans,
         "count": info.count,
         "segments": info.segments,
         "executions": info.executions,
@@ -158,17 +60,11 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "links": list(info.links),
         "physical": list(physical_ipus(timeline)),
         "phases": [asdict(phase) for phase in analysis.phases_of(timeline)],
-        "tracks": [_track(content, number) for number in used_tracks.tolist()],
+        "tracks": [_track(trace, number) for number in used_tracks.tolist()],
         "texts": texts,
-        "columns": list(columns.columns),
-        "fits": run.fits,
-        "memory": None if run.memory is None else _memory(run.memory, timeline),
-        "no_memory": run.no_memory,
-        "bars": _bars(run.bars, info.clock_hz),
-        "tables": [table_data(table) for table in run.tables],
-        "scenario": run.scenario,
+        "columns": columns,
     }
-    return data, columns.content
+    return data, content
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
@@ -179,11 +75,11 @@ def _stages(info: timelines.TimelineInfo) -> list[str]:
 
 def table_data(table: Table) -> dict[str, Any]:
     """Return a table whose cells have sort keys; tables without headers keep their order."""
-    rows = [[{"text": _micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
-    return {"title": _micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
+    rows = [[{"text": micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
+    return {"title": micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
 
 
-def _micro(text: str) -> str:
+def micro(text: str) -> str:
     """Replace ``us``, written for terminals, by ``µs``."""
     return _MICROSECONDS.sub(" µs", text)
 
@@ -235,16 +131,16 @@ def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
     return columns, list(texts)
 
 
-def _pack_run(run: PageRun, slices: Mapping[str, Integers]) -> PackedColumns:
-    timeline = run.timeline
+def _pack_run(
+    timeline: Timeline, path: Integers, curves: Sequence[analysis.MemoryCurve], slices: Mapping[str, Integers]
+) -> tuple[list[dict[str, Any]], str]:
     columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
     columns["cycles"] = timeline.end - timeline.start
     if not timeline.info.has_time_steps:
         columns["time_step"] = np.full(len(timeline), timelines.NONE)
     columns |= slices
-    columns["path"] = run.path
-    if run.memory is not None:
-        curves = run.memory.curves
+    columns["path"] = path
+    if curves:
         columns["memory.entries"] = np.array([len(curve.time) for curve in curves])
         columns["memory.time"] = np.concatenate([curve.time for curve in curves])
         columns["memory.live"] = np.concatenate([curve.live_bytes for curve in curves])
@@ -265,31 +161,37 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     return {"name": name, "label": label, "detail": detail, "main": of_ipu or off_ipu, "beside": off_ipu}
 
 
-def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
-    rows = []
-    for curve, holders in zip(memory.curves, memory.holders, strict=True):
-        layers = []
-        for holder in _HOLDERS:
-            look, size = _HOLDER_LOOKS.index(holder.look), holders.get(holder, 0)
-            if holder is pipelines.Holder.LIVE:
-                layers.append({"look": look, "holds": "live", "bytes": 0})
-            elif holder is pipelines.Holder.FIFOS and size:
-                layers.append({"look": look, "holds": "held", "bytes": size})
-                layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
-            elif size:  # the full room of a holder that is not always full
-                look = _HOLDER_LOOKS.index(holder.empty or holder.look)
-                layers.append({"look": look, "holds": "constant", "bytes": size})
-        peak = int(curve.allocated_bytes.max())
-        replica = f"replica {curve.ipu // timeline.info.shards}" if timeline.info.replicas > 1 else ""
-        rows.append({"label": f"IPU {curve.ipu}", "replica": replica, "peak_bytes": peak, "layers": layers})
-    return {"limit": memory.limit, "verdict": memory.verdict, "rows": rows}
+def memory_row(
+    curve: analysis.MemoryCurve, holders: Mapping[pipelines.Holder, int], info: timelines.TimelineInfo
+) -> dict[str, Any]:
+    """Return the layers of an IPU's memory, from its bytes by holder."""
+    layers = []
+    for holder in HOLDERS:
+        look, size = pipelines.LAYERS.index(holder.look), holders.get(holder, 0)
+        if holder is pipelines.Holder.LIVE:
+            layers.append({"look": look, "holds": "live", "bytes": 0})
+        elif holder is pipelines.Holder.FIFOS and size:
+            layers.append({"look": look, "holds": "held", "bytes": size})
+            layers.append({"look": pipelines.LAYERS.index(holder.empty), "holds": "empty", "bytes": size})
+        elif size:  # the full room of a holder that is not always full
+            look = pipelines.LAYERS.index(holder.empty or holder.look)
+            layers.append({"look": look, "holds": "constant", "bytes": size})
+    replica = f"replica {curve.ipu // info.shards}" if info.replicas > 1 else ""
+    peak = int(curve.allocated_bytes.max())
+    return {"label": f"IPU {curve.ipu}", "replica": replica, "peak_bytes": peak, "layers": layers}
 
 
-def _bars(bars: Bars, clock_hz: int) -> dict[str, Any]:
-    return {
-        "title": bars.title,
-        "looks": page_looks(bars.looks),
-        "rows": [{"label": label, "parts": list(parts)} for label, parts in bars.rows],
-        "total": bars.total,
-        "unit_s": 1 / clock_hz,
-    }
+def bars_data(
+    title: str, parts: Sequence[Look], rows: Mapping[str, Sequence[int]], total: int, clock_hz: int
+) -> dict[str, Any]:
+    """Return a stacked bar for every row.
+
+    Args:
+        title: headline of the bars.
+        parts: looks of the parts, in order.
+        rows: cycles of the parts, by name of the row.
+        total: cycles at a bar's full length.
+        clock_hz: cycles per second.
+    """
+    rows_data = [{"label": label, "parts": list(cycles)} for label, cycles in rows.items()]
+    return {"title": title, "looks": page_looks(parts), "rows": rows_data, "total": total, "unit_s": 1 / clock_hz}

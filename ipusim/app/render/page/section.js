@@ -160,9 +160,9 @@ class Section {
     this.trace.lit = rows ? new Uint8Array(this.trace.rows.start.length) : null;
     if (rows) for (const row of rows) this.trace.lit[row] = 1;
     this.trace.thread = joined;
-    this.followButton.setAttribute("aria-pressed", `${this.following !== null}`);
+    press(this.followButton, this.following !== null);
     this.followButton.textContent = this.following === null ? "Follow it" : `Following ${this.following}`;
-    this.pathButton.setAttribute("aria-pressed", `${this.onPath}`);
+    press(this.pathButton, this.onPath);
     redraw();
   }
 

@@ -66,12 +66,7 @@ class Trace {
 
   // Return the place in a track's slices of the first that ends behind a cycle.
   firstBehind(track, cycle) {
-    let low = 0, high = track.slices.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.end[this.rowOf(track.slices[middle])] <= cycle) low = middle + 1; else high = middle;
-    }
-    return low;
+    return countUntil(track.slices, cycle, (slice) => this.end[this.rowOf(slice)]);
   }
 
   draw() {
@@ -179,12 +174,12 @@ class Trace {
       pen.font = `${size}px ${FAMILY}`;
       wide = pen.measureText(words).width;
     }
-    const middle = (left + right) / 2, fill = fillOf(DATA.looks[look]);
+    const middle = (left + right) / 2;
     if (DATA.looks[look].hatch) { // a clear place for the number
-      pen.fillStyle = textOf(fill);
+      pen.fillStyle = textOf(fillOf(DATA.looks[look]));
       pen.fillRect(middle - wide / 2 - 2, track.top + track.tall / 2 - 7, wide + 4, 14);
     }
-    pen.fillStyle = onto(fill);
+    pen.fillStyle = DATA.looks[look][scheme()].ink;
     pen.fillText(words, middle, track.top + track.tall / 2 + 0.5);
   }
 
