@@ -166,12 +166,20 @@ class Rates(ComputationRates):
     optimizer_value_ns: Fraction = _host_ns(
         360_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
-        "after the run; also any other host time for each variable of a session run",
+        "after the run; also any other host time for each variable of a session run; not in a PyTorch program",
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value separately, in a separate program, which takes at most the least time of "
-        "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.19 s for 393 variables, and a BERT "
-        "of three layers in PyTorch takes 21 ms a step for 62 (ALCF's training series)",
+        "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.19 s for 393 variables",
+    )
+    pytorch_optimizer_value_ns: Fraction = _host_ns(
+        85_000,
+        meaning="host time for each value of each variable that a PyTorch program sends its optimizer's after a "
+        "session run, such as a learning rate",
+        source=PODS,
+        plausible=(0, 113_000),
+        evidence="a BERT of three layers takes at most 21 ms a step, all else included, for three values of each of 62 "
+        "variables (ALCF's training series a3a4dac, 07_AITestbeds/Graphcore/bert.md: 749.6 samples/s in steps of 16)",
     )
     offchip_stream_ns: Fraction = _offchip_ns(
         42,
@@ -244,19 +252,6 @@ class Rates(ComputationRates):
         """
         by_weights = self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
         return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
-
-    def session_ns(self, variables: int, interval: int) -> Fraction:
-        """Return the time of a framework's host between two session runs, off-chip optimizer state apart.
-
-        Args:
-            variables: number of variables with optimizer values, such as a learning rate.
-            interval: number of session runs after which the program sends these values again; 0: never.
-
-        Returns:
-            Nanoseconds, the mean over session runs.
-        """
-        share = Fraction(variables, interval) if interval else Fraction(0)
-        return self.session_run_ns + share * self.optimizer_value_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced.

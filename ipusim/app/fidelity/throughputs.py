@@ -41,8 +41,7 @@ class UpdateTime:
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
         streamed_bytes: bytes of that state that stream in and out of the machine with most of them.
         variables: variables for which the optimizer has values.
-        interval: session runs after which the host sends these values again; 0 for never.
-        framework: framework whose host code runs between session runs; empty for none.
+        system: the row's System, whose framework's host code runs between session runs.
         rates: rates of the simulation.
     """
 
@@ -53,17 +52,17 @@ class UpdateTime:
     offchip_bytes: int
     streamed_bytes: int
     variables: int
-    interval: int
-    framework: str
+    system: System
     rates: Rates
 
     @property
     def host(self) -> float:
         """Seconds of the framework's host per weight update, session run included; 0 without a framework."""
-        if not self.framework:
+        framework = self.system.framework
+        if not framework:
             return 0.0
-        state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
-        session_ns = self.rates.session_ns(self.variables, self.interval)
+        state = self.rates.offchip_state_time_ns(framework, self.offchip_bytes, self.streamed_bytes)
+        session_ns = self.system.session_ns(self.variables, self.rates)
         return float((session_ns / self.updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int) -> float:
@@ -126,8 +125,7 @@ class PreparedRow:
             offchip_bytes=program.offload.offchip_weight_bytes(program.stages),
             streamed_bytes=pricing.streamed_state_bytes(program, system),
             variables=program.updated_variables,
-            interval=system.optimizer_interval,
-            framework=system.framework or "",
+            system=system,
             rates=rates or self.rates,
         )
 
