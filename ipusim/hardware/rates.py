@@ -173,7 +173,7 @@ class Rates(ComputationRates):
         "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.19 s for 393 variables",
     )
     pytorch_optimizer_value_ns: Fraction = _host_ns(
-        84_500,
+        84_000,
         meaning="host time for each value of the optimizer, such as a learning rate, that a PyTorch program sends for "
         "each variable after a session run",
         source=PODS,
@@ -201,7 +201,7 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB, and a fit 136 ns",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        674,
+        675,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,
