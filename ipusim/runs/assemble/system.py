@@ -81,13 +81,8 @@ def resolve_system(
             io_tiles=spec.io_tiles.num_io_tiles,
         )
         host = spec.host
-        return replace(
-            system,
-            framework=host.framework,
-            updates_optimizer=host.updates_optimizer,
-            optimizer_values=host.optimizer_values,
-            hosts=host.count,
-        )
+        system = replace(system, framework=host.framework, hosts=host.count)
+        return replace(system, updates_optimizer=host.updates_optimizer, optimizer_values=host.optimizer_values)
 
     for check in (_costs_where_free, _streaming_where_none, _two_overheads):
         wrong = list(check(spec, rates, findings))
