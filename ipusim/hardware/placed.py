@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
@@ -17,6 +18,8 @@ from ipusim.hardware.topology import Topology
 
 #: By framework: number of session runs after which a program sends its optimizer's values again; 0: never.
 OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "pytorch": 1}
+#: Values per variable that Graphcore's BERT in PyTorch sends: learning rate, epsilon and scale of gradients.
+_OPTIMIZER_VALUES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Placement:
     io_tiles: int = 0
     framework: str | None = None
     updates_optimizer: int | None = None
+    optimizer_values: int | None = None
     hosts: int = 1
 
     def __post_init__(self) -> None:
@@ -51,6 +55,24 @@ class Placement:
         """Number of session runs after which the program sends its optimizer's values again; 0: never."""
         usual = OPTIMIZER_INTERVALS.get(self.framework or "", 0)
         return usual if self.updates_optimizer is None else self.updates_optimizer
+
+    def session_ns(self, variables: int, rates: Rates | None = None) -> Fraction:
+        """Return the time of the framework's host between two session runs, off-chip optimizer state apart.
+
+        Args:
+            variables: number of variables that the optimizer updates.
+            rates: rates of the host; default: the System's.
+
+        Returns:
+            Nanoseconds, the mean over session runs.
+        """
+        rates = rates or self.rates
+        value_ns = rates.optimizer_value_ns
+        if self.framework == "pytorch":
+            values = _OPTIMIZER_VALUES if self.optimizer_values is None else self.optimizer_values
+            value_ns = values * rates.pytorch_optimizer_value_ns
+        interval = self.optimizer_interval
+        return rates.session_run_ns + (Fraction(variables, interval) * value_ns if interval else 0)
 
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:

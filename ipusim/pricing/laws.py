@@ -246,9 +246,9 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, figures=INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "(session_run + variables x optimizer_value / session runs from one time that the program sends its optimizer's "
-    "values anew to the next) x clock_hz",
-    ("session_run_ns", "optimizer_value_ns"),
+    "(session_run + variables x optimizer_value, in PyTorch optimizer_values x pytorch_optimizer_value, / session "
+    "runs from one time that the program sends its optimizer's values anew to the next) x clock_hz",
+    ("session_run_ns", "optimizer_value_ns", "pytorch_optimizer_value_ns"),
     ("clock_hz",),
     "measured and fitted, see the rates",
 )

@@ -123,7 +123,7 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
     rates = system.rates
     weights = program.offload.offchip_weight_bytes(program.stages)
     state = rates.offchip_state_time_ns(system.framework or "", weights, streamed_state_bytes(program, system))
-    session_ns = rates.session_ns(program.updated_variables, system.optimizer_interval)
+    session_ns = system.session_ns(program.updated_variables)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),

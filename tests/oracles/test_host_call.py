@@ -56,8 +56,8 @@ model:
 pipeline: {splits: [last], gradient_accumulation_count: 8, repeat_count: 3}
 optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.9}
 steps: 2
-rates: {session_run: 30 us, optimizer_value: 0 s, offchip_state: 200 ns, pytorch_offchip_state: 1 us,
-  offchip_stream: 100 ns}
+rates: {session_run: 30 us, optimizer_value: 0 s, pytorch_optimizer_value: 0 s, offchip_state: 200 ns,
+  pytorch_offchip_state: 1 us, offchip_stream: 100 ns}
 """
 
 
@@ -118,16 +118,20 @@ def test_machines_stream_state_beside_each_other_and_replicas_on_one_after_each_
         ({"framework": "popart", "updates_optimizer": "every 4 session runs"}, 55_000),
         ({"framework": "popart", "updates_optimizer": "never"}, 30_000),
         ({"framework": "popart"}, 130_000),
-        ({"framework": "pytorch"}, 130_000),
+        ({"framework": "pytorch"}, 90_000),
+        ({"framework": "pytorch", "optimizer_values": 5}, 130_000),
+        ({"framework": "pytorch", "optimizer_values": 5, "updates_optimizer": "every 4 session runs"}, 55_000),
+        ({"framework": "pytorch", "optimizer_values": 0}, 30_000),
+        ({"framework": "popart", "optimizer_values": 5}, 130_000),
         ({"framework": "tensorflow1"}, 30_000),
         ({"framework": "tensorflow2"}, 130_000),
         ({"updates_optimizer": "every session run"}, 0),
     ],
 )
 def test_an_optimizer_that_is_sent_anew_takes_its_time_for_each_variable(load, said, call):
-    """Two variables without biases, 50 us each, beside 30 us of a session run; not where no framework counts."""
+    """Two variables without biases, 50 us each, in PyTorch 10 us for each value, beside 30 us of a session run."""
     settings = [f"system.host.{key}={value}" for key, value in said.items()]
-    job = load(OFFCHIP, "rates.optimizer_value=50 us", *settings)
+    job = load(OFFCHIP, "rates.optimizer_value=50 us", "rates.pytorch_optimizer_value=10 us", *settings)
     assert job.costs.host.call == call
     timeline = execute(job).timeline
     rows = timeline.rows(SpanKind.HOST_CALL)

@@ -297,6 +297,8 @@ def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(lo
     (note,) = load(TIMED, "system.host.updates_optimizer=every session run").notes
     assert note.startswith("updates_optimizer will have no effect since the host of no framework is simulated")
     assert load(TIMED, "system.host.updates_optimizer=never", "system.host.framework=popart").notes == ()
+    (note,) = load(TIMED, "system.host.optimizer_values=4", "system.host.framework=popart").notes
+    assert note.startswith("optimizer_values will have no effect since the framework is not pytorch")
     for option in ("segments=4", "overlapped=max", "overlap_copies=false"):
         (note,) = load(TIMED, f"pipeline.{option}").notes
         assert note.startswith(f"{option.partition('=')[0]} will have no effect since ")

@@ -392,7 +392,8 @@ def place_on_hosts(draw, scenario):
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
         compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(among(*INTERVALS))}
-        host |= draw(st.sampled_from([{}, compiled]))
+        valued = compiled | {"framework": "pytorch", "optimizer_values": draw(among(0, 3, 6))}
+        host |= draw(st.sampled_from([{}, compiled, valued]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:

@@ -94,6 +94,8 @@ def _of_other_devices(system: System) -> set[str]:
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
-    state = "offchip_state_ns" if system.framework == "pytorch" else "pytorch_offchip_state_ns"
-    values = set() if system.optimizer_interval else {"optimizer_value_ns"}
-    return {exchange, rung, state} | values | (gateways if system.pods == 1 else set())
+    prefix = "" if system.framework == "pytorch" else "pytorch_"
+    values = {"optimizer_value_ns", "pytorch_optimizer_value_ns"}
+    if system.optimizer_interval:
+        values = {f"{prefix}optimizer_value_ns"}
+    return {exchange, rung, f"{prefix}offchip_state_ns"} | values | (gateways if system.pods == 1 else set())

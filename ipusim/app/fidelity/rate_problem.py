@@ -47,9 +47,10 @@ class Problem:
 
     @property
     def start(self) -> Vector:
-        """Logarithms of the scenarios' rates, moved into range."""
-        values = [max(float(getattr(self.rows.rates, rate.attribute)), 1e-300) for rate in self.free_rates]
-        return np.clip(np.log(values), self.low, self.high)
+        """Logarithms of the scenarios' rates, moved into range; the middle of the range for a rate of zero."""
+        values = np.array([float(getattr(self.rows.rates, rate.attribute)) for rate in self.free_rates])
+        logs = np.log(np.where(values, values, np.exp((self.low + self.high) / 2)))
+        return np.clip(logs, self.low, self.high)
 
     def rates(self, x: Vector) -> Rates:
         """Return the full set of rates, with the logarithms ``x`` for the fitted rates."""
@@ -126,6 +127,9 @@ def round_digits(value: float, digits: int) -> Fraction:
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return a rate's plausible range, or else its bounds; the lower end is at least a thousandth of the default."""
+    """Return a rate's plausible range, or else its bounds; the lower end is at least a thousandth of the default.
+
+    For a default of zero the lower end is at least a thousandth of the upper end.
+    """
     least, most = rate.plausible or (rate.least, rate.most)
-    return max(least, rate.default / 1000), most
+    return max(least, (rate.default or most) / 1000), most

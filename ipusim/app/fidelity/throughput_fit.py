@@ -1,9 +1,9 @@
 """Fit rates to published throughputs: to the rows whose use is ``fitted``, and with sources left out in turn.
 
-Four rates have no other measurement: the host's time per resent optimizer value; the host's time for optimizer state
-off chip, in PyTorch and in other frameworks; the cycles to lay out a variable in a weight update. A row's time is
-linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation of a
-few per cent. Rates have a normal prior around the middle of the plausible range, which is four standard deviations
+Four rates have no other measurement: the host's time for resent optimizer values, in PyTorch and in other frameworks;
+the host's time for optimizer state off chip in PyTorch; the cycles to lay out a variable in a weight update. A row's
+time is linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation
+of a few per cent. Rates have a normal prior around the middle of the plausible range, which is four standard deviations
 wide. A rate without effect on any row therefore stays in the middle of its range.
 """
 
@@ -21,7 +21,12 @@ from ipusim.api import hardware
 from ipusim.app.fidelity.throughputs import SimulatedRow
 
 #: Rates fitted to throughputs, by attribute.
-FIT_RATES: Final = ("optimizer_value_ns", "offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
+FIT_RATES: Final = (
+    "optimizer_value_ns",
+    "pytorch_optimizer_value_ns",
+    "pytorch_offchip_state_ns",
+    "variable_layout_cycles",
+)
 #: Relative standard deviation of published against simulated times (assumed).
 _SPREAD: Final = 0.025
 _DEVIATIONS: Final = 4

@@ -54,7 +54,7 @@ class UpdateTime:
         offchip_bytes = program.offload.offchip_weight_bytes(program.stages)
         streamed_bytes = pricing.streamed_state_bytes(program, system)
         state = self.rates.offchip_state_time_ns(system.framework, offchip_bytes, streamed_bytes)
-        session_ns = self.rates.session_ns(program.updated_variables, system.optimizer_interval)
+        session_ns = system.session_ns(program.updated_variables, self.rates)
         return float((session_ns / updates + state) / _NANOSECONDS)
 
     def seconds(self, count: int) -> float:

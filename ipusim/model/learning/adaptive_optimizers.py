@@ -175,12 +175,11 @@ class LAMB(Moments):
             np.subtract(variable, update, out=variable)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: Adam's, plus a correction's product, and squares and sums for norms.
+        """Return the work: Adam's, plus a product for each correction, and squares and sums for norms.
 
-        Of the products for the two corrections, one counts. The norms share two compute sets; the number sent per tile
-        is neglected.
+        The norms share two compute sets; the number sent per tile is neglected.
         """
-        per_element = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
+        per_element = VectorWork(16 if self.weight_decay else 14, reductions=2, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2)
 
 

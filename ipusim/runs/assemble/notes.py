@@ -81,6 +81,8 @@ def _without_effect(request: Request, options: Options, layout: DeviceAndPlan, c
         yield (
             "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
         )
+    if system.optimizer_values is not None and system.framework != "pytorch":
+        yield "optimizer_values will have no effect since the framework is not pytorch (system.host.framework)."
     if pipeline.segments is not None and Feature.SEGMENTS not in layout.schedule.supports:
         yield f"segments will have no effect since {layout.schedule.name} runs whole micro-batches."
     if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in layout.schedule.supports:

@@ -80,9 +80,9 @@ def resolve_system(
             streaming=_streaming(spec.streaming_memory),
             io_tiles=spec.io_tiles.num_io_tiles,
         )
-        return replace(
-            system, framework=spec.host.framework, updates_optimizer=spec.host.updates_optimizer, hosts=spec.host.count
-        )
+        host = spec.host
+        system = replace(system, framework=host.framework, hosts=host.count)
+        return replace(system, updates_optimizer=host.updates_optimizer, optimizer_values=host.optimizer_values)
 
     for check in (_costs_where_free, _streaming_where_none, _two_overheads):
         wrong = list(check(spec, rates, findings))
@@ -233,7 +233,7 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    no_rates = ("framework", "updates_optimizer", "count", "sum_over")
+    no_rates = ("framework", "updates_optimizer", "optimizer_values", "count", "sum_over")
     rates = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
     return {f"{name}_bytes_per_s": rate for name, rate in rates.items()}
 

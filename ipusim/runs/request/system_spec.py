@@ -73,6 +73,12 @@ class HostSpec(Node, title="host"):
         "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
         "which counts in equal parts behind each session run; default: every session run, but never with tensorflow1",
     )
+    optimizer_values: Annotated[int, Ge(0), Le(64)] | None = Field(
+        default=None,
+        description="number of values that a pytorch program sends for each variable, each in "
+        "`rates.pytorch_optimizer_value`: one for each attribute given to PopTorch's optimizer and not marked as "
+        "constant, such as the learning rate; default: 3, as Graphcore's BERT (learning rate, epsilon, loss scaling)",
+    )
 
 
 class StreamingMemorySpec(Node, title="streaming memory"):
