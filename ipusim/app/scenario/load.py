@@ -35,7 +35,7 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
 def placed_request(
     path: Path | str, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[Request]:
-    """Return a context with the Request of :func:`load_request`; errors in its block get positions.
+    """Return a context with the Request of :func:`load_request`; errors inside the block get positions.
 
     ``changes`` are Python values by dotted names. Raises ScenarioError or ScenarioMemoryError in place of the block's
     RequestError or RequestMemoryError.
@@ -51,7 +51,7 @@ def job_of(source: Source) -> Job:
 
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
-    """Yield the Request of ``source``; its problems get positions in the file, also inside the block."""
+    """Yield the Request of ``source``; problems get positions in the file, also inside the block."""
     path = source.path
     # The file names a run without a name in its scenario; unprintable bytes become %XX.
     name = "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)

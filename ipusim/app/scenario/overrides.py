@@ -24,7 +24,7 @@ def apply_overrides(
     """Return ``source`` with the options set by each ``path=value``, in order.
 
     A path is keys and list indices joined by dots, such as ``pipeline.gradient_accumulation_count=32``; items with a
-    name (layers, stages) may be indexed by it. The value is YAML; missing mappings on a path are created.
+    name (layers, stages) may be indexed by name. The value is YAML; missing mappings on a path are created.
     ``position_of`` returns the position of an override for messages. Raises ScenarioError with every override that
     cannot be read or whose path does not exist.
     """

@@ -1,4 +1,4 @@
-"""Errors of a scenario with the positions of its problems in the file."""
+"""Errors of a scenario with positions in the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ScenarioError(IpusimError, ValueError):
 
 
 class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
-    """Scenario whose program does not fit its IPUs' memory.
+    """Scenario of a program too large for the memory of the IPUs.
 
     The problem's position is the option that makes the program too large.
 

@@ -21,7 +21,7 @@ class Source:
     """Scenario as plain data, with positions of keys and values.
 
     Attributes:
-        path: the file; names of other files in the scenario are relative to its folder.
+        path: the file; names of other files in the scenario are relative to the file's folder.
         text: content of the file, or the scenario made from a file of measured stages.
         data: mappings, lists, texts, numbers, booleans and None.
         values: position of every value by path; the empty path is the whole scenario.
@@ -48,7 +48,7 @@ class Source:
 
 
 def description_of(text: str) -> str:
-    """Return the description of a scenario: the text of its leading comment."""
+    """Return the description of a scenario: the text of the leading comment."""
     lines = []
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.startswith("#") or not line.strip("# "):

@@ -45,7 +45,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
 
 
 def _description(text: str) -> str:
-    """Return the description as comment lines that read back as the same words."""
+    """Return the description as comment lines with the same words."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     lines = textwrap.wrap(words, _LINE, break_long_words=False, break_on_hyphens=False)
     comment = "".join(f"# {line}\n" for line in lines)

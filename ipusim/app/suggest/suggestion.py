@@ -214,12 +214,7 @@ def suggest(
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)
-    starts: list[tuple[Baseline, Mapping[str, Any], Budget]] = [(baseline, {}, budget)]
-    if baseline.job is not None and baseline.has_limits and not analysis.usable(baseline.trial.fits):
-        changes = products_in_half(baseline.job)
-        start = baseline_of(change_request(baseline.request, changes)) if changes else baseline
-        if analysis.usable(start.trial.fits):
-            starts.insert(0, (start, changes, budget.part(0.5)))
+    starts = _starts(baseline, budget)
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         past: list[Search] = []
@@ -243,3 +238,17 @@ def suggest(
     start, added_options, _ = starts[past.index(best)]
     moved_baseline = start.trial if added_options and limits.leave(baseline) else None
     return Suggestion(baseline, best.searched, limits, added_options, moved_baseline, runner_up=runner_up)
+
+
+def _starts(baseline: Baseline, budget: Budget) -> list[tuple[Baseline, Mapping[str, Any], Budget]]:
+    """Return the given plans to search from, each with its changed options and the budget of its search.
+
+    A plan that exceeds memory is also searched with matrix products in half the temporary memory, if it then fits.
+    """
+    starts: list[tuple[Baseline, Mapping[str, Any], Budget]] = [(baseline, {}, budget)]
+    if baseline.job is not None and baseline.has_limits and not analysis.usable(baseline.trial.fits):
+        changes = products_in_half(baseline.job)
+        start = baseline_of(change_request(baseline.request, changes)) if changes else baseline
+        if analysis.usable(start.trial.fits):
+            starts.insert(0, (start, changes, budget.part(0.5)))
+    return starts
