@@ -79,7 +79,7 @@ def test_rows_of_a_tensor_are_gathered():
     def program():
         rank = hvd.rank()
         return hvd.allreduce(tf.IndexedSlices(tf.fill((rank + 1, 2), 6.0), tf.range(rank + 1))), hvd.allreduce(
-            tf.IndexedSlices(tf.constant([[1.0]]), tf.constant([rank])), hvd.Sum
+            tf.IndexedSlices(tf.constant([[1.0]]), tf.constant([rank])), op=hvd.Sum
         )
 
     for average, total in run_together([program] * 2):
