@@ -70,18 +70,6 @@ def seed_program(name: str, folder: Path) -> SeedProgram:
     return SeedProgram(name, about, _whole(name, folder), arguments, int(found["hosts"]) if "hosts" in found else None)
 
 
-def pieces(name: str) -> list[tuple[str, int, int]]:
-    """Return the pieces of seeds in a file and in those that it includes: number, first and last line of each."""
-    found = []
-    for line in _written(name).splitlines():
-        if piece := _PIECE.fullmatch(line):
-            below = (
-                pieces(piece["name"]) if piece["name"] else [(piece["seed"], int(piece["first"]), int(piece["last"]))]
-            )
-            found.extend(below)
-    return found
-
-
 def _written(name: str) -> str:
     return (PROGRAMS / f"{name}.txt").read_text(encoding="utf-8")
 

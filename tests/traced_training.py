@@ -19,20 +19,15 @@ class Trained:
     """A pipeline that has run.
 
     Attributes:
-        results: what the outfeed has, an array for each tensor.
+        losses: the first tensor that the outfeed has, of all runs.
         job, timeline: what ran on the machine.
         variables: values of TensorFlow's variables by name.
     """
 
-    results: list[np.ndarray]
+    losses: np.ndarray
     job: Any
     timeline: Any
     variables: dict[str, np.ndarray]
-
-    @property
-    def losses(self) -> np.ndarray:
-        """The losses."""
-        return self.results[0]
 
 
 def ipus(number: int, **options: Any) -> Any:
@@ -82,9 +77,8 @@ def train(
         options = {"repeat_count": 2, "config": device or ipus(len(written)), "optimizer": made} | options
         found = pipelined(names, written, dataset, count, feeds=({},) * runs, **options)
     sent = [found.sent] if runs == 1 else found.sent
-    each = [list(one) if isinstance(one, list | tuple) else [one] for one in sent]
-    results = [np.concatenate(parts) for parts in zip(*each, strict=True)]
-    return Trained(results, found.job, found.timeline, dict(found.variables))
+    first = [each[0] if isinstance(each, list | tuple) else each for each in sent]
+    return Trained(np.concatenate(first), found.job, found.timeline, dict(found.variables))
 
 
 def on_ipus(build: Callable[[], Any]) -> Any:

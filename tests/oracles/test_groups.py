@@ -20,7 +20,8 @@ from tests.oracles.test_point_to_point import free, most_kept
 from tests.scenarios import GOLDEN
 
 with (GOLDEN / "interleaved_digests.csv").open(newline="") as file:
-    #: By ranks and stages of a rank the digest of each count that torch has, as write_torch_schedules.py wrote them.
+    #: By ranks and stages of a rank the digest of each count that torch 2.13.0 has: of ScheduleInterleaved1F1B's passes
+    #: of each rank in a line, as its _calculate_single_rank_operations gives them.
     DIGESTS = {(int(row[0]), int(row[1])): dict(cell.split(":") for cell in row[2:]) for row in csv.reader(file)}
 COUNTS = range(1, 41)
 

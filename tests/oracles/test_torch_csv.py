@@ -1,6 +1,8 @@
 """Schedules as torch 2.13.0 writes them, run here: their orders and copies, how long they take, what they learn.
 
-A longest path says how long, the unsplit model what is learnt. tests/golden/write_torch_schedules.py makes the files.
+A longest path says how long, the unsplit model what is learnt. Files are what _dump_csv of torch's schedules writes, in
+the format "compute_only" and, with copies, by default; those of ours are what _PipelineScheduleRuntime writes once its
+_load_csv has read the CSV of `ipusim schedule NAME --stages 4 --count 8 --as torch`.
 """
 
 from __future__ import annotations

@@ -178,13 +178,6 @@ def test_variables_of_a_normalisation_are_in_the_collections_that_are_said(names
     assert [each.op.name.rpartition("/")[2] for each in names.tf.get_collection("mine")] == ["gamma"]
 
 
-def test_an_image_is_scaled_before_it_is_normalised(names):
-    normalise = names.ipu.image_ops.normalise_image
-    images, ones = np.ones((1, 1, 1, 3), np.float32), np.ones(3, np.float32)
-    (found,) = computed(names, lambda x: normalise(x, 0 * ones, ones, scale=2.0), images)
-    assert np.ravel(found)[:3].tolist() == [2, 2, 2]
-
-
 def test_a_dropout_drops_the_share_that_it_is_asked_to(names):
     (found,) = computed(names, lambda x: names.ipu.rand_ops.dropout(x, rate=0.75), np.ones((64, 64), np.float32))
     assert set(np.ravel(found)) == {0, 4}
