@@ -12,7 +12,7 @@ from ipusim.base.errors import FileError, OptionError
 from tests.drawn_profiles import drawn, write
 from tests.effort import draws_everything
 
-DRAWS = 5000 if draws_everything() else 200
+DRAWS = 5000 if draws_everything() else 500
 
 
 def outcome(seed: int) -> str:
@@ -39,4 +39,4 @@ def test_none_is_wrong_in_silence_and_most_are_read_right():
     outcomes = [outcome(seed) for seed in range(DRAWS)]
     assert [each for each in outcomes if each.startswith("wrong")] == []
     counted = Counter(outcomes)
-    assert counted["right"] >= 0.75 * DRAWS, counted
+    assert counted["right"] >= 0.8 * DRAWS, counted
