@@ -39,7 +39,7 @@ from tests.orders import home_of, passes_of, read
 from tests.plans import price_and_run
 from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 
-CASES = range(40)
+CASES = range(60)
 #: Of these passes of several stages run in one slot, which the rules below leave out.
 JOINED = ("dualpipe", "dualpipe_v")
 SCHEDULES = [name for name in FREE if find(name).segments == 1 and name not in JOINED]

@@ -20,7 +20,7 @@ from tests.effort import share
 from tests.properties.test_retiming import cases
 
 #: Drawn requests.
-REQUESTS = 100
+REQUESTS = 200
 
 
 def test_words_are_those_of_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
