@@ -23,6 +23,7 @@ from tests.traced_steps import (
     job_of,
     micro_batches,
     traced_work,
+    train_with_ipusim,
 )
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -195,6 +196,14 @@ def test_a_shipped_scenarios_model_has_its_work_when_traced(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_work_of_its_scenario(name):
     _check_work(*_of(name))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_are_tensorflows_over_twenty_steps(name):
+    _, model = _of(name)
+    built, batches = build(model), micro_batches(model, 20)
+    initial, expected = accumulate_with_tensorflow(built, batches, 1)
+    np.testing.assert_allclose(train_with_ipusim(built, initial, batches), expected, **CLOSE)
 
 
 def _request(built, initial, batches, pipeline, system, averages=None):
