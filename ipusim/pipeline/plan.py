@@ -143,11 +143,13 @@ class Plan:
         """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, where it is 1."""
         return {} if self._count_waiting is None else self._count_waiting()
 
-    def with_buffers(self, waiting: Mapping[tuple[int, int], int], fifo_depths: tuple[int, ...]) -> Plan:
+    def with_buffers(
+        self, count_waiting: Callable[[], Mapping[tuple[int, int], int]], fifo_depths: tuple[int, ...]
+    ) -> Plan:
         """Return the Plan with buffer depths of the longer Plan that this one represents.
 
         Args:
-            waiting: maximum number of waiting tensors, by source stage and target stage.
+            count_waiting: function that creates :attr:`waiting` of the longer Plan.
             fifo_depths: depth of each stage's activation FIFO, in micro-batches.
 
         Returns:
@@ -159,7 +161,7 @@ class Plan:
             table=self.table,
             emitted=self.emitted,
             make=lambda: self.instructions,
-            count_waiting=lambda: waiting,
+            count_waiting=count_waiting,
         )
 
     def __eq__(self, other: object) -> bool:

@@ -154,7 +154,8 @@ class _LaidOut:
         all micro-batches.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
-        if self.short_count in (None, micro_batches) or not (plan.waiting or self.schedule.in_phases):
+        waits = plan.shape.stages > 1 and not plan.sync.meets
+        if self.short_count in (None, micro_batches) or not (waits or self.schedule.in_phases):
             return self
         step = self.schedule.step(plan.shape)
         longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
@@ -162,7 +163,9 @@ class _LaidOut:
         def of_whole(number: int, in_longer: int) -> int:
             return number + (in_longer - number) * (micro_batches - count) // step
 
-        waiting_counts = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
+        def waiting_counts() -> dict[tuple[int, int], int]:
+            return {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
+
         depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
         return replace(self, plan=plan.with_buffers(waiting_counts, depths))
 
@@ -263,7 +266,7 @@ def _job(
         laid_out.plan,
         costs,
         laid_out.schedule,
-        laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
+        lambda: laid_out.peaks_of_the_whole(memory_of(options, laid_out.system, program, laid_out.plan), micro_batches),
         options.steps,
         tuple(_notes(request, options, laid_out, program, content, costs)),
         content.workload,
