@@ -145,9 +145,9 @@ class Precedence:
             tensors = np.flatnonzero(way == number)
             for replica in range(run.system.replicas):
                 send, place = run.costs.sends.get((replica, *key), Send()), replica % run.replicas
-                lead = int(leads[number, place])
+                lead, cycles = int(leads[number, place]), run.link_cycles(send)
                 for link in send.links:
-                    numbers = np.array([link, place, lead, int(send.cycles)])
+                    numbers = np.array([link, place, lead, cycles])
                     parts.append(np.concatenate([tensors[np.newaxis], np.repeat(numbers, len(tensors)).reshape(4, -1)]))
         loads = np.concatenate(parts, axis=1)
         return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
