@@ -341,8 +341,8 @@ def _changes(disturbance: Disturbance) -> str:
     """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
-            whose = "cable, or a slower host or memory" if disturbance.ipu is None else "IPU"
-            reason = f"a temporarily slower {whose}"
+            slow_part = "cable, or a slower host or memory" if disturbance.ipu is None else "IPU"
+            reason = f"a temporarily slower {slow_part}"
             return "" if first == until or (slower == 1 and not delay) else reason
         case Delayed(delay=delay, from_=first, until=until):
             return "a cable with a delay" if delay and first != until else ""
