@@ -163,11 +163,7 @@ class _LaidOut:
         def of_whole(number: int, in_longer: int) -> int:
             return number + (in_longer - number) * (micro_batches - count) // step
 
-        def waiting_counts() -> dict[tuple[int, int], int]:
-            return {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
-
-        depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
-        return replace(self, plan=plan.with_buffers(waiting_counts, depths))
+        return replace(self, plan=plan.with_buffers(longer, of_whole))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
