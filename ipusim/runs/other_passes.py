@@ -58,10 +58,12 @@ def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
         recurrence: recurring part of this run, or of a run that differs only in the number of micro-batches.
 
     Returns:
-        Cycles of the run; None if only events give the times of the shorter run.
+        Cycles of the run; None for a run too short for the part, or if only events give the times of the shorter run.
     """
     assert job.with_counts is not None
     shape, length = job.program.shape, recurrence.length
+    if shape.micro_batches < recurrence.micro_batches:
+        return None
     count = nearest_count(recurrence.micro_batches, shape.micro_batches, lcm(job.schedule.step(shape), length))
     fewer = job.with_counts(count, 1)
     cycles = runs_with_passes(fewer, 1, lambda part: (part.costs, part.system), [fewer.costs.passes])[0]
