@@ -8,6 +8,8 @@ bound equals the number of tensors kept by the schedule.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from ipusim.pipeline.instructions import any_of
@@ -16,6 +18,8 @@ from ipusim.pipeline.shape import Column, PlanShape
 
 #: Position after every pass.
 _UNREACHED = np.iinfo(np.int64).max
+#: Way of tensors: copy of the pipeline, direction, source and target stage.
+_Way = tuple[int, int, int, int]
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
@@ -31,15 +35,24 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
     row_of = np.full((copies, 2, shape.stages, shape.micro_batches), _UNREACHED)
     row_of[micro_batch[rows] % copies, direction[rows].astype(int), stage[rows], micro_batch[rows]] = rows
     pairs = [(stage, stage + 1) for stage in range(shape.stages - 1)]
+    ways: dict[tuple[int, int], list[_Way]] = {}
+    for copy, mapping in enumerate(shape.copies):
+        for stage, following in pairs:
+            there, back = (copy, 0, stage, following), (copy, 1, following, stage)
+            ways.setdefault((mapping[stage], mapping[following]), []).append(there)
+            ways.setdefault((mapping[following], mapping[stage]), []).append(back)
     if shape.training:
         pairs += [(target, source) for source, target in pairs]
-    return {pair: _most_between(shape, row_of, *pair) for pair in pairs}
+    return {pair: _most_between(shape, row_of, ways, *pair) for pair in pairs}
 
 
-def _most_between(shape: PlanShape, row_of: Column, source: int, target: int) -> int:
+def _most_between(
+    shape: PlanShape, row_of: Column, ways: Mapping[tuple[int, int], Iterable[_Way]], source: int, target: int
+) -> int:
     """Return the most tensors that may wait between a stage and a neighbour.
 
-    ``row_of`` has the positions of producing and consuming passes within the orders of their IPUs.
+    ``row_of`` has the positions of producing and consuming passes within the orders of their IPUs; ``ways`` are the
+    ways of tensors from one IPU to another.
     """
     direction, most = int(target < source), 1
     for copy, mapping in enumerate(shape.copies):
@@ -47,21 +60,21 @@ def _most_between(shape: PlanShape, row_of: Column, source: int, target: int) ->
         if mapping[source] == mapping[target]:
             sent_count = np.searchsorted(sends, uses)
         else:
-            sent_count = np.searchsorted(sends, _proof_of(shape, row_of, mapping[target], mapping[source], uses))
+            back = ways.get((mapping[target], mapping[source]), ())
+            sent_count = np.searchsorted(sends, _proof_of(row_of, back, uses))
         most = max(most, int((sent_count - np.arange(len(uses))).max(initial=1)))
     return most
 
 
-def _proof_of(shape: PlanShape, row_of: Column, receiver: int, sender: int, uses: Column) -> Column:
-    """Return for every pass of the receiver, in ``uses``, the sender's first pass that must come later."""
+def _proof_of(row_of: Column, back: Iterable[_Way], uses: Column) -> Column:
+    """Return for every pass of the receiver, in ``uses``, the sender's first pass that must come later.
+
+    ``back`` are the ways from the receiver to the sender.
+    """
     send_positions, use_positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for copy, direction, stage in np.ndindex(row_of.shape[:-1]):
-        mapping = shape.copies[copy]
-        target = stage - 1 if direction else stage + 1
-        inside = 0 <= target < shape.stages
-        if inside and (mapping[stage], mapping[target]) == (receiver, sender):
-            send_positions.append(row_of[copy, direction, stage])
-            use_positions.append(row_of[copy, direction, target])
+    for copy, direction, stage, target in back:
+        send_positions.append(row_of[copy, direction, stage])
+        use_positions.append(row_of[copy, direction, target])
     order = np.argsort(np.concatenate(send_positions), kind="stable")
     position = np.concatenate(send_positions)[order]
     first = np.minimum.accumulate(np.concatenate(use_positions)[order][::-1])[::-1]

@@ -204,7 +204,7 @@ class Delivery(Facility):
             event = transfer.foreseen  # if another tensor shares the links later, the links call the waiting IPU
             transfer.is_awaited = True
         else:
-            event = self._wait_events[tensor] = self._clock.event()
+            event = self._wait_events[tensor] = simpy.Event(self._clock)
         return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:

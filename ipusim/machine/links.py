@@ -129,17 +129,19 @@ class Links:
     def carry(self, tensor: Tensor, ends: Workers) -> None:
         """Carry a tensor along its route from now on; ``ends`` are the sending and the receiving IPU."""
         clock, send, cycle = self._clock, tensor.send, self._clock.now
-        begin = tensor.begin = clock.end(ends, _SEND, cycle, send.lead_cycles)
-        if not send.links:
+        links, steady = send.links, clock.steady or all(self._steady[link] for link in send.links)
+        begin = cycle + send.lead_cycles if clock.steady else clock.end(ends, _SEND, cycle, send.lead_cycles)
+        if not links:
+            tensor.begin = begin
             clock.call_at(begin, lambda _: tensor.callback(tensor, begin))
             return
-        steady = clock.steady or all(self._steady[link] for link in send.links)
         if not steady:
-            begin = tensor.begin = begin + clock.delay([self._workers[link] for link in send.links], _LINK, begin)
-        end = tensor.end = clock.end((), _LINK, begin, send.cycles)
+            begin += clock.delay([self._workers[link] for link in links], _LINK, begin)
+        end = begin + send.cycles
+        tensor.begin, tensor.end = begin, end
         # A disturbed link may change speed at an unknown time: its rates are computed anew at every change.
         is_alone = steady or not send.cycles
-        for link in send.links:
+        for link in links:
             if self._sharing[link]:
                 is_alone = False
             for neighbour in self._exclusive[link]:
@@ -147,7 +149,7 @@ class Links:
                     is_alone = False
         if is_alone:
             tensor.is_alone = True
-            for link in send.links:
+            for link in links:
                 self._exclusive[link].append(tensor)
             event = tensor.foreseen = clock.event_at(end)
             event.callbacks.append(partial(self._end, tensor))

@@ -143,23 +143,23 @@ class Plan:
         """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, where it is 1."""
         return {} if self._count_waiting is None else self._count_waiting()
 
-    def with_buffers(self, waiting: Mapping[tuple[int, int], int], fifo_depths: tuple[int, ...]) -> Plan:
-        """Return the Plan with buffer depths of the longer Plan that this one represents.
+    def with_buffers(self, longer: Plan, number: Callable[[int, int], int]) -> Plan:
+        """Return the Plan with buffers of an even longer Plan.
 
         Args:
-            waiting: maximum number of waiting tensors, by source stage and target stage.
-            fifo_depths: depth of each stage's activation FIFO, in micro-batches.
+            longer: Plan of a few more micro-batches.
+            number: function from the tensors of a buffer, here and in ``longer``, to the tensors in the returned Plan.
 
         Returns:
             A Plan with equal instructions.
         """
         return Plan(
-            self.order.with_fifo_depths(fifo_depths),
+            self.order.with_fifo_depths(tuple(map(number, self.fifo_depths, longer.fifo_depths))),
             self.sync,
             table=self.table,
             emitted=self.emitted,
             make=lambda: self.instructions,
-            count_waiting=lambda: waiting,
+            count_waiting=lambda: {way: number(count, longer.waiting[way]) for way, count in self.waiting.items()},
         )
 
     def __eq__(self, other: object) -> bool:

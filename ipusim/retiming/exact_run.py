@@ -62,6 +62,7 @@ class ExactRun:
         executions: executions of the pipeline.
         between: host exchanges before an execution, by execution number.
         slower: slowing factor per slow logical IPU.
+        slow_links: slowing factor per slow link direction, by its number.
         jitters: random draws of pass durations, each with the affected IPU; None for every IPU.
     """
 
@@ -72,6 +73,7 @@ class ExactRun:
     executions: int
     between: Mapping[int, Sequence[HostExchange]] = field(default_factory=dict)
     slower: Mapping[int, Fraction] = field(default_factory=dict)
+    slow_links: Mapping[int, Fraction] = field(default_factory=dict)
     jitters: tuple[tuple[Draws, int | None], ...] = ()
 
     @classmethod
@@ -86,15 +88,21 @@ class ExactRun:
     ) -> ExactRun:
         """Return the run; raises NotExactError with the reason for a run without exact times."""
         slower: dict[int, Fraction] = {}
+        slow_links: dict[int, Fraction] = {}
         jitters = []
         for disturbance in system.disturbances:
             match disturbance:
                 case Slower(slower=times, ipu=int(ipu), from_=0, until=None):
                     slower[ipu] = slower.get(ipu, Fraction(1)) * times
+                case Slower(slower=times, link=(first, second), delay=0, from_=0, until=None) if times != 1:
+                    for number in _directions(costs, {system.ipus[first], system.ipus[second]}):
+                        slow_links[number] = slow_links.get(number, Fraction(1)) * times
                 case Jitter(jitter=deviation, ipu=only_ipu, seed=seed):
                     jitters += [(Draws(seed, deviation), only_ipu)] if deviation else []
                 case _ if reason := _changes(disturbance):
                     raise NotExactError(reason)
+        if slow_links and _collectives_over_links(costs):
+            raise NotExactError("collectives beside a slower cable")
         codes = set(plan.instructions[:, 1].tolist())
         for code, reason in _IN_TURN.items():
             if code in codes:
@@ -107,13 +115,13 @@ class ExactRun:
         moves = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
         if (moves.any() or _any_bytes(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
-        return cls(plan, program, system, costs, executions, between, slower, tuple(jitters))
+        return cls(plan, program, system, costs, executions, between, slower, slow_links, tuple(jitters))
 
     @cached_property
     def replicas(self) -> int:
         """Length of the axis of replicas: 1 if replicas take equally long."""
         costs = self.costs
-        differ = self.slower or self.jitters or self.streams
+        differ = self.slower or self.slow_links or self.jitters or self.streams
         sends = (
             (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
             for (_, copy, source, target), send in costs.sends.items()
@@ -152,7 +160,17 @@ class ExactRun:
         send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
         ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
         lead = self.slowed(send.lead_cycles, ends)
-        return lead, lead + (int(send.cycles) if send.links else 0)
+        return lead, lead + self.link_cycles(send)
+
+    def link_cycles(self, send: Send) -> int:
+        """Return the cycles from a tensor's first byte to its last, alone on its links."""
+        if not (send.links and send.cycles):
+            return 0
+        if self.slow_links.keys().isdisjoint(send.links):
+            return int(send.cycles)
+        rates = self.system.rates
+        rate = min(self.costs.links[link].bytes_per_s(rates) / self.slow_links.get(link, 1) for link in send.links)
+        return ceil(send.bytes * self.system.clock_hz / rate)
 
     def copy_cycles(self, copy: StepCopy, ipus: Sequence[int]) -> int:
         """Return the cycles of a merged copy between IPUs."""
@@ -162,7 +180,7 @@ class ExactRun:
             fixed_costs.pre_copy_cycles,
             fixed_costs.exchange_cycles + fixed_costs.latency_cycles,
         )
-        carried = max((int(share.cycles) for share in copy.links), default=0)
+        carried = max((ceil(int(share.cycles) * self.slow_links.get(share.link, 1)) for share in copy.links), default=0)
         tail = self.slowed(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
         return sum(self.slowed(part, ipus) for part in lead) + carried + tail
 
@@ -281,6 +299,18 @@ class ExactRun:
         return _ceiling(cycles, numerator, denominator)
 
 
+def _directions(costs: Costs, cable: set[int]) -> list[int]:
+    """Return the numbers of the link directions of a cable between two physical IPUs."""
+    links = enumerate(costs.links)
+    return [number for number, link in links if {link.source, link.target} == cable and not link.is_limit]
+
+
+def _collectives_over_links(costs: Costs) -> bool:
+    """Return whether IPUs have joint work over links."""
+    sums = costs.copy_sum, costs.gradient_sum, costs.host_sum and costs.host_sum.over_links
+    return any((*sums, costs.weight_gathers, costs.update_gathers, costs.collectives))
+
+
 def _any_bytes(costs: Costs) -> bool:
     """Return whether moves of activations take time."""
     return any(send.bytes for send in costs.moves.values())
@@ -311,7 +341,8 @@ def _changes(disturbance: Disturbance) -> str:
     """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
-            reason = "a slower cable, host or memory" if disturbance.ipu is None else "a temporarily slower IPU"
+            slow_part = "cable, or a slower host or memory" if disturbance.ipu is None else "IPU"
+            reason = f"a temporarily slower {slow_part}"
             return "" if first == until or (slower == 1 and not delay) else reason
         case Delayed(delay=delay, from_=first, until=until):
             return "a cable with a delay" if delay and first != until else ""

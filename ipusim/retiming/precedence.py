@@ -6,7 +6,7 @@ A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -49,26 +49,26 @@ class Precedence:
         a, b = node_before[nodes], node_before[nodes]
         source, target = np.where(receives, number, stage), np.where(receives, stage, number)
         shape = plan.shape
-        tensor = (source * shape.stages + target) * shape.micro_batches + micro_batch
-        send_rows, receive_tensors = np.flatnonzero(sends), tensor[receives]
-        send_rows = send_rows[np.argsort(tensor[send_rows])]
-        sender = (
-            send_rows[np.searchsorted(tensor[send_rows], receive_tensors).clip(max=len(send_rows) - 1)]
-            if len(send_rows)
-            else send_rows
-        )
-        if not np.array_equal(tensor[sender], receive_tensors):
+        of_tensor = sends | receives
+        key = ((micro_batch % len(shape.copies)) * shape.stages + source) * shape.stages + target
+        key[~of_tensor] = 0
+        is_way = np.bincount(key[sends], minlength=len(shape.copies) * shape.stages**2) > 0
+        #: Copy of the pipeline, source and target stage of every way.
+        self._ways = np.column_stack(np.unravel_index(np.flatnonzero(is_way), (len(shape.copies), *[shape.stages] * 2)))
+        way_of = np.where(of_tensor, np.cumsum(is_way)[key], 0)
+        tensor = way_of * shape.micro_batches + micro_batch
+        sent_by = np.full((len(self._ways) + 1) * shape.micro_batches, -1)
+        sent_by[tensor[sends]] = np.flatnonzero(sends)
+        sender = sent_by[tensor[receives]]
+        if (sender < 0).any() or not is_way[key[receives]].all():
             raise NotExactError("a tensor that no IPU sends")
         waits = numbers[np.flatnonzero(receives) + is_merged[receives]]
         b[waits] = node_before[sender]
-        copy = micro_batch % len(shape.copies)
-        self._ways, way = np.unique(np.column_stack([copy, source, target])[sends], axis=0, return_inverse=True)
-        way_of = np.zeros(len(rows), np.int64)
-        way_of[sends] = 1 + way.ravel()
         lead_of = np.zeros(len(nodes), np.int64)
         lead_of[waits] = way_of[sender]
-        #: Instruction, previous node and way (copy of the pipeline, source and target stage) of every tensor.
-        self._tensors = rows[sends], node_before[sends], way.ravel()
+        way_of[receives] = 0
+        #: Instruction, previous node and way of every tensor.
+        self._tensors = rows[sends], node_before[sends], way_of[sends] - 1
         self._arrange(a, b, lead_of, way_of[nodes], streams)
 
     def _mask_of_timed(self, table: Cycles, streams: Streams, is_due: bool) -> Mask:
@@ -145,9 +145,9 @@ class Precedence:
             tensors = np.flatnonzero(way == number)
             for replica in range(run.system.replicas):
                 send, place = run.costs.sends.get((replica, *key), Send()), replica % run.replicas
-                lead = int(leads[number, place])
+                lead, cycles = int(leads[number, place]), run.link_cycles(send)
                 for link in send.links:
-                    numbers = np.array([link, place, lead, int(send.cycles)])
+                    numbers = np.array([link, place, lead, cycles])
                     parts.append(np.concatenate([tensors[np.newaxis], np.repeat(numbers, len(tensors)).reshape(4, -1)]))
         loads = np.concatenate(parts, axis=1)
         return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
@@ -246,20 +246,34 @@ class Loads(NamedTuple):
 def _levels(a: Column, b: Column, outer: int) -> Column:
     """Return the level of every node: above the levels of both predecessors."""
     count = len(a)
-    two_inputs = np.flatnonzero(a != b)
-    source, target = np.r_[a, b[two_inputs]] - outer, np.r_[np.arange(count), two_inputs]
-    source, target = source[source >= 0], target[source >= 0]
-    order = np.argsort(source, kind="stable")
-    target, first = target[order], np.searchsorted(source[order], np.arange(count + 1))
-    input_counts = np.bincount(target, minlength=count)
+    followers = [*_followers(a - outer), *_followers(np.where(a == b, -1, b - outer))]
+    waits_for = np.r_[(a >= outer).astype(np.int64) + ((b >= outer) & (a != b)), -1]
     levels = np.full(count, -1)
-    front, level = np.flatnonzero(input_counts == 0), 0
+    front, level = np.flatnonzero(waits_for == 0), 0
     while len(front):
         levels[front] = level
-        begins, many = first[front], first[front + 1] - first[front]
-        followers = target[np.repeat(begins - np.cumsum(many) + many, many) + np.arange(many.sum())]
-        np.subtract.at(input_counts, followers, 1)
-        front, level = np.unique(followers[input_counts[followers] == 0]), level + 1
+        level += 1
+        reached = [follower[front] for follower in followers]
+        for nodes in reached:
+            waits_for[nodes] -= 1
+        ready = [front[:0]]
+        for nodes in reached:
+            ready.append(nodes[waits_for[nodes] == 0])
+            waits_for[ready[-1]] = -1  # reached from both predecessors, a node counts once
+        front = np.concatenate(ready)
     if (levels < 0).any():
         raise NotExactError("a Plan with a deadlock")
     return levels
+
+
+def _followers(predecessor: Column) -> Iterator[Column]:
+    """Yield the first follower of every node, then the second, and so on; the last place if there is none.
+
+    ``predecessor`` is the predecessor of every node; negative without one.
+    """
+    rest = np.flatnonzero(predecessor >= 0)
+    while len(rest):
+        follower = np.full(len(predecessor), len(predecessor))
+        follower[predecessor[rest]] = rest
+        yield follower
+        rest = rest[follower[predecessor[rest]] != rest]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import full_counts
     from ipusim.runs.one_ipu import run_on_one_ipu
-    from ipusim.runs.other_passes import run_without_events, runs_with_passes
+    from ipusim.runs.other_passes import MOST_OF_ONE, long_run_without_events, run_without_events, runs_with_passes
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ipusim.runs.sensitive import Sensitivities, sensitivities
     from ipusim.runs.session import Hook
     from ipusim.runs.stated_times import with_stated_times
-    from ipusim.runs.time_alone import Priced, timeline_of
+    from ipusim.runs.time_alone import Priced, Recurrence, recurrence_of, timeline_of
     from ipusim.runs.titles import title_of
     from ipusim.runs.waterfall import balanced, recomputed_shares, waterfall_of, with_host
     from ipusim.runs.yaml_text import Located, dump, edited

@@ -36,7 +36,7 @@ class Job:
             stand for the whole, repeating run.
         costs: costs of all operations on the device.
         schedule: schedule of the plan.
-        memory: peaks of the IPUs with their limits.
+        find_memory: function that returns the memory.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
         workload: function that returns a replica's arithmetic by number; None for time-only simulation.
@@ -66,7 +66,7 @@ class Job:
     plan: Plan
     costs: Costs
     schedule: Schedule
-    memory: Fit
+    find_memory: Callable[[], Fit]
     steps: int
     notes: tuple[str, ...] = ()
     workload: Callable[[int], Workload] | None = None
@@ -91,6 +91,11 @@ class Job:
     def executions(self) -> int:
         """Executions of the pipeline in the whole run."""
         return self.steps * self.program.repeat_count
+
+    @cached_property
+    def memory(self) -> Fit:
+        """Peaks of the IPUs with their limits."""
+        return self.find_memory()
 
     @cached_property
     def whole(self) -> Job:

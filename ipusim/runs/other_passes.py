@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import Final
 
 import numpy as np
@@ -11,15 +12,16 @@ from ipusim.base.errors import NotExactError
 from ipusim.machine.extent import MAX_SUM, tracks_of
 from ipusim.pipeline.ops import Pass
 from ipusim.retiming.retiming import Retiming
+from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
-from ipusim.runs.time_alone import Priced
+from ipusim.runs.time_alone import Priced, Recurrence
 
 #: Maximum number of passes of all runs together, for some seconds; Streaming Memory and moves take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 #: Maximum number of passes of a single run, whose compilation takes a second; longer runs often repeat after some time.
-_MOST_OF_ONE: Final = 500_000
+MOST_OF_ONE: Final = 500_000
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
@@ -41,9 +43,31 @@ def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
     Returns:
         Cycles of the run; None if a simulation is faster, or if only events give the times.
     """
-    if not any(job.plan.fifo_depths) or job.program.shape.passes * executions > _MOST_OF_ONE:
+    if not any(job.plan.fifo_depths) or job.program.shape.passes * executions > MOST_OF_ONE:
         return None
     return runs_with_passes(job, executions, price, [price(job)[0].passes])[0]
+
+
+def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
+    """Return the cycles of a run of a single execution, from its recurring part and a run of fewer micro-batches.
+
+    Both runs reach the recurring part in equal states, and have equal instructions after it.
+
+    Args:
+        job: Job of the run.
+        recurrence: recurring part of this run, or of a run that differs only in the number of micro-batches.
+
+    Returns:
+        Cycles of the run; None for a run too short for the part, or if only events give the times of the shorter run.
+    """
+    assert job.with_counts is not None
+    shape, length = job.program.shape, recurrence.length
+    if shape.micro_batches < recurrence.micro_batches:
+        return None
+    count = nearest_count(recurrence.micro_batches, shape.micro_batches, lcm(job.schedule.step(shape), length))
+    fewer = job.with_counts(count, 1)
+    cycles = runs_with_passes(fewer, 1, lambda part: (part.costs, part.system), [fewer.costs.passes])[0]
+    return None if cycles is None else cycles + (shape.micro_batches - count) // length * recurrence.cycles
 
 
 def runs_with_passes(

@@ -43,7 +43,8 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
     if job.late or job.between:
         raise NotExactError("hosts that wait for each other")
     jitters = [item for item in job.system.disturbances if isinstance(item, Jitter)]
-    drawn_seeds = np.array(seeds, np.int64).reshape(-1, len(jitters))[:, [bool(item.jitter) for item in jitters]]
+    are_drawn = [bool(item.jitter) for item in jitters]
+    drawn_seeds = np.array(seeds, np.int64).reshape(len(seeds), len(jitters))[:, are_drawn]
     whole = job.whole
     retiming = Retiming.from_plan(
         whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions

@@ -52,6 +52,7 @@ REASONS = (
     "transfers from and to Streaming Memory",
     "infeeds that share the host's data rate",
     "host calls",
+    "collectives beside a slower cable",
 )
 MOST_REFUSED = 10
 CODES = {
@@ -187,7 +188,7 @@ def of_moves(rng: random.Random) -> Iterator[tuple[str, Job]]:
 def varied(job: Job, rng: random.Random, name: str) -> Case:
     """A run like a Job's with other disturbances, stages, feeds and executions."""
     data = job.request.to_dict()
-    changes: dict[str, Any] = {"disturbances": disturbances(rng, job.system.count)}
+    changes: dict[str, Any] = {"disturbances": disturbances(rng, job)}
     pipeline = data["pipeline"]
     if pipeline.get("offload_activations") and not name.startswith("moves"):  # beside passes they would be refused
         changes["pipeline.offload_activations"] = pipeline["offload_activations"] = None
@@ -212,8 +213,9 @@ def varied(job: Job, rng: random.Random, name: str) -> Case:
     return Case(f"{name} {changes}", varied_job, rng.choice([1, 1, 2, 3]) * varied_job.program.repeat_count)
 
 
-def disturbances(rng: random.Random, ipus: int) -> list[dict[str, Any]]:
+def disturbances(rng: random.Random, job: Job) -> list[dict[str, Any]]:
     """Disturbances that last for the whole run, some of which change nothing."""
+    ipus, cables = job.system.count, [(ipu, peer) for ipu, ends in job.system.cables.items() for peer in ends]
     chosen: list[dict[str, Any]] = []
     if rng.random() < 0.3:
         chosen.append({"jitter": rng.choice([0, 0.02, 0.3]), "seed": rng.randrange(100)})
@@ -221,6 +223,8 @@ def disturbances(rng: random.Random, ipus: int) -> list[dict[str, Any]]:
         chosen.append({"jitter": 0.1, "seed": rng.randrange(100), "ipu": rng.randrange(ipus)})
     if rng.random() < 0.3:
         chosen.append({"ipu": rng.randrange(ipus), "slower": rng.choice([1, 1.25, 3])})
+    if cables and job.system.replicas == len(job.plan.shape.copies) == 1 and rng.random() < 0.2:
+        chosen.append({"link": rng.choice(cables), "slower": rng.choice([1, 1.3, 3])})
     return chosen
 
 
@@ -391,6 +395,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "feeds without copies in lock-step": (stretches.Execution, "move_feed", lambda _, code, shard, now: now),
     "meetings of replicas without time": (stretches, "meeting_cycles", lambda run, row: 0),
     "slower IPUs as fast as others": (ExactRun, "slowed", lambda run, cycles, ipus: int(cycles)),
+    "slower cables as fast as others": (ExactRun, "link_cycles", lambda run, send: int(send.cycles)),
     "transfers that share nothing": (
         SharedMemory,
         "_share",

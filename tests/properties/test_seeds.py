@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 
 from ipusim.api import Request
 from ipusim.app.sweep.outcome import outcome_of
-from ipusim.app.sweep.seeds import seeded_outcomes
+from ipusim.app.sweep.seeds import disturbed_outcomes
+from ipusim.app.sweep.weak_points import one_at_a_time
 from ipusim.hardware.disturbances import Jitter
 from tests.effort import share
 from tests.properties.test_retiming import cases
@@ -33,7 +35,7 @@ def test_computed_outcomes_are_those_of_simulations() -> None:
     for request in requests_with_jitter(share(REQUESTS)):
         places = [at for at, each in enumerate(request.options.disturbances) if hasattr(each, "seed")]
         points = {number: {f"disturbances.{at}.seed": rng.randrange(2**32) for at in places} for number in range(SEEDS)}
-        outcomes = dict(seeded_outcomes(request, points))
+        outcomes = dict(disturbed_outcomes(request, points))
         for number, outcome in outcomes.items():
             assert outcome == outcome_of(request, points[number]), (request.to_dict(), points[number])
         seen, computed = seen + 1, computed + (len(outcomes) > 1)
@@ -42,9 +44,26 @@ def test_computed_outcomes_are_those_of_simulations() -> None:
     assert computed >= 0.8 * seen, (computed, seen)
 
 
+def test_outcomes_of_slower_ipus_and_cables_are_those_of_simulations() -> None:
+    """Also beside jitter, and for each value of another option; cables without shared links are computed too."""
+    computed: Counter[str] = Counter()
+    for case in [*cases(20 * share(REQUESTS), seed=5)][::40]:
+        request = case.job.request
+        slower = one_at_a_time(request, 1.5).values
+        points = {
+            number: {"disturbances": value, "pipeline.repeat_count": count}
+            for number, (value, count) in enumerate(product(slower, (1, 2)))
+        }
+        for number, outcome in disturbed_outcomes(request, points):
+            assert outcome == outcome_of(request, points[number]), (case.name, points[number])
+            computed.update(points[number]["disturbances"][-1].keys() & {"ipu", "link"} if number > 1 else ())
+    assert computed["ipu"] >= 20, computed
+    assert computed["link"] >= 20, computed
+
+
 def test_other_changes_than_seeds_are_left_to_simulations() -> None:
     request = next(requests_with_jitter(1))
     points = {number: {"pipeline.gradient_accumulation_count": 8 * (number + 1)} for number in range(4)}
-    assert not list(seeded_outcomes(request, points))
+    assert not list(disturbed_outcomes(request, points))
     few = {number: {"disturbances.0.seed": number} for number in range(2)}
-    assert not list(seeded_outcomes(request, few))
+    assert not list(disturbed_outcomes(request, few))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
-from ipusim.api import runs
+from ipusim.api import Request, assemble, runs
 from ipusim.app.explain.stragglers import stragglers
 from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import what_if
@@ -16,7 +17,7 @@ from ipusim.base.errors import IpusimError
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs import other_passes, waterfall
 from ipusim.runs.execute import execute
-from tests.effort import share
+from tests.effort import seeds, share
 from tests.properties.test_retiming import cases
 
 #: Drawn requests.
@@ -69,12 +70,38 @@ def test_waterfalls_and_changes_are_those_of_simulations(monkeypatch: pytest.Mon
             found = waterfall.waterfall_of(job, timeline), what_if(job, timeline)
             of_length = waterfall.waterfall_of(job, throughput_of(timeline).run_cycles) if not job.between else found[0]
         with monkeypatch.context() as patch:
-            patch.setattr(other_passes, "_MOST_OF_ONE", 0)
+            patch.setattr(other_passes, "MOST_OF_ONE", 0)
             simulated = waterfall.waterfall_of(job, timeline), what_if(job, timeline)
         assert _outcomes(found[1]) == _outcomes(simulated[1]), case.name
         assert found[0] == of_length == simulated[0], case.name
         seen += 1
     assert sum(length is not None for length in lengths) >= 2 * seen > 0, (len(lengths), seen)
+
+
+def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs() -> None:
+    """1F1B of uneven stages: the part of one count gives the runs of others, which no simulation cuts short."""
+    found: list[int | None] = []
+    for seed in seeds(REQUESTS):
+        rng = random.Random(seed)
+        ipus = rng.randint(2, 9)
+        sizes = {"output_bytes": rng.choice([0, 1000]), "gradient_bytes": rng.choice([0, 3000])}
+        stages = [
+            {"name": f"s{at}", "forward": rng.randint(100, 9000), "backward": rng.randint(100, 9000), **sizes}
+            for at in range(ipus)
+        ]
+        pipeline = {"schedule": rng.choice(["1f1b", "eager_1f1b", "zero_bubble_h1"]), "stages": stages}
+        pipeline["gradient_accumulation_count"] = rng.randint(150, 250)
+        name = rng.choice(["bow_pod16", "free"])
+        job = assemble(Request.from_dict({"system": {"name": name}, "pipeline": pipeline}))
+        recurrence = runs.recurrence_of(job, rng.choice([1, 40]))
+        for times in (1, 2, 3) if recurrence is not None else ():
+            count = times * pipeline["gradient_accumulation_count"] + rng.randrange(3)
+            longer = assemble(job.request.replace({"pipeline.gradient_accumulation_count": count}))
+            cycles = runs.long_run_without_events(longer, recurrence)
+            whole = throughput_of(runs.timeline_of(longer, 1, jump=False)).run_cycles
+            assert cycles in (None, whole), (seed, job.request.to_dict(), count)
+            found.append(cycles)
+    assert sum(cycles is not None for cycles in found) >= len(found) / 2 > 0, found
 
 
 def _outcomes(what_ifs: Iterable[WhatIf]) -> list[tuple[object, ...]]:

@@ -83,6 +83,8 @@ class ChangeTrials:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
         self.per_sample_s, self._repeats = per_sample(timeline), bool(timeline.repeats)
+        #: Options apart from the count, costs, and recurring part of the last long run.
+        self._recurrence: tuple[object, runs.Recurrence | None] = None, None
 
     def outcome_of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:
         """Try a change; returns the outcome and its Trial, which is None if no run was possible.
@@ -98,9 +100,10 @@ class ChangeTrials:
         if not is_requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
             trial, change = self._with_as_many_samples(trial, change)
         job = trial.accepted_job
-        spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
-        if not is_requested and job.schedule.period is None and spans > _MOST_SPANS:
-            return WhatIf(change, self.per_sample_s, None, TOO_LONG), None
+        if not is_requested and job.schedule.period is None:
+            spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
+            if spans > _MOST_SPANS:
+                return WhatIf(change, self.per_sample_s, None, TOO_LONG), None
         try:
             trial, seconds = self._timed(trial)
         except RequestError as error:
@@ -117,11 +120,28 @@ class ChangeTrials:
         """
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
-        cycles = None if self._repeats else runs.run_without_events(job, job.executions, priced)
+        cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
+        if cycles is None and not self._repeats:
+            cycles = runs.run_without_events(job, job.executions, priced)
         if cycles is None:
             return trial, per_sample(trial.timeline)
         cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
         return replace(trial, run_cycles=cycles), cycles * cycle
+
+    def _cycles_from_part(self, job: Job) -> int | None:
+        """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
+
+        Runs that differ only in the number of micro-batches share a recurring part, simulated once.
+        """
+        if job.plan.sync.meets or job.executions > 1 or job.system.disturbances or not any(job.plan.fifo_depths):
+            return None
+        key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
+        if self._recurrence[0] != key:
+            if job.program.shape.passes <= runs.MOST_OF_ONE:
+                return None
+            least = self.job.program.shape.micro_batches // 2 + 1  # no shorter run of the unchanged Job recurs
+            self._recurrence = key, runs.recurrence_of(job, least)
+        return None if self._recurrence[1] is None else runs.long_run_without_events(job, self._recurrence[1])
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.

@@ -54,7 +54,9 @@ def what_if(
     mode. ``waterfall`` has the parts of the run's time, by default simulated as needed.
     """
     trial = ChangeTrials(job, timeline)
-    rows = _each_plan_once([trial.outcome_of(change) for change in changes(job, syncs)])
+    # The largest count comes before the smaller counts, which share its recurring part.
+    last_first = [trial.outcome_of(change) for change in reversed([*changes(job, syncs)])]
+    rows = _each_plan_once(last_first[::-1])
     rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
     explained: list[WhatIf] = []
     kinds: set[str] = set()

@@ -1,24 +1,30 @@
-"""Sweep points over seeds of jitter, computed together without events where exact."""
+"""Sweep points over seeds of jitter, and over slower IPUs and cables, computed without events where exact."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
-from ipusim.api import Request, Session, assemble, runs
+from ipusim.api import Job, Request, Session, assemble, runs
 from ipusim.app.sweep.outcome import Outcome, outcome_of_cycles, outcome_of_run
+from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 
-#: Option of a jitter's seed.
-_SEED: Final = re.compile(r"disturbances\.\d+\.seed")
+#: Option of all disturbances, and option of a jitter's seed.
+_ALL: Final = "disturbances"
+_SEED: Final = re.compile(rf"{_ALL}\.\d+\.seed")
 #: Least number of points computed together; fewer are simulated separately.
 _FEWEST: Final = 3
+#: Most passes per simulated span of runs that are faster to compute than to simulate.
+_MOST_PASSES: Final = 3
 
 
-def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
-    """Yield the outcomes of points that differ only in seeds of jitter.
+def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of points that differ only in disturbances, for each value of the other options.
 
     The first point is simulated. If its computed cycles differ from the simulation, no further outcome follows.
 
@@ -29,23 +35,50 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
     Yields:
         Number and outcome of each point whose times are exact without events.
     """
-    if len(points) < _FEWEST or not all(_SEED.fullmatch(path) for changes in points.values() for path in changes):
+    groups = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
+    for number, changes in points.items():
+        rest = [(path, value) for path, value in changes.items() if path != _ALL and not _SEED.fullmatch(path)]
+        groups[repr(rest)][number] = changes
+    for group in groups.values():
+        if len(group) >= _FEWEST:
+            with suppress(IpusimError, MemoryError):  # reported when the point runs alone
+                yield from _outcomes({number: request.replace(changes) for number, changes in group.items()}, group)
+
+
+def _outcomes(
+    requests: Mapping[int, Request], points: Mapping[int, Mapping[str, Any]]
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes of requests that differ only in disturbances, made by ``points``."""
+    first, job = next(iter(requests)), assemble(next(iter(requests.values())))
+    timeline = Session(job).run(job.executions)
+    result = outcome_of_run(job, timeline)
+    if not result.is_complete:
         return
-    with suppress(IpusimError, MemoryError):  # reported when the point runs alone
-        requests = {number: request.replace(changes) for number, changes in points.items()}
-        first, job = next(iter(points)), assemble(next(iter(requests.values())))
-        timeline = Session(job).run(job.executions)
-        result = outcome_of_run(job, timeline)
-        if not result.is_complete:
-            return
-        yield first, result
+    yield first, result
+    if not any(_ALL in changes for changes in points.values()):
         run_cycles = runs.runs_with_seeds(job, [_seeds(variant) for variant in requests.values()])
-        for number, cycles in zip(requests, run_cycles, strict=True):
-            outcome = None if cycles is None else outcome_of_cycles(job, timeline.info, cycles)
-            if number == first and outcome != result:
-                return
-            if number != first and outcome is not None:
-                yield number, outcome
+    elif job.program.shape.passes * job.executions <= _MOST_PASSES * len(timeline):
+        run_cycles = _cycles(job, [*requests.values()])
+    else:
+        return
+    for number, cycles in zip(requests, run_cycles, strict=True):
+        outcome = None if cycles is None else outcome_of_cycles(job, timeline.info, cycles)
+        if number == first and outcome != result:
+            return
+        if number != first and outcome is not None:
+            yield number, outcome
+
+
+def _cycles(job: Job, requests: Sequence[Request]) -> Iterator[runs.RunCycles | None]:
+    """Yield the cycles of requests that differ from a Job only in disturbances; None for inexact cycles."""
+    cache = Cache()
+    for request in requests:
+        cycles: runs.RunCycles | None = None
+        with suppress(IpusimError), cache.entered():
+            variant = assemble(request)
+            if variant.costs == job.costs:
+                (cycles,) = runs.runs_with_seeds(replace(job.whole, system=variant.system), [_seeds(request)])
+        yield cycles
 
 
 def _seeds(request: Request) -> list[int]:

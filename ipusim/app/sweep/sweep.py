@@ -1,6 +1,6 @@
 """Sweeps: workers simulate a request at every point once, and save points as they finish.
 
-Points that differ only in seeds of jitter are computed together where exact.
+Points that differ only in disturbances are computed without events where exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
 from ipusim.app.sweep.outcome import Outcome, outcome_of
-from ipusim.app.sweep.seeds import seeded_outcomes
+from ipusim.app.sweep.seeds import disturbed_outcomes
 from ipusim.app.sweep.vary import Axis, names_of, points_of
 from ipusim.base.errors import IpusimError, OptionError
 
@@ -127,7 +127,7 @@ def _outcome_stream(
     """Yield number and outcome of points: jointly computed points first, then the pool's."""
     left = dict(points)
     if not losses:
-        for number, outcome in seeded_outcomes(request, points):
+        for number, outcome in disturbed_outcomes(request, points):
             del left[number]
             yield number, outcome
     yield from crew.run(request, left)

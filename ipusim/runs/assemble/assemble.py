@@ -180,7 +180,7 @@ def _job(
         layout.plan,
         costs,
         layout.schedule,
-        layout.peaks_of_the_whole(memory_of(options, layout.system, program, layout.plan), micro_batches),
+        lambda: layout.peaks_of_the_whole(memory_of(options, layout.system, program, layout.plan), micro_batches),
         options.steps,
         tuple(notes(request, options, layout, program, content, costs)),
         content.workload,

@@ -56,7 +56,8 @@ class DeviceAndPlan:
         all micro-batches.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
-        if self.short_count in (None, micro_batches) or not (plan.waiting or self.schedule.in_phases):
+        waits = plan.shape.stages > 1 and not plan.sync.meets
+        if self.short_count in (None, micro_batches) or not (waits or self.schedule.in_phases):
             return self
         step = self.schedule.step(plan.shape)
         longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
@@ -64,9 +65,7 @@ class DeviceAndPlan:
         def of_whole(number: int, in_longer: int) -> int:
             return number + (in_longer - number) * (micro_batches - count) // step
 
-        waiting_counts = {way: of_whole(tensors, longer.waiting[way]) for way, tensors in plan.waiting.items()}
-        depths = tuple(map(of_whole, plan.fifo_depths, longer.fifo_depths))
-        return replace(self, plan=plan.with_buffers(waiting_counts, depths))
+        return replace(self, plan=plan.with_buffers(longer, of_whole))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
