@@ -62,15 +62,15 @@ SIGNATURE = [
 ]
 #: A test that holds each accepted option, wherever in tests/ it stands.
 HELD_BY = {
-    "computational_stages": "test_every_split_and_schedule",
+    "computational_stages": "test_options_together_change_no_result",
     "gradient_accumulation_count": "test_count_of_zero",
-    "gradient_accumulation_dtype": "test_float32_accumulators_keep_small_addends_that_float16_loses",
-    "repeat_count": "test_weight_update_follows_every_execution_and_none_overlap",
+    "gradient_accumulation_dtype": "test_float32_accumulators_of_float16_gradients_hold_what_float16_would_round",
+    "repeat_count": "test_options_together_change_no_result",
     "batch_serialization_iterations": "test_every_stage_runs_its_micro_batches_in_a_row",
     "infeed_queue": "test_infeed_waits_only_when_the_host_is_behind",
     "outfeed_queue": "test_outfeed_modes",
     "optimizer_function": "test_without_optimizer_or_with_training_off_it_is_inference",
-    "device_mapping": "test_device_mappings",
+    "device_mapping": "test_several_stages_on_an_ipu",
     "pipeline_schedule": "test_grid",
     "recomputation_mode": "test_recomputation_modes",
     "forward_propagation_stages_poplar_options": "test_products_are_planned_in_the_memory_that_they_may_take",
@@ -89,7 +89,7 @@ HELD_BY = {
     "outfeed_mask": "test_what_is_masked_is_not_sent",
     "reduction_method": "test_reduction_methods",
     "name": "test_defaults",
-    "auto_select_ipus": "test_replicas_train_as_one_loop_over_all_their_micro_batches",
+    "auto_select_ipus": "test_options_together_change_no_result",
     "select_ipus": "test_a_device_selected_by_id_keeps_its_places_in_the_machine",
     "selection_order": "test_sixteen_ipus",
     "allow_recompute": "test_recomputation_changes_no_bit",
