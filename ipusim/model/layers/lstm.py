@@ -115,6 +115,6 @@ class LSTM(Recurrent):
         """Return the vector work per unit and step, forward and backward.
 
         Forward: three gates, two activations, f*c + i*g, and o times the squashed cell. Backward: products with both
-        operands of every product, the sum per gate for ``b``, and the sums of dc and dh.
+        operands of every product, the sums of dc and dh, and the sum per gate for ``b``.
         """
         return self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))
