@@ -1,4 +1,4 @@
-"""Resources of a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
+"""Resources of a run: IPUs, directions of links, host ports, hosts, the hosts' network, Streaming Memories."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """A resource that executes tasks sequentially, or several simultaneously.
+    """A resource that carries out work of a simulated run; disturbances change the speed of a resource.
 
     Attributes:
         kind: kind of the resource, such as ``IPU`` or ``link``.
         name: number of a logical IPU, machine or replica, or a link's label.
-        track: task of a host or port, numbered like a Timeline's HostTrack.
+        track: kind of work of a host or host port, such as infeeds, as a number of
+            :class:`~ipusim.timeline.host_track.HostTrack`; None for other resources.
     """
 
     kind: str

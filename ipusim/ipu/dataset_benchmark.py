@@ -1,8 +1,8 @@
 """Measured rate of the host as a producer of data set elements.
 
-The measurement runs the host's real code by the wall clock: a simulation cannot know its speed. Written into a
-scenario as ``system.host.data_rate``, shared by all replicas, the rate makes the simulated host as fast as the real
-host.
+The measurement runs the program's input code on this computer and reads the wall clock, since a simulation cannot know
+the speed of that code. Written into a scenario as ``system.host.data_rate``, which all replicas share, the rate makes
+the simulated host as fast as this computer.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def dropout(
         x: tensor.
         rate: share of the elements to zero.
         noise_shape: shape of the mask; size 1 on an axis draws one value for the whole axis.
-        seed: a whole number as seed of the draws; another seed has no effect.
+        seed: seed of the draws; seeds that are no whole numbers have no effect.
         name: name of the operation.
         kwargs: without effect, such as ``ref``: the gradient always uses the mask of its forward pass.
 

@@ -120,7 +120,7 @@ def ranked_order(
     passes: Callable[[int, int, int], Iterable[ChunkPass]],
     multiple: int = 1,
 ) -> Order:
-    """Build the Order of a schedule whose rule depends on an IPU's rank.
+    """Build the Order of a schedule whose rule depends on an IPU's rank, its place along the pipeline.
 
     Args:
         schedule: name of the schedule.

@@ -1,4 +1,7 @@
-"""Grouped: every IPU runs a backward pass, then a forward pass in each full time-step."""
+"""Graphcore's grouped schedule, the default of pipelines.
+
+In every time-step between the ramps (fill and drain) each IPU runs a backward pass, and then a forward pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Interleaved: every IPU alternates forward and backward passes, one per time-step, and keeps fewer activations."""
+"""Graphcore's interleaved schedule: IPUs alternate forward and backward passes, one per time-step.
+
+A stage keeps the activations of fewer micro-batches than in the grouped schedule. A micro-batch goes through steps, a
+forward and a backward pass of each stage; the overlap is the number of micro-batches under way at a time.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,15 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Choose start time-steps of overlapping micro-batches greedily, so that no IPU has two steps at once.
+    """Choose the start time-steps of overlapping micro-batches, so that no IPU has two steps at once.
 
-    A start rotates the cyclic sequence of the IPUs of a micro-batch's steps. A start is accepted if its rotation
-    differs from every accepted rotation in every place.
+    Candidates are the time-steps 0 to S - 1, for S steps of a micro-batch. From a start on, a micro-batch begins every
+    S time-steps. A candidate is accepted if its micro-batches never meet those of an earlier accepted start on an IPU.
     """
     steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
     for step, ipu in enumerate(shape.device_of_step):
         steps_of[ipu].append(step)
-    # Two rotations collide on an IPU if their distance equals the distance of two of its steps.
+    # Two micro-batches meet on an IPU if their starts differ by the distance between two steps of that IPU.
     meeting = {
         (first - second) % steps for ipu_steps in steps_of.values() for first in ipu_steps for second in ipu_steps
     }
@@ -30,9 +34,9 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
 
 
 def order(shape: PlanShape) -> Order:
-    """Lay out the schedule with the smallest overlap that keeps every IPU busy.
+    """Lay out the schedule, with the overlap that :func:`offsets` finds.
 
-    Raises ProgramError for fewer than two stages, and CountError for a count that
-    is no multiple of the overlap length.
+    Raises ProgramError for fewer than two stages, and CountError for a number of micro-batches that is no multiple of
+    the overlap.
     """
     return order_of_rows("interleaved", shape, offsets(shape), 1)

@@ -1,6 +1,6 @@
 """Lay out micro-batches over time-steps like Graphcore's compiler: in V rows with offsets, one step per time-step.
 
-Row j of V starts at time-step ``offsets[j]`` and runs the steps 0..S-1 of its
+Of V rows, row j starts at time-step k_j = ``offsets[j]`` and runs the steps 0..S-1 of its
 micro-batches j, V + j, 2V + j, ... one per time-step without a pause: step
 ``(t - k_j) mod S`` of micro-batch ``floor((t - k_j) / S) * V + j`` at time-step t
 (``pipeline_visitor_utils.h`` in Graphcore's TensorFlow: ramp-up, repeat and
@@ -65,7 +65,7 @@ def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], dep
         schedule: name of the schedule.
         shape: shape to lay out.
         offsets: offsets of the rows; the count must be a multiple of their number.
-        depth: FIFO depth that each position between a stage and the last stage adds to the stage's FIFO.
+        depth: depth of a stage's activation FIFO, for each position of the pipeline after the stage.
 
     Raises ProgramError for fewer than two stages, and CountError for an indivisible count.
     """

@@ -1,4 +1,4 @@
-"""Advice for a program that exceeds memory, from options tried on the program."""
+"""Advice for a program that exceeds memory: changed options are tried, and the error names the best change."""
 
 from __future__ import annotations
 

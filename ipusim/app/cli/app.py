@@ -68,7 +68,7 @@ Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: lig
 
 
 def place(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
-    """Return the option --out for a folder or one of several files."""
+    """Return the option --out of a command that writes a folder, or one file of a kind named in ``files``."""
     text = f"folder of the results, or one file: {files}  [default: {default}]"
     return typer.Option("--out", metavar="PLACE", help=text)
 

@@ -1,6 +1,7 @@
 """Tables of hardware figures and rates with values and sources, and tables of a pipeline's costs.
 
-A cost is a sum of terms; a law is the formula of a kind of term.
+Figures are published properties of a device, such as the bytes of SRAM per tile; rates are the adjustable speeds and
+latencies of the cost model. A cost is a sum of terms; a law is the formula of a kind of term.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_rate, format_seconds
 
 _HEADER: Final = ("figure", "value", "source")
-#: Maximum number of addends shown of a formula.
+#: Maximum number of addends of a formula in a table.
 _MOST_ADDENDS: Final = 3
 
 
@@ -34,7 +35,7 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
 
 
 def rate_table(rates: Rates, names: Collection[str] | None = None) -> Table:
-    """Return name, value and meaning of rates; ``names`` selects by attribute."""
+    """Return name, value and meaning of all rates, or of the rates with the attributes ``names`` of :class:`Rates`."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
         for rate in hardware.RATES
@@ -56,7 +57,7 @@ def _figures(title: str, spec: hardware.IpuSpec | hardware.HostSpec | hardware.S
 
 
 def _value(name: str, value: int | Fraction) -> str:
-    """Return a figure as text; the name of a quantity determines its unit."""
+    """Return a figure as text; the end of its name determines the unit."""
     if name.endswith("_bytes_per_s") or name == "bytes_per_s":
         return format_rate(float(value))
     if name == "sram_bytes_per_tile":
@@ -90,7 +91,7 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
 
 
 def _of_other_devices(system: System) -> set[str]:
-    """Return the rates that no copy, optimizer state or weight update on ``system`` uses."""
+    """Return the attributes of rates for other kinds of devices and frameworks, which no cost on ``system`` uses."""
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}

@@ -103,7 +103,8 @@ class _Results:
         names: names of the files in each folder.
         missing_pictures: messages on pictures that could not be drawn.
         judgements: expectations of the scenario, with the figures of the run.
-        drawing: process that draws pictures and writes files of a time-only run ahead; None if not started.
+        drawing: process that makes the files of the run during its arithmetic, from a second simulation of time alone;
+            None if not started.
         times: comparison against event-free times; None unless requested.
     """
 

@@ -73,7 +73,7 @@ def holder_words(fit: analysis.Fit) -> str:
 
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
-    """Return selection orders with the routes of copies and the merged copy's time."""
+    """Return a row for each selection order: IPUs, routes of copies between stages, and cycles of copies."""
     rows = tuple(
         (
             f"{report.order}{' (used)' if report.used else ''}",

@@ -1,10 +1,10 @@
 """Prediction intervals of errors: ranges that contain the error of a further training of a kind four times of five.
 
-A row is a published training, and its kind is one of model and run. Within a kind, the logarithm of simulated over
-published throughput is taken as normally distributed; rates were fitted without the row's source. Rows of one source
-resemble each other, and Student's interval is too narrow for another source. One factor therefore widens the intervals
-of all kinds: four in five rows then lie in the interval of the other sources' rows of their kind. Rows with fewer than
-three such others do not count.
+A row is a published training; rows of a kind have similar models and runs. Within a kind, the logarithm of simulated
+over published throughput is taken as normally distributed; rates were fitted without the row's source. Rows of one
+source resemble each other, and Student's interval is too narrow for another source. One factor therefore widens the
+intervals of all kinds: four in five rows then lie in the interval of the rows of their kind from other sources. A row
+does not count if other sources have fewer than three rows of its kind.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
-#: Chip of the package's rows; the source does not name the chip. On a GC200 the exchange of necessary bytes takes
-#: longer than the measured time minus multiplication at peak (m = k = 1024, n = 32768: 109,000 cycles at nominal rate
-#: with pairs sharing, compared with a remainder of 43,600), and the best fit is 18 % off with every rate at the edge of
-#: its range. On a Bow the same model explains the rows, with no rate at an edge.
+#: Chip on which the package's rows were measured, concluded from the rows as their source names no chip. On a GC200,
+#: the exchange of the necessary bytes would take longer than the time that multiplication at peak rate leaves:
+#: 109,000 cycles at the nominal rate, if pairs of tiles share their exchange, of 43,600 for m = k = 1024, n = 32768.
+#: The best fit is 18 % off, with every rate at the edge of its range. On a Bow no rate of the best fit is at an edge.
 MEASURED_ON: Final = hardware.BOW
 
 
@@ -109,7 +109,7 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def error_table(validated: Sequence[ValidatedRow]) -> Table:
-    """Return mean and worst error by type, and by size left out of the fit."""
+    """Return mean and worst error by type; and by size (m, k), with rates fitted without this size."""
     rows = []
     for dtype in sorted({product.row.dtype for product in validated}):
         group = [product for product in validated if product.row.dtype == dtype]

@@ -138,7 +138,8 @@ def run(
         changes: changed options, by dotted names or as nested mappings; keys that a mapping does not name stay:
             ``{"pipeline.repeat_count": 2}`` is ``{"pipeline": {"repeat_count": 2}}``. None unsets an option.
         progress: callback with the number of finished time-steps, and their total.
-        hooks: callbacks at the beginning of each execution and at the end of the run, with the session.
+        hooks: callbacks at the beginning of each execution and at the end of the run; they take the session, which
+            holds the weights and results so far.
 
     Returns:
         The run with Timeline, summary, losses and weights.

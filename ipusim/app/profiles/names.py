@@ -1,4 +1,4 @@
-"""Rules from names in traces and logs to passes, stages and micro-batches."""
+"""Rules that find the pass, stage and micro-batch of a measured span from its name in a trace or log."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: Passes and update of a stage, as keys in a scenario's stages.
+#: Passes and weight update of a stage, named like the keys of a scenario's stages.
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weights", "update")
 FORWARD: Final = PASSES[0]
 BACKWARD: Final = PASSES[1:-1]
 UPDATE: Final = PASSES[-1]
-#: Forward and backward pass in a single span, wait for another rank inside a pass, and step of the profiler.
+#: Other activities of a rule: forward and backward pass in a single span, wait for another rank inside a pass, and step
+#: of the profiler.
 OVERLAP, WAIT, STEP = "overlap", "wait", "step"
 #: Names in record_function. From torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
 #: versions whose schedules include ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
@@ -54,7 +55,7 @@ _RULE: Final = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,63})\.)?([A-Za-z _-]+)=
 _PARTS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
 _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_batch}": "(?P<micro_batch>[0-9]{1,9})"}
 _NUMBER: Final = re.compile(r"[0-9]+")
-#: Most compared characters of a name, and most cached names.
+#: Maximum length of a name that rules may match, and maximum number of cached names.
 _LONGEST: Final = 1000
 _CACHE_SIZE: Final = 1 << 16
 
@@ -64,11 +65,11 @@ class NameMeaning:
     """Meaning of a name.
 
     Attributes:
-        activity: pass, update, overlapped pair, wait or step.
+        activity: pass, weight update, overlapped forward and backward pass, wait, or step of the profiler.
         stage: name of the stage, or its number as text; empty if unknown.
         micro_batch: number of the micro-batch, or of a step; None if unknown.
-        kind: name with ``#`` for each number, to tell unlike names of a pass apart.
-        is_part: whether the name is one of several parts of a pass.
+        kind: name with ``#`` for each number: names that differ only in numbers have the same kind.
+        is_part: whether the name is that of a part of a pass, from a rule with several patterns.
     """
 
     activity: str
@@ -80,10 +81,10 @@ class NameMeaning:
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule from names of a pattern to passes or the update.
+    """Rule that gives names of a pattern their meaning.
 
     Attributes:
-        activity: pass or update.
+        activity: as in :class:`NameMeaning`.
         stage: name of the stage; empty if given by ``{stage}`` in the pattern, or by the rank.
         patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several patterns are
             the parts of a pass.
@@ -114,10 +115,12 @@ class Rule:
 
 
 class Names:
-    """Rules of a file; the first matching rule decides."""
+    """Rules for the names in a measured file; the first matching rule decides."""
 
     def __init__(self, texts: Sequence[str], usual: Sequence[str]) -> None:
-        """Combine rules of ``texts``, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
+        """Read the user's rules and, for passes without a rule of the user's, the usual rules of the file's format.
+
+        A rule in ``texts`` or ``usual`` is written ``PASS=NAME`` or ``STAGE.PASS=NAME``.
 
         Raises OptionError for a malformed rule.
         """
@@ -143,11 +146,11 @@ class Names:
         return self._meanings[name]
 
     def __str__(self) -> str:
-        """Return the patterns of passes, for messages."""
+        """Return the patterns of passes and weight updates, for messages."""
         return ", ".join(pattern for rule in self.rules if rule.activity in PASSES for pattern in rule.patterns)
 
     def refuse_unused(self, path: Path, span_names: Iterable[str]) -> None:
-        """Raise FileError for a chosen rule without a match, naming the nearest of ``span_names``."""
+        """Raise FileError if a rule of the user's has matched no name, naming the nearest of ``span_names``."""
         names = [*span_names]
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used_rules:

@@ -1,4 +1,4 @@
-"""Nested spans of a thread: passes without receives, updates and recomputations inside."""
+"""Nested spans of a thread: receives, updates and recomputations inside passes, and passes without them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[
 
     Nested spans are receives, updates and recomputations.
 
-    A span is nested if its middle is inside the outer span, since profilers round ends. A receive posted before a pass
-    that ends inside it is a wait of this pass. ``remarks`` counts dropped spans, by a noun and words on their time.
+    A span is nested if its middle is inside the outer span, since profilers round ends. A receive that is posted before
+    a pass and ends inside the pass is a wait of this pass. ``remarks`` counts dropped spans, by a noun and words on
+    their time.
 
     Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """

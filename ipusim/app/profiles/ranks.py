@@ -34,7 +34,7 @@ class Measurement:
         facts: facts that files state about the whole run.
         stages: stage of a rank in its pipeline, if stated by files.
         sources: file name, ranks, and source of the ranks, by file.
-        order: source of the ranks: stated, inferred or assumed.
+        order: source of the order of ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.
         stages_from: description of the missing line with the number of stages; empty if ranks may be stages.
@@ -112,7 +112,7 @@ def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Mea
 
 
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
-    """Return ranks by process for every file, with the sources of ranks and order."""
+    """Return ranks by process for every file with the source of these ranks, and the source of the order of ranks."""
     workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
     stated_ranks = [
         _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)

@@ -34,7 +34,7 @@ class Span:
     """Measured pass or update, from start to end.
 
     Attributes:
-        activity: pass, update or overlapped pair, as in ``names.py``.
+        activity: pass, weight update, or overlapped forward and backward pass; keys and words of ``names.py``.
         stage: name of the stage, or its number as text; empty if given by the rank.
         micro_batch: number of the micro-batch; None if unknown.
         process: process in its file, with the thread if threads are ranks.
@@ -45,8 +45,8 @@ class Span:
         micro_batches: number of micro-batches summed in the length.
         step: number of the next weight update, from 0 in each file.
         rank: rank of the process over every file; -1 while unknown.
-        kind: name with ``#`` for each number.
-        is_part: whether the span is one of several parts of a pass.
+        kind: name of the span in the file, with ``#`` for each number.
+        is_part: whether the span is only a part of a pass.
     """
 
     activity: str

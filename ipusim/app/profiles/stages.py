@@ -39,7 +39,7 @@ class Stages:
 
     Attributes:
         tool: program that measured.
-        stages: statistics by stage, named or numbered, in order, then by pass and update, in the order of PASSES.
+        stages: for each stage in order, by name or number: statistics by pass or update, in the order of PASSES.
         mapping: IPU of each stage; stages that share ranks share an IPU.
         count: micro-batches per weight update; None if unknown.
         notes: sentences for the user.

@@ -87,9 +87,9 @@ def exact(value: Any) -> Fraction:
 def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> tuple[list[Span], list[str]]:
     """Return the relevant spans, with ranks as ``process``, and notes on dropped spans.
 
-    If a device has a pass of a stage, its host spans are dropped: they end at kernel launch. Of a device's streams, the
-    stream with most spans of the pass counts. Threads that run forward passes of the same micro-batches are separate
-    ranks.
+    If a device has spans of a stage's pass, the host's spans of this pass are dropped: they end at kernel launch. Of
+    several streams of a device, the stream with most spans of the pass counts. Threads that run forward passes of the
+    same micro-batches are separate ranks.
 
     Raises FileError if a thread's passes belong to no rank.
     """
@@ -166,7 +166,7 @@ def _ranks_of_threads(
 
 
 def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
-    """Return whether threads take turns at micro-batches, without sharing any of a stage."""
+    """Return whether threads form a pool: all run the same stages, and none runs a pass that another has run."""
     thread_of: dict[tuple[str, str, int], int] = {}
     for number, spans in enumerate(threads):
         for span in spans:
@@ -175,7 +175,7 @@ def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
                     return False
                 if thread_of.setdefault((span.activity, span.stage, span.micro_batch), number) != number:
                     return False
-    # Threads of different stages share no micro-batch of a stage either, but are ranks.
+    # Threads of different stages never run the same pass either, but such threads are ranks.
     stages = [{span.stage for span in spans} for spans in threads]
     return all(stage == stages[0] for stage in stages)
 

@@ -258,7 +258,7 @@ class _Cutter:
         return parts
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return a pass's nodes, and before them the nodes that it repeats for values at hand."""
+        """Return the nodes of a pass, preceded by the nodes that the pass repeats instead of a transfer."""
         copies: dict[str, None] = {}
         for tensor, readers in self._readers.items():
             if role in readers and self._is_at_hand(tensor.node):
@@ -348,7 +348,8 @@ class _Cutter:
     def _stash_of(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
         """Return the tensors that a stage keeps after its forward pass.
 
-        Its backward pass reads them, or the stage computed them and any backward pass reads them.
+        The stage's backward pass reads such a tensor; or the stage computed the tensor, and another backward pass reads
+        it; or the tensor itself is the gradient of a variable.
         """
         fetched = set(gradients)
         return tuple(

@@ -77,8 +77,8 @@ class HostScopes:
     def _of_sum(self, node: Node) -> str:
         """Return the block of a sum of gradients; empty on the IPU, and for other nodes.
 
-        If all parts are on the host, the sum runs in the block of the last part. If only some parts are, the sum runs
-        with the first gradient node that reads the sum.
+        If the host computes all addends, the sum runs in the block of the last addend. If the host computes only some,
+        the sum runs in the block of the first gradient node that reads the sum.
         """
         parts = [self.block_of(tensor.node) for tensor in node.inputs]
         if node.type != "AddN" or not any(parts):

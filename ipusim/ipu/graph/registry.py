@@ -1,4 +1,8 @@
-"""Registry of NumPy kernels by operation type."""
+"""Registry of kernels: NumPy functions that run the nodes of a traced graph, by operation type.
+
+Graphcore's operations are ``PyFunc`` nodes in the graph. They share that type, and a token tells them apart: a unique
+text among the attributes of the node.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,13 @@ from ipusim.ipu.graph.node import Node
 Kernel = Callable[..., Any]
 #: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
-#: Takes a node's input values and the numbers of results in use; returns the node's work.
+#: Takes the input values of a node and the indices of the results that are read; returns the work of the node.
 Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Registry row of an operation type, or of a node of Graphcore's.
+    """Registry row of an operation type, or of a single node for one of Graphcore's operations.
 
     Attributes:
         maker: makes a node's kernel.
@@ -28,7 +32,7 @@ class Entry:
         draws: whether the kernel takes a ``numpy.random.Generator`` before the inputs.
         invoked: whether the kernel takes the invocation, the context of a run, before the inputs.
         price: function for the work of one of Graphcore's operations; None without work.
-        value: object that one of Graphcore's operations carries, such as a queue.
+        value: object of one of Graphcore's operations, such as the queue of a dequeue.
     """
 
     maker: Maker
@@ -39,10 +43,10 @@ class Entry:
     value: Any = None
 
 
-#: Node types of Python functions: the program's functions and Graphcore's operations.
+#: Node types of Python functions: functions of the program, and ``PyFunc`` also for Graphcore's operations.
 USERS: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _ENTRIES: dict[str, Entry] = {}
-#: Graphcore's operations by ``PyFunc`` token.
+#: Rows of Graphcore's operations by token.
 _BY_TOKEN: dict[str, Entry] = {}
 
 
@@ -80,11 +84,11 @@ def register_function(types: str, function: Kernel, *, effect: bool = False) -> 
 
 
 def register_token(token: str, entry: Entry) -> None:
-    """Register one of Graphcore's operations under a ``PyFunc`` token.
+    """Register one of Graphcore's operations under the token of its node.
 
     Args:
         token: unique text.
-        entry: the operation.
+        entry: row of the operation.
     """
     _BY_TOKEN[token] = entry
 

@@ -1,4 +1,4 @@
-"""Table of a program's import names and their objects."""
+"""Table of the dotted names that a program may import, each with ipusim's or an installed object for the name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OURS: Final = "ipusim.ipu"
 _SWITCHES: Final = f"{_OURS}.imports.switches"
 _KERAS_SOURCE: Final = "tf_keras.src"
 
-#: Names of both versions that lead to ipusim's objects; many originals would change TensorFlow's process permanently.
+#: Names in TensorFlow 1 and 2 with ipusim's objects; many of TensorFlow's functions would change the process for good.
 _SWITCHING: Final[dict[str, Row]] = {
     "device": f"{_OURS}.scopes:device",
     "disable_v2_behavior": f"{_SWITCHES}:version_1",
@@ -25,9 +25,9 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": f"{_OURS}.estimators",
     "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
-#: Graphcore's modules independent of tracing.
+#: Graphcore's modules that need no graph built by the program.
 _COMMON_MODULES: Final = "autoshard config functional_ops keras"
-#: Graphcore's modules on TensorFlow's graph.
+#: Graphcore's other modules, with which programs build and run graphs of TensorFlow.
 _TRACED_NAMES: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
@@ -40,7 +40,7 @@ _STRATEGIES: Final = """
     distributed.ipu_horovod_strategy distributed.popdist_strategy horovod.ipu_horovod_strategy
     horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
-#: Modules whose names belonged to ``tensorflow.python`` in the releases of Graphcore's programs.
+#: Modules that make up ``tensorflow.python``, as in the releases that Graphcore's programs are written for.
 _PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 _PLUGIN_ROWS: Final[dict[str, Row]] = {
@@ -49,14 +49,14 @@ _PLUGIN_ROWS: Final[dict[str, Row]] = {
     f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
     f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
 }
-#: Keras source modules from which programs import layers; the names no longer exist.
+#: Source modules of Keras from which programs import layers, and which no longer exist.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of control flow; in earlier releases the first module had all functions.
 _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_flow_case"
 #: Module of version 1's layers.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
-#: Names of data sets, removed from TensorFlow or short of attributes.
+#: Names in ``tf.data`` that TensorFlow has removed, or whose objects lack attributes that programs set.
 _ABSENT_NAMES: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
 """
@@ -74,9 +74,9 @@ _CONTRIB_ROWS: Final[dict[str, Row]] = {
 }
 #: Modules of TensorFlow's estimators.
 _OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
-#: Modules of Graphcore's addons for TensorFlow 1 that have the names of ``rnn_ops``.
+#: Modules of Graphcore's addons for TensorFlow 1 with the same content as ``rnn_ops``.
 _ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
-#: Modules of the optimizers' package that have the package's names.
+#: Modules inside Graphcore's package ``optimizers``, each with the content of the whole package.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
 
 

@@ -1,4 +1,4 @@
-"""Profiles of programs: ``with ipu.profile("folder"):`` writes the files of a scenario's run."""
+"""Profiles of programs: ``with ipu.profile("folder"):`` writes the same files as ``ipusim run`` for a scenario."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class profile:  # noqa: N801 - callers use it like a function
     At the end of the block, the folder gets the files that ``ipusim run`` writes for a scenario, for ``ipusim show``,
     ``report``, ``explain`` and ``compare``. A program's session runs follow one another on one time axis, like a
     scenario's steps. Several programs get one subfolder each, named after the program, with a number if names repeat.
-    Programs of other threads count if they were laid out inside the block. Failed blocks and forked processes write
-    nothing.
+    Programs that other threads run are included if they were built inside the block. Failed blocks and forked
+    processes write nothing.
 
     Args:
         folder: output folder. Result files of an earlier run are removed; other files stay.
         steps: session runs to keep per program, from the first; by default as many as a trace can hold.
-        synthetic: whether programs laid out inside the block exchange no data with the host, as with Graphcore's
+        synthetic: whether programs placed on IPUs inside the block exchange no data with the host, as with Graphcore's
             ``use_synthetic_data``.
         description, name: description and name of the runs; only a single program takes the name.
         files: function that makes the files.

@@ -1,4 +1,4 @@
-"""Current host block of a program under trace; the host runs the block's operations."""
+"""Host block in which a program under trace currently is; the host runs the operations of a host block."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def check_on_ipu(operation: str, instead: str) -> None:
     """Refuse an operation inside a host block.
 
     Args:
-        operation: the operation, with a verb.
-        instead: advice for the program.
+        operation: begin of the message: the operation and a verb, such as ``table 'ids' is looked up``.
+        instead: end of the message: advice for the author of the program.
 
     Raises:
         ModelError: inside a host block.

@@ -36,9 +36,9 @@ _SYNTHETIC_HERE: Final = Scoped("synthetic", False)
 
 
 def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
-    """Use synthetic data for programs built in the block, if ``enabled``.
+    """Use synthetic data for programs placed on IPUs in the block, if ``enabled``: no data travel from or to the host.
 
-    No data travel from or to the host.
+    Programs are placed when they run, not when they are built.
     """
     return _SYNTHETIC_HERE.set_to(enabled or _SYNTHETIC_HERE())
 

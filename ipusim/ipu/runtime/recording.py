@@ -93,7 +93,7 @@ class Recorder:
 
     Attributes:
         folder: target folder of the profile; None without a profile.
-        laid_out: number of placed programs.
+        laid_out: number of programs built while the recorder is active, whether they run or not.
     """
 
     def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:

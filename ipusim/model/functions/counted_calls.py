@@ -57,7 +57,7 @@ REFUSED_NAMES: Final = _names(
 
 @dataclass
 class Step:
-    """Counted operations, for example between two products: products, vector work, traffic, compute sets.
+    """Counted operations of one call, or of several consecutive calls: products, vector work, traffic, compute sets.
 
     Attributes:
         elements: elements read or written.
@@ -75,7 +75,7 @@ class Step:
         return sum(product.macs for product in self.products)
 
     def add(self, later: Step) -> None:
-        """Add subsequent operations."""
+        """Add the operations of a later step to this step."""
         self.products += later.products
         self.vector += later.vector
         self.elements += later.elements
@@ -125,12 +125,12 @@ def _product(name: str, read: Sequence[int], result_size: int, args: Sequence[An
         return _matmul_of(np.shape(args[0]), np.shape(args[1]), result_size)
     if name == "einsum":
         return _einsum_of(args)
-    # For operands with M*K and K*N elements and a result with M*N elements, the product is (M*K*N)^2.
+    # With M*K and K*N elements in the operands and M*N in the result, the three numbers multiply to (M*K*N)^2.
     return _product_of(read, result_size)
 
 
 def _product_of(read: Sequence[int], result_size: int) -> Product:
-    """Return the product for sizes M*K, K*N and M*N, which multiply to (M*K*N)^2."""
+    """Return the product of M x K by K x N, from the sizes M*K, K*N and M*N: they multiply to (M*K*N)^2."""
     macs = math.isqrt(math.prod(read) * result_size)
     k = macs // result_size if result_size else 0
     product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)

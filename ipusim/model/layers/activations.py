@@ -29,9 +29,9 @@ class Activation:
     """A function of a single number.
 
     Attributes:
-        function: function of z and an output array, which may be z, or None for a new array.
-        pull_back: function from saved array and output gradient to the gradient of z, a new array.
-        keeps: side of the function needed by ``pull_back``.
+        function: takes z and an output array, which is z to overwrite z, or None; returns the activation of z.
+        pull_back: takes the saved array and the output's gradient; returns the gradient of z, a new array.
+        keeps: array that ``pull_back`` needs from the forward pass: the function's input, its output, or nothing.
         forward, backward: vector work per element.
     """
 
@@ -50,7 +50,10 @@ def activation(name: str) -> Activation:
 
 
 def activate(name: str, z: Array, may_overwrite: bool = True) -> tuple[Array, Array | None]:
-    """Return the function of ``z``, which ``may_overwrite`` z, and the saved array for :func:`pull_back`."""
+    """Return the activation of ``z``, and the array to save for :func:`pull_back`; None for the identity.
+
+    With ``may_overwrite``, the result may take the place of ``z`` in memory.
+    """
     rule = ACTIVATIONS[name]
     y = rule.function(z, z if may_overwrite and rule.keeps != "input" else None)
     if rule.keeps == "output":
@@ -59,7 +62,7 @@ def activate(name: str, z: Array, may_overwrite: bool = True) -> tuple[Array, Ar
 
 
 def pull_back(name: str, saved_array: Array | None, grad: Array) -> Array:
-    """Return the gradient of z, which for the identity is ``grad``."""
+    """Return the gradient of z from the output's gradient; the identity returns ``grad``, not a copy."""
     return grad if saved_array is None else ACTIVATIONS[name].pull_back(saved_array, grad)
 
 
@@ -103,9 +106,10 @@ def _sigmoid_back(y: Array, grad: Array) -> Array:
 
 
 def _hard_sigmoid(z: Array, out: Array | None) -> Array:
-    """Return clip(0.2 z + 0.5, 0, 1), encoding the slope.
+    """Return clip(0.2 z + 0.5, 0, 1), with values from which the backward pass can tell the slope.
 
-    At the corners, where the slope is 0.2, the value is -0 or the largest number below 1.
+    At the two corners the value is -0 or the largest number below 1, as the slope is 0.2; beyond the corners the value
+    is +0 or 1, as the slope is 0.
     """
     y = np.multiply(z, 0.2, out=out)
     y += 0.5
@@ -159,7 +163,7 @@ def _gelu(z: Array, _out: Array | None) -> Array:
 def _gelu_back(z: Array, grad: Array) -> Array:
     inner, t = _gelu_tanh(z)
     inner *= 3 * _GELU_CUBIC
-    inner += 1  # z times the slope of tanh's argument, over z * _GELU_SCALE
+    inner += 1  # slope of tanh's argument, divided by _GELU_SCALE
     slope = np.square(t)
     np.subtract(1, slope, out=slope)
     slope *= z

@@ -229,7 +229,7 @@ class MultiHeadAttention(InHalves):
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def _projections(self, product: Product, dimension: Literal["n", "k"]) -> tuple[Product, ...]:
-        """Return the products for queries, keys and values, merged or separate; ``product`` is that of a single one.
+        """Return the products for queries, keys and values, merged or separate, given a separate ``product``.
 
         Merged products have three times the columns, or backward, three times the summed inputs.
         """

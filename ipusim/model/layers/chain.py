@@ -121,8 +121,8 @@ def cost_in_turn(
     """Return the cost of consecutive layers as a single cost.
 
     ``forward_end`` is work at the end of the forward pass. ``backward_begin`` is work at the start of the backward
-    pass, ``backward_end`` work at its end, needed only for the input's gradient. In halves, both belong to the first
-    half.
+    pass. ``backward_end`` is work at the end of the backward pass, needed only for the input's gradient. In a divided
+    backward pass, ``backward_begin`` and ``backward_end`` belong to the first half.
     """
     last = backward_end if need_input_gradient else ()
     forward = in_turn((*(cost.forward for cost in costs), *forward_end), itemsize)

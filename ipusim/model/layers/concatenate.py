@@ -20,7 +20,7 @@ from ipusim.model.work import Work, work_of
 class Concatenate(Join):
     """Puts the output of an earlier layer behind the input, along the last axis: a skip connection.
 
-    Larger images can be cropped to the middle, as in a U-Net.
+    Images of the earlier output that are larger than the input can be cropped to their middle, as in a U-Net.
     """
 
     kind: ClassVar = "concatenate"
@@ -33,13 +33,13 @@ class Concatenate(Join):
     source_shape: Shape | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for an empty middle."""
+        """Raise ModelError unless ``crop`` is a height and a width of at least 1."""
         if self.crop is not None and (len(self.crop) != 2 or min(self.crop) < 1):
             raise ModelError(f"expected a height and a width from 1 to crop to, got {self.crop}")
 
     @property
     def skip_value(self) -> SkipValue:
-        """Used part of the earlier output; raises ModelError if the crop is too large, or the output no image."""
+        """Earlier output, cropped if requested; raises ModelError if it is no image, or smaller than the crop."""
         whole = super().skip_value
         if self.crop is None:
             return whole
@@ -59,12 +59,12 @@ class Concatenate(Join):
         return np.concatenate([x, value], axis=-1)
 
     def gradients(self, grad: Array) -> tuple[Array, Array]:
-        """Return copies of both parts."""
+        """Return the gradients of both operands: copies of the two parts of ``grad``."""
         width = grad.shape[-1] - self.skip_value.shape[-1]
         return grad[..., :width].copy(), grad[..., width:].copy()
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a read and a write per element in either pass."""
+        """Return the work: a read and a write per element of the result, in each pass."""
         work = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
         return LayerCost(work, work)
 

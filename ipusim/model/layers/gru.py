@@ -58,7 +58,7 @@ class GRU(Recurrent):
         return input_shape[-1] - self.extra_elements
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return (time steps, units), or (units,) for the last step alone."""
+        """Return (time steps, units), or (units,) if the layer returns only the last output."""
         shape = super().output_shape(input_shape)
         if self.elements(input_shape) < 1:
             raise ModelError(
@@ -76,7 +76,7 @@ class GRU(Recurrent):
         return x[..., :elements], score, x[..., -1:] if self.masked else None
 
     def run(self, parameters: Parameters, x: Array, states: States | None = None) -> RecurrentPass:
-        """Run over the time steps of ``x`` (batch, time steps, elements) from h, or from zeros."""
+        """Run over the time steps of ``x`` (batch, time steps, elements), from h in ``states`` or from zeros."""
         batch, steps, _ = x.shape
         elements, score, mask = self._parts(x)
         gates = elements @ parameters["W"]  # (batch, time steps, 3 * units)
@@ -95,7 +95,7 @@ class GRU(Recurrent):
         return RecurrentPass(outputs, (h,), (x, gates, outputs, inner, states))
 
     def _step(self, parameters: Parameters, h: Array, z: Array, r: Array, n: Array) -> Array:
-        """Turn x @ W of a step into the gates, in place; return the factor of the reset gate."""
+        """Turn x @ W of a step into the gates z, r and n, in place; return the factor that r multiplies."""
         U, wide = parameters["U"], 2 * self.units
         if self.reset_after:
             recurrent = h @ U
@@ -122,13 +122,13 @@ class GRU(Recurrent):
         dstates: States,
         need_input_gradient: bool = True,
     ) -> RecurrentGradients:
-        """Run backward through the time steps; return the gradients of x @ W and h @ U."""
+        """Run backward through the time steps; the rest contains the gradients of x @ W and h @ U."""
         x, gates, outputs, inner, states = saved_values
         steps, wide = x.shape[1], 2 * self.units
         elements, score, mask = self._parts(x)
         U = parameters["U"]
         dgates = np.empty_like(gates)  # gradient of x @ W
-        drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
+        drecurrent = np.empty_like(gates) if self.reset_after else dgates  # gradient of h @ U; differs only for n
         dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.extra_elements))
         (dh,) = dstates
         for t in reversed(range(steps)):
@@ -164,7 +164,7 @@ class GRU(Recurrent):
         return RecurrentGradients(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
-        """Return the sums over the time steps, starting from the last."""
+        """Return the gradients of ``W``, ``U`` and ``b``: sums over the time steps, from the last to the first."""
         x, outputs, dgates, drecurrent, resets, states = rest_values
         wide = 2 * self.units
         dU = np.zeros_like(parameters["U"])
@@ -185,9 +185,9 @@ class GRU(Recurrent):
         """Return the vector work per unit and step, forward and backward.
 
         Forward: two gates, an activation, r times its factor, and z*h + (1 - z)*n. Backward: products with both
-        operands of every product, the sum per gate for ``b``, the sums of dh, and two more bias sums with the reset
-        gate after. An attention score adds a product forward, and two products and a sum over units backward. A mask
-        adds a product in both passes, and backward the masked value again, with a product and a sum.
+        operands of every product, the sums of dh, the sum per gate for ``b``, and two more sums, with the reset gate
+        before the product too. An attention score adds a product forward, and two products and a sum over units
+        backward. A mask adds a product in both passes, and backward the masked value again, with a product and a sum.
         """
         forward = VectorWork(5 + self.attended + self.masked)
         backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.extra_elements)

@@ -48,7 +48,7 @@ class LSTM(Recurrent):
         return parameters
 
     def run(self, parameters: Parameters, x: Array, states: States | None = None) -> RecurrentPass:
-        """Run over the time steps of ``x`` (batch, time steps, elements) from h and c, or from zeros."""
+        """Run over the time steps of ``x`` (batch, time steps, elements), from h and c in ``states`` or from zeros."""
         batch, steps, _ = x.shape
         U = parameters["U"]
         gates = x @ parameters["W"]  # (batch, time steps, 4 * units)
@@ -77,7 +77,7 @@ class LSTM(Recurrent):
         dstates: States,
         need_input_gradient: bool = True,
     ) -> RecurrentGradients:
-        """Run backward through the time steps; return the gate gradients for the parameter gradients."""
+        """Run backward through the time steps; the rest contains the gradients of the gates."""
         x, gates, outputs, cells, squashed, states = saved_values
         steps = x.shape[1]
         U = parameters["U"]
@@ -99,7 +99,7 @@ class LSTM(Recurrent):
         return RecurrentGradients(dx, (dh, dc), (x, outputs, dgates, states))
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
-        """Return the sums over the time steps, starting from the last."""
+        """Return the gradients of ``W``, ``U`` and ``b``: sums over the time steps, from the last to the first."""
         x, outputs, dgates, states = rest_values
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(1, x.shape[1])):
@@ -115,6 +115,6 @@ class LSTM(Recurrent):
         """Return the vector work per unit and step, forward and backward.
 
         Forward: three gates, two activations, f*c + i*g, and o times the squashed cell. Backward: products with both
-        operands of every product, the sum per gate for ``b``, and the sums of dc and dh.
+        operands of every product, the sums of dc and dh, and the sum per gate for ``b``.
         """
         return self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))

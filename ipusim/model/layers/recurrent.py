@@ -154,7 +154,7 @@ class Recurrent(InHalves):
         return InnerSizes(input_shape[0] * self.units * (self.gates + 3))
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return (time steps, units), or (units,) for the last step alone."""
+        """Return (time steps, units), or (units,) if the layer returns only the last output."""
         if len(input_shape) != 2:
             raise ModelError(
                 f"a recurrent layer needs an input of two axes, time steps and elements, got {len(input_shape)}"
@@ -247,7 +247,11 @@ class Recurrent(InHalves):
     def _unit_work(
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork
     ) -> tuple[VectorWork, VectorWork]:
-        """Return the work per unit and step: activations, two sums per gate, and the given remainder."""
+        """Return the work per unit and step, forward and backward, completed by common operations.
+
+        Forward: the activations, and for each gate a sum of both products, and a sum with the bias if there is one.
+        Backward: the activations, and a sum over samples for each gate. ``forward`` and ``backward`` are the rest.
+        """
         gate, unit = activation(self.recurrent_activation), activation(self.activation)
         sums = VectorWork(self.gates * (1 + self.use_bias))
         return (

@@ -27,7 +27,7 @@ class SqueezeExcite(InHalves):
 
     The gates are sigmoid(expand(activation(reduce(means)))) ("Squeeze-and-Excitation Networks", arXiv 1709.01507), as
     in EfficientNets. Channels are the last axis, positions all others. The dense layers are ``reduce``, with ``units``
-    outputs, and ``expand``, with an output for each channel; parameters have their names, as in ``reduce/W``.
+    outputs, and ``expand``, with an output for each channel; their parameters are named like ``reduce/W``.
     """
 
     kind: ClassVar = "squeeze_excite"
@@ -68,7 +68,7 @@ class SqueezeExcite(InHalves):
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx = g * gates + d means / positions, and what the dense layers leave; d gates = sum of g * x."""
+        """Return dx = g * gates + d means / positions, and the rest of the dense layers; d gates = sum of g * x."""
         x, gates, saved_of = saved_values
         axes = _positions(x)
         of_means, rest_values = self._gates(x.shape[-1]).backward_input(

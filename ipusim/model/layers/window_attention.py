@@ -34,7 +34,7 @@ class WindowAttention(MultiHeadAttention):
     """Self-attention within square windows of an image, as in Swin.
 
     Windows of ``window`` by ``window`` positions tile the image. With a ``shift`` the image is rolled up and to the
-    left by so many positions before attention, and back after it. Positions from opposite edges of the image, which
+    left by ``shift`` positions before attention, and back afterwards. Positions from opposite edges of the image, which
     the roll puts into one window, do not attend to each other. ``position_bias`` of shape ((2 window - 1)^2, heads) is
     added to the scaled scores: a row for each relative position. It starts Glorot uniform ("Swin Transformer", arXiv
     2103.14030). All else is as in ``multi_head_attention``.

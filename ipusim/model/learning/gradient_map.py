@@ -21,8 +21,8 @@ _Limit = Annotated[float, Gt(0), Le(1e9)]
 class GradientMap:
     """The operations on each micro-batch's gradients before accumulation, in order.
 
-    Variables are mapped separately, at the place of their gradients. The norm therefore covers a single variable in a
-    single micro-batch; the reduction over micro-batches follows.
+    Each variable is mapped separately, on the IPU that holds the variable. A norm therefore covers the gradient of
+    one variable in one micro-batch; the sum or mean over micro-batches follows.
     """
 
     kind: ClassVar[str] = "map_gradient"
@@ -58,9 +58,9 @@ class GradientMap:
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work for a micro-batch's gradients.
 
-        Per element: a product and a sum for the decay, two comparisons with a value, a square, sum and product for a
-        norm. Reads the gradient, with decay also the weight; writes the gradient. Decay and comparisons take a compute
-        set each, a norm three: two for the reduction, one for the product.
+        Work per element: product and sum for ``decay``; two comparisons for ``clip_by_value``; square, sum and product
+        for ``clip_by_norm``. Traffic: the gradient is read and written, and the weight is read for ``decay``.
+        Decay and comparisons take a compute set each, a norm three: two for the reduction, one for the product.
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return MappingWork(

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of node values during a run, including loop and branch bodies."""
+"""Shapes and dtypes of node values during a run, including loop and branch bodies, from which nodes are priced."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class ObservedNode:
         node: the node.
         inputs, outputs: forms of input and output values.
         inner: nodes of loop and branch bodies in order of execution, one entry per execution.
-        price: returns the work of one of Graphcore's operations, given the numbers of results in use; None for other
-            nodes.
+        price: returns the work of one of Graphcore's operations, given the indices of the results that are read; None
+            for other nodes.
     """
 
     node: Node

@@ -109,9 +109,10 @@ class _Pricing:
         yield from run.end()
 
     def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced_names: set[str]) -> list[str]:
-        """Return names of sums behind a layer that end skip connections and have no backward work yet, last first.
+        """Return the names of skip connections' sums after ``layer`` that have no backward work yet, last first.
 
-        A gradient passes through such a sum before the layers in front of the sum, but is added up after all of them.
+        The gradient passes through such a sum before it reaches the layers within the connection. The gradients of both
+        branches are added up after these layers.
         """
         later_layers = self._found_layers[self._found_layers.index(layer) + 1 :]
         skips = [skip.name for skip in later_layers if isinstance(skip.layer, layers.Add)]
@@ -167,9 +168,10 @@ class _Pricing:
         return self._gradient_owners[node.name]
 
     def _skip_behind(self, node: Node) -> FoundLayer | None:
-        """Return the sum at the end of a skip connection whose start receives a sum of gradients, or None.
+        """Return the sum that ends a skip connection, for the node that adds up the gradients of its branches.
 
-        Other layers that read the start of the connection contribute the remaining gradients.
+        The connection begins at a tensor that other layers read as well. The gradient of one of these layers provides
+        an addend of ``node``. None if no skip connection fits.
         """
         makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
         layer_names = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
