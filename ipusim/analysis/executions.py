@@ -13,11 +13,11 @@ from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import IPU_KINDS, kinds_with, of_kinds
 from ipusim.timeline.timeline import Timeline
 
-#: Kinds of the weight update, from the sum over replicas on.
+#: Kinds of spans of the weight update; it begins with the sum of gradients over replicas.
 UPDATE_KINDS: Final = kinds_with(lambda row: row.part is Part.UPDATE)
-#: Kinds between executions.
+#: Kinds of spans between two executions.
 BETWEEN_KINDS: Final = kinds_with(lambda row: row.part is Part.BETWEEN_RUNS)
-#: Kinds outside the pipeline proper: weight updates, and waits, which other spans end.
+#: Kinds of spans that do not tell the end of the pipeline: weight updates, spans between executions, and waits.
 _AFTER_PIPELINE: Final = kinds_with(lambda row: row.part is not Part.PIPELINE)
 
 

@@ -81,9 +81,10 @@ def simulate(
         executions: executions of the pipeline, by default the program's repeat count.
         progress: callback about the progress of the run.
         between: host exchanges before an execution, by the execution's number.
-        marked: micro-batches whose forward passes in the first stage, like every begin of an execution, are preceded
-            by a note of the machine's state; None for no notes.
-        in_phases: whether every pass over these micro-batches on the first stage's IPU is preceded by a note.
+        marked: micro-batches before whose forward pass in the first stage the machine's state is noted, as it is before
+            every execution; equal states show that the run repeats. None for no notes.
+        in_phases: whether the state is also noted before all other passes over these micro-batches on the first stage's
+            IPU, as schedules need that repeat only within phases.
         note: callback with every noted state.
 
     Raises MissingTensorError if an operation starts without an input tensor, and DeadlockError if processes wait

@@ -57,7 +57,7 @@ class StageMemory:
             memory._later.setdefault(name, []).append(self)
         #: Parameters with a gradient from this stage's backward pass.
         self._names_with_gradient: set[str] = set()
-        #: Per parameter of an earlier stage, that stage, whose backward pass comes last.
+        #: Per shared parameter, the earlier stage that updates it; the backward pass of that stage comes last.
         self._owners = {name: memory for name, memory in owners if name in memory.own_parameters}
         self._partial: dict[tuple[str, int], Array] = {}
         self._map = optimizer.gradient_map if optimizer else None

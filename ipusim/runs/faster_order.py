@@ -1,4 +1,4 @@
-"""Find the selection order with the shortest run by simulation without arithmetic."""
+"""Find the selection order, an order of a machine's IPUs such as SNAKE, with the shortest run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         reports: orders, with the cycles of their copies in an execution.
 
     Returns:
-        Order and saved share of the time; None if no order is faster.
+        Order and saved share of the time; None if no order saves 0.05 %, and on a machine without communication costs.
     """
     current = next(report for report in reports if report.used)
     candidates = [report for report in reports if report.ipus != current.ipus and not job.system.free]
@@ -58,7 +58,10 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
 
 
 def _is_long(job: Job, timeline: Timeline) -> bool:
-    """Return whether the run has many spans and no known recurring state."""
+    """Return whether a simulation of the run in another order would have to record many spans.
+
+    A schedule with a period, without disturbances, is simulated in part.
+    """
     whole = job.schedule.period is None or disturbs(job.system) or (job.workload is None and not timeline.repeats)
     return whole and timeline.spans_in_all > _MOST_SPANS
 

@@ -59,7 +59,7 @@ def resolve_mapping(
 ) -> DeviceMapping | None:
     """Return the IPUs of stages, given or default (:func:`_default`).
 
-    None after recording, in Graphcore's words if available, why a mapping does not fit.
+    A mapping that does not fit gives None; the reason is recorded, in Graphcore's words where Graphcore has the rule.
     """
     stages, problem_count = len(requests), len(findings)
     default = _default(options, schedule, requests, findings)
@@ -86,9 +86,10 @@ def resolve_mapping(
 def _default(
     options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return the IPUs of stages for a request without a list, after recording problems.
+    """Return the IPUs of stages for a request without a list of IPUs; problems are recorded.
 
-    The schedule, a V, or virtual_stages determines the IPUs; batch serialization puts all stages on one IPU.
+    The schedule, ``device_mapping: v`` or ``virtual_stages`` determines the IPUs. Batch serialization puts all stages
+    on one IPU.
     """
     stages, pipeline = len(requests), options.pipeline
     if pipeline.virtual_stages is not None or pipeline.device_mapping == V:
