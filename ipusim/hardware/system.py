@@ -49,7 +49,7 @@ class System(Placement):
             code.
         updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;
             None: as usual with the framework (``optimizer_interval``).
-        optimizer_values: number of values that a PyTorch program sends for each variable; None: as usual.
+        optimizer_values: number of values that a PyTorch program sends for each variable; None for the default.
         disturbances: deviations from the rates, set by :meth:`disturbed`.
 
     Raises:
