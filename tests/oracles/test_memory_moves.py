@@ -286,7 +286,7 @@ def test_products_have_half_of_what_each_kind_and_each_stage_gives_them(tmp_path
     given = [f"system.matmuls.{share}=0.4", f"system.convolutions.{share}=0.2"]
     stages = f"{forward}=[{{}}, {{matmul_options: {{availableMemoryProportion: 0.5}}}}]"
     job = load_job(tmp_path / "s.yaml", ["memory=report", *given, stages])
-    found = products_in_half(job)
+    found = products_in_half(job.request.options, job.program.stages)
     own = f"{forward}.1.matmul_options.availableMemoryProportion"
     assert found == {f"system.matmuls.{share}": 0.2, f"system.convolutions.{share}": 0.1, own: 0.25}
     (move,) = (move for move in memory_moves(job).moves if move.changes == found)
@@ -302,7 +302,8 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=recompute)
     found = suggest(load_request(scenario), limits, runners_up=0)
     assert found.given_trial.fits == "does not fit"
-    assert found.added_options == products_in_half(found.given_trial.job)
+    given = found.given_trial.job
+    assert found.added_options == products_in_half(given.request.options, given.program.stages)
     assert found.gap == 0.0
     assert found.runner_up.best == found.searched.best  # without them nothing is faster
     assert [*with_less_memory(found)] == []
@@ -317,6 +318,6 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     job = load_job(best)
     assert not job.memory.excess_peaks
     assert period(job) == pytest.approx(float(found.trial.period / job.system.clock_hz), rel=1e-9)
-    monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda _job: {})
+    monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda *_: {})
     without = suggest(load_request(scenario), limits, runners_up=0)
     assert without.searched.best is None or without.searched.best > found.searched.best

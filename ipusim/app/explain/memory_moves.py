@@ -7,12 +7,12 @@ of that run's time, which add up to the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from ipusim.api import Job, analysis, assemble, hardware, rules, runs
+from ipusim.api import Job, analysis, assemble, hardware, models, rules, runs
 from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 
@@ -210,17 +210,17 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         # The update runs on the host then, so IPUs have no state to offload.
         no_state = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **no_state}
-    if changes := products_in_half(job):
+    if changes := products_in_half(job.request.options, job.program.stages):
         yield PRODUCTS_IN_HALF, "products", changes
 
 
-def products_in_half(job: Job) -> dict[str, Any]:
-    """Return options that halve the memory for products; empty for a program without products."""
-    if not any(profile.temporary_bytes for profile in job.program.stages):
+def products_in_half(options: runs.Options, profiles: Iterable[models.StageProfile]) -> dict[str, Any]:
+    """Return options that halve the memory for products; empty for ``profiles`` without products."""
+    if not any(profile.temporary_bytes for profile in profiles):
         return {}
     return {
-        f"{name}.availableMemoryProportion": (options.availableMemoryProportion or _PROPORTION) / 2
-        for name, options in _options_of_products(job.request.options)
+        f"{name}.availableMemoryProportion": (product_options.availableMemoryProportion or _PROPORTION) / 2
+        for name, product_options in _options_of_products(options)
     }
 
 

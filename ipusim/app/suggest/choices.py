@@ -173,6 +173,11 @@ class Choice:
         return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
 
     @property
+    def family(self) -> tuple[object, ...]:
+        """Key of a family of choices, which differ in stages, recomputation and use of memory."""
+        return self.schedule, self.sync, self.replicas, self.micro_batch_size
+
+    @property
     def plainness(self) -> tuple[int, ...]:
         """Rank among equally fast plans: fewer stages and fewer options are preferred."""
         options = (

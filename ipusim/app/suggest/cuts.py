@@ -19,8 +19,8 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.memory import MemoryBound
 from ipusim.app.suggest.units import Table, Units
 
-#: Maximum number of partial cuts in a batch.
-_PART_SIZE: Final = 4096
+#: Maximum number of cuts bounded between two looks at the clock.
+_PART_SIZE: Final = 1 << 15
 #: Excess bytes charged for separating units with shared weights.
 _SPLIT_COST: Final = 1 << 50
 #: Precision of a choice's least time, one part in 2 ** _CLOSE, and maximum number of doublings to bracket that time.
@@ -41,13 +41,11 @@ class BoundedCuts:
         cuts: first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
         bounds: bound of each cut, in cycles.
         skipped_bound: least bound of the cuts dropped because there were too many; None if no cut was dropped.
-        looked_at: number of bounded cuts, partial and complete.
     """
 
     cuts: Table
     bounds: Table
     skipped_bound: int | None
-    looked_at: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,16 +116,14 @@ class Cutter:
         starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
         bounds = np.zeros(1, dtype=np.int64)
         least_dropped: int | None = None
-        looked_at = 0
         for stage in range(stages):
             if self.units.movable:
                 ends = (size,) if stage == stages - 1 else range(stage + 1, size - (stages - 1 - stage) + 1)
             else:
                 ends = (stage + 1,)
             parts = []
-            for part in _parts(starts_of_cuts):
+            for part in _parts(starts_of_cuts, max(_PART_SIZE // len(ends), 1)):
                 parts.append(self._longer(part, np.array(ends), limit, within))
-                looked_at += parts[-1][2]
                 spend(parts[-1][2])
             starts_of_cuts = np.concatenate([cuts for cuts, _, _ in parts])
             bounds = np.concatenate([part_bounds for _, part_bounds, _ in parts])
@@ -137,7 +133,7 @@ class Cutter:
                 least_dropped = left_bound if least_dropped is None else min(least_dropped, left_bound)
                 starts_of_cuts, bounds = starts_of_cuts[best[:most]], bounds[best[:most]]
         order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
-        return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped, looked_at)
+        return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped)
 
     def _longer(self, cuts_so_far: Table, ends: Table, limit: int, within: Bounds) -> tuple[Table, Table, int]:
         """Extend partial cuts by a stage within bound and memory; count the candidates."""
@@ -163,10 +159,10 @@ class Cutter:
         return good
 
 
-def _parts(cuts: Table) -> Iterator[Table]:
-    """Yield partial cuts in batches of limited size; a single empty batch for no cuts."""
-    for start in range(0, max(len(cuts), 1), _PART_SIZE):
-        yield cuts[start : start + _PART_SIZE]
+def _parts(cuts: Table, size: int) -> Iterator[Table]:
+    """Yield partial cuts in batches of at most ``size``; a single empty batch for no cuts."""
+    for start in range(0, max(len(cuts), 1), size):
+        yield cuts[start : start + size]
 
 
 def _even_cut(work: Table, stages: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ipusim.api import Problem, RequestError, analysis, runs
-from ipusim.app.explain.memory_moves import is_long, memory_moves
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice, Limits, choices
@@ -74,8 +74,14 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
             return
 
 
-def why_none(baseline: Baseline, outcome: Searched) -> str:
-    """Explain a search without plan: proof of misfits, or the end of its budget."""
+def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
+    """Explain a search without plan: proof of misfits, or the end of its budget.
+
+    Args:
+        baseline: given plan.
+        outcome: result of the last search.
+        is_halved: whether plans with products in half their memory were searched too.
+    """
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
@@ -93,7 +99,8 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
         large = _too_large(baseline, outcome)
         advice = _advice(baseline, is_single=bool(large))
-        return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
+        halved = f", also with {PRODUCTS_IN_HALF}," if is_halved else ","
+        return f"No plan in the search fits {system}{halved} which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.skipped_bound / clock)}"
     stage = "after" if outcome.assembled else "before"

@@ -1,18 +1,22 @@
 """Best-first branch and bound over choices and cuts.
 
-The priority of a choice is its lower bound. A choice is laid out for a tighter bound; then its cuts follow in portions,
-lowest bounds first. A cut is assembled and simulated once no other bound is lower. The search ends when no bound is
-lower than the best simulated time, which proves the plan best. A search that ends at a limit reports the lowest
-remaining bound, which limits the possible gain of any other plan.
+The priority of a choice is its lower bound. A choice is laid out for a tighter bound, and a good cut of it is tried;
+then its cuts follow in portions, lowest bounds first. A cut is assembled and simulated once no other bound is lower.
+Each family of choices gets a first try, and once a plan fits, each choice too, before the cuts of any choice follow:
+cuts take longest, and a better plan rules out most of them. The search ends when no bound is lower than the best
+simulated time, which proves the plan best. A search that ends at a limit reports the lowest remaining bound, which
+limits the possible gain of any other plan.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -104,50 +108,109 @@ class _Leaf:
     order: str = ""
 
 
+#: Item to look at, after its bound, plainness and running number.
+_Entry = tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]
+
+
 class Search:
     """Search for the fastest plan."""
 
     def __init__(
-        self, baseline: Baseline, limits: Limits, *, most: int, budget: Budget, given_cycles: int | None = None
+        self,
+        baseline: Baseline,
+        limits: Limits,
+        *,
+        most: int,
+        budget: Budget,
+        given_cycles: int | None = None,
     ) -> None:
-        """Prepare a search within ``limits``, with at most ``most`` simulations, limited by ``budget``."""
+        """Prepare a search and its choices.
+
+        Args:
+            baseline: given plan.
+            limits: limits of the search.
+            most: maximum number of simulations.
+            budget: time and work of the search.
+            given_cycles: cycles of the best known plan; None if no plan is known.
+        """
         self._baseline, self._limits = baseline, limits
         self._most, self._budget = most, budget
+        #: Time and work until the first plan that fits; None for the whole budget.
+        self.first_budget: Budget | None = None
         #: Function that returns the units at a micro-batch size.
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
-        #: Items to look at, after their bounds, plainness and running numbers.
-        self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
-        self._number = 0
+        #: Choices before their closer look, by family; and everything later.
+        self._firsts: defaultdict[tuple[object, ...], list[_Entry]] = defaultdict(list)
+        self._later: list[_Entry] = []
+        self._number = self._parent_bound = 0
         self._progress: Callable[[Searched], None] = lambda _: None
-        self.searched = Searched(given_cycles)
-
-    def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
-        """Run the search and return its results; raises OptionError if limits exclude all plans.
-
-        ``progress`` is called repeatedly with the results so far.
-        """
-        searched, self._progress = self.searched, progress
-        first = searched.units = self.units(self._limits.sizes_of(self._baseline)[0])
-        for choice in choices(self._baseline, self._limits, first):
+        self.searched = searched = Searched(given_cycles)
+        first = searched.units = self.units(limits.sizes_of(baseline)[0])
+        given_families = set()
+        for choice in choices(baseline, limits, first):
             searched.choices += 1
             if not possible(choice, first):
                 searched.refused["units that share weights are not on one IPU"] += 1
                 continue
             self._push(self._at_least(choice), choice)
-        while self._heap:
-            searched.bound, *_, item = self._heap[0]
-            if searched.best is not None and searched.bound >= searched.best:
-                break
-            try:
-                self._spend()
-                heapq.heappop(self._heap)
-                self._look(item, searched.bound)
-            except SearchEndedError as error:
-                searched.leave(searched.bound, str(error))
-                break
+            if choice.mapping == baseline.mapping and choice.schedule == baseline.request.options.pipeline.schedule:
+                given_families.add(choice.family)
+        # The given plan's family is first: its plans are often good, and rule out many others.
+        self._families = sorted(
+            self._firsts, key=lambda family: (family not in given_families, self._firsts[family][0][:3])
+        )
+        self._update_bound()
+
+    def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
+        """Run the search and return its results.
+
+        ``progress`` is called repeatedly with the results so far.
+        """
+        self._progress = progress
+        try:
+            for family in self._families:
+                self._try_first(self._firsts[family])
+            while heap := self._next_heap():
+                self._step(heap)
+        except SearchEndedError as error:
+            self.searched.leave(self.searched.bound, str(error))
         self._end()
-        return searched
+        return self.searched
+
+    def _try_first(self, heap: list[_Entry]) -> None:
+        """Look at the choices of a family up to the first closer look at a choice that may fit in memory."""
+        while self._is_open(heap):
+            is_closer, too_large = isinstance(heap[0][-1], _Open), self.searched.too_large
+            self._step(heap)
+            if is_closer and self.searched.too_large == too_large:
+                return
+
+    def _next_heap(self) -> list[_Entry] | None:
+        """Return the heap of the next item: with a plan, choices before cuts; None if no bound is below the best."""
+        heaps = [heap for heap in self._heaps if self._is_open(heap)]
+        if self.searched.best is not None:
+            heaps = [heap for heap in heaps if heap is not self._later] or heaps
+        return min(heaps, key=lambda heap: heap[0][:3], default=None)
+
+    @property
+    def _heaps(self) -> list[list[_Entry]]:
+        """Heaps with items to look at."""
+        return [heap for heap in (*self._firsts.values(), self._later) if heap]
+
+    def _is_open(self, heap: list[_Entry]) -> bool:
+        return bool(heap) and (self.searched.best is None or heap[0][0] < self.searched.best)
+
+    def _update_bound(self) -> None:
+        """Update the lowest bound of all items; the last bound stays if no item is left."""
+        self.searched.bound = min((heap[0][0] for heap in self._heaps), default=self.searched.bound)
+
+    def _step(self, heap: list[_Entry]) -> None:
+        """Look at the first item of a heap; raises SearchEndedError at a limit."""
+        self._spend()
+        self._parent_bound, *_, item = heapq.heappop(heap)
+        self._look(item, self._parent_bound)
+        self._update_bound()
 
     def _look(self, item: Choice | _Open | _Leaf, bound: int) -> None:
         match item:
@@ -160,15 +223,15 @@ class Search:
 
     def _end(self) -> None:
         """Record the bound of unsimulated plans, and sort the plans."""
-        searched = self.searched
-        if searched.skipped_bound is not None and self._heap:
-            searched.skipped_bound = min(searched.skipped_bound, self._heap[0][0])
+        searched, self._parent_bound = self.searched, 0
+        searched.is_ended = True
         if searched.skipped_bound is not None and searched.best is not None and searched.skipped_bound >= searched.best:
             searched.skipped_bound = None
         if searched.skipped_bound is None:
             searched.open_choices, searched.end_reason = 0, ""
         else:
-            items = (item for bound, *_, item in self._heap if searched.best is None or bound < searched.best)
+            entries = chain.from_iterable(self._heaps)
+            items = (item for bound, *_, item in entries if searched.best is None or bound < searched.best)
             searched.open_choices += len({_choice_of(item) for item in items})
         self._sort()
 
@@ -182,8 +245,8 @@ class Search:
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         kinds = {plan.choice.kind for plan in self.searched.plans}
         looked_at, self._most = 0, _UNREACHABLE
-        while self._heap and len(kinds) <= count and looked_at < _LOOKED * count:
-            *_, item = heapq.heappop(self._heap)
+        while (heaps := self._heaps) and len(kinds) <= count and looked_at < _LOOKED * count:
+            *_, item = heapq.heappop(min(heaps, key=lambda heap: heap[0][:3]))
             choice = _choice_of(item)
             if choice.kind in kinds or choice.passes > most:
                 continue
@@ -224,12 +287,18 @@ class Search:
         """Spend ``work`` of the budget; raises SearchEndedError at a limit."""
         if self.searched.simulated >= self._most:
             raise SearchEndedError(f"the limit of {self._most} simulations")
+        self.searched.bounded += work
         self._progress(self.searched)
         self._budget.spend(work)
+        if self.first_budget is not None and self.searched.best is None:
+            self.first_budget.spend(work)
 
     def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
+        """Push an item whose bound is at least that of the item under which it was found."""
         choice = _choice_of(item)
-        heapq.heappush(self._heap, (bound, choice.plainness, self._number, item))
+        is_first = isinstance(item, Choice) or (isinstance(item, _Open) and item.common_cycles is None)
+        heap = self._firsts[choice.family] if is_first else self._later
+        heapq.heappush(heap, (max(bound, self._parent_bound), choice.plainness, self._number, item))
         self._number += 1
 
     def _at_least(self, choice: Choice) -> int:
@@ -292,7 +361,6 @@ class Search:
         if best is not None:
             limit = min(limit, best)
         cuts = item.cutter.below(limit, _MOST, self._spend)
-        self.searched.bounded += cuts.looked_at
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.least_bound:
                 self._push(bound, _Leaf(item, tuple(row)))

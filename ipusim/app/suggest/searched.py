@@ -49,7 +49,7 @@ class Searched:
         refused: number of layouts refused, by the refusing rule's message.
         reasons: number of refused layouts by schedule and reason.
         laid_out: schedules with at least one accepted layout.
-        bounded: number of bounded cuts, partial or complete.
+        bounded: number of bounded cuts, partial or complete, of enumerations and of attempts at good cuts.
         assembled, simulated: numbers of assembled and of simulated plans.
         misfits: number of assembled plans that exceeded memory.
         too_large: number of choices that exceed memory under any cut.
@@ -57,6 +57,8 @@ class Searched:
         units: units of the model; None before the search.
         least_of_units: least bytes of an IPU with a given unit over all plans, by name of the layer or given stage.
         bound: lowest bound of the plans not yet looked at, during the search.
+        pending_bound: lowest bound of another search for the same suggestion; None if no plan of it is left.
+        is_ended: whether the search has ended, so that only plans of other kinds are still simulated.
         skipped_bound: lowest bound of the plans not looked at; None after a complete search.
         open_choices: number of choices with remaining cuts that may be faster than the best plan.
         end_reason: limit that ended the search early; empty for a proven result.
@@ -76,6 +78,8 @@ class Searched:
     units: Units | None = None
     least_of_units: dict[str, int] = field(default_factory=dict)
     bound: int = 0
+    pending_bound: int | None = None
+    is_ended: bool = False
     skipped_bound: int | None = None
     open_choices: int = 0
     end_reason: str = ""
@@ -104,6 +108,11 @@ class Searched:
         """Cycles of the best simulated plan; None if no plan fits so far."""
         cycles = [] if self.given_cycles is None else [self.given_cycles]
         return min([*cycles, *(plan.cycles for plan in self.plans)], default=None)
+
+    @property
+    def lowest_bound(self) -> int:
+        """Lowest bound of the plans not yet looked at, those of another search included."""
+        return self.bound if self.pending_bound is None else min(self.bound, self.pending_bound)
 
     def gap(self, bound: int | None) -> float:
         """Return the share by which ``bound`` is below the best time; 0 if above."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property, partial
-from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, Request, analysis, machine, runs
@@ -55,9 +54,10 @@ class Suggestion:
         baseline: given plan of the scenario.
         searched: progress and result of the search.
         limits: limits of the search.
-        added_options: options changed before the search, by dotted name; the given plan fits only with them.
-        moved_baseline: trial of the given plan with the changed options; None if no options changed, or if the limits
-            exclude the given plan.
+        added_options: options changed before the search, by dotted name: without them, the given plan or all plans
+            exceed memory.
+        moved_baseline: trial of the given plan with the changed options; None if no options changed, if the limits
+            exclude the given plan, or if the given plan still exceeds memory.
         runner_up: other of two searches, if one changed options and one did not; None for a single search.
     """
 
@@ -83,7 +83,11 @@ class Suggestion:
     @property
     def why_none(self) -> str:
         """Reason why no plan was found; empty if a plan was found."""
-        return "" if self.outcome is Outcome.PLAN else why_none(self.baseline, self.searched)
+        return (
+            ""
+            if self.outcome is Outcome.PLAN
+            else why_none(self.baseline, self.searched, is_halved=self.runner_up is not None)
+        )
 
     def raise_if_none(self) -> None:
         """Raise NothingFitsError if no plan fits, and NothingFoundError if no plan was found."""
@@ -214,41 +218,73 @@ def suggest(
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)
-    starts = _starts(baseline, budget)
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
-        past: list[Search] = []
-        for start, _, part in starts:
-            is_allowed = analysis.usable(start.trial.fits) and limits.leave(baseline)
-            known_cycles = [start.trial.cycles if is_allowed else None, *(item.searched.best for item in past)]
-            least_cycles = min((cycles for cycles in known_cycles if cycles is not None), default=None)
-            past.append(Search(start, limits, most=simulations, budget=part, given_cycles=least_cycles))
-            past[-1].run(partial(progress, start))
-        best = min(past, key=lambda item: inf if item.searched.best is None else item.searched.best)
-        if best.searched.best is None:
-            best = past[-1]
-            refuse_limits(baseline, limits, best)
-        runner_up = next((item.searched for item in past if item is not best), None)
-        if runner_up is not None:
-            best.searched.leave_with(runner_up)
-        if best.searched.best is None:
-            return Suggestion(baseline, best.searched, limits, runner_up=runner_up)
+        first, second = _starts(baseline, limits, budget, simulations)
+
+        def tell(start: _Start, outcome: Searched) -> None:
+            if outcome.best is not None and second is not None and second.added_options:
+                outcome.pending_bound = None  # the second search will not be made
+            progress(start.baseline, outcome)
+
+        best, runner_up, outcome = first, None, first.search.searched
+        outcome.pending_bound = None if second is None else second.search.searched.bound
+        first.search.run(partial(tell, first))
+        if outcome.best is None:
+            refuse_limits(baseline, limits, first.search)
+        if second is not None and (outcome.best is None or not second.added_options):
+            later = second.search.searched
+            later.given_cycles, later.pending_bound = outcome.best, outcome.skipped_bound
+            second.search.run(partial(tell, second))
+            is_better = outcome.best is None or (later.best is not None and later.best < outcome.best)
+            best, runner_up = (second, first) if is_better else (first, second)
+            best.search.searched.leave_with(runner_up.search.searched)
+        searched, others = best.search.searched, None if runner_up is None else runner_up.search.searched
+        if searched.best is None:
+            return Suggestion(baseline, searched, limits, runner_up=others)
         budget.begin_afterwards()
-        best.runners_up(runners_up)
-    start, added_options, _ = starts[past.index(best)]
-    moved_baseline = start.trial if added_options and limits.leave(baseline) else None
-    return Suggestion(baseline, best.searched, limits, added_options, moved_baseline, runner_up=runner_up)
+        best.search.runners_up(runners_up)
+    is_moved = best.added_options and analysis.usable(best.baseline.trial.fits) and limits.leave(baseline)
+    moved_baseline = best.baseline.trial if is_moved else None
+    return Suggestion(baseline, searched, limits, best.added_options, moved_baseline, runner_up=others)
 
 
-def _starts(baseline: Baseline, budget: Budget) -> list[tuple[Baseline, Mapping[str, Any], Budget]]:
-    """Return the given plans to search from, each with its changed options and the budget of its search.
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Plan to search from.
 
-    A plan that exceeds memory is also searched with matrix products in half the temporary memory, if it then fits.
+    Attributes:
+        baseline: given plan with the changed options.
+        added_options: changed options by dotted name.
+        search: search from this plan.
     """
-    starts: list[tuple[Baseline, Mapping[str, Any], Budget]] = [(baseline, {}, budget)]
-    if baseline.job is not None and baseline.has_limits and not analysis.usable(baseline.trial.fits):
-        changes = products_in_half(baseline.job)
-        start = baseline_of(change_request(baseline.request, changes)) if changes else baseline
-        if analysis.usable(start.trial.fits):
-            starts.insert(0, (start, changes, budget.part(0.5)))
-    return starts
+
+    baseline: Baseline
+    added_options: Mapping[str, Any]
+    search: Search
+
+
+def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int) -> tuple[_Start, _Start | None]:
+    """Return one or two plans to search from: the given plan, with and without products in half their memory.
+
+    A given plan that fits only with these products is searched with them first. If no plan is known to fit, the second
+    search has these products, and is to be made if the first finds no plan.
+    """
+
+    def start_from(plan: Baseline, changes: Mapping[str, Any], its_budget: Budget) -> _Start:
+        is_allowed = analysis.usable(plan.trial.fits) and limits.leave(baseline)
+        cycles = plan.trial.cycles if is_allowed else None
+        return _Start(plan, changes, Search(plan, limits, most=simulations, budget=its_budget, given_cycles=cycles))
+
+    given = start_from(baseline, {}, budget)
+    outcome = given.search.searched
+    if outcome.best is not None or not baseline.has_limits or outcome.units is None:
+        return given, None
+    changes = products_in_half(baseline.request.options, outcome.units.profiles)
+    if not changes:
+        return given, None
+    halved = baseline_of(change_request(baseline.request, changes))
+    if analysis.usable(halved.trial.fits) and not analysis.usable(baseline.trial.fits):
+        return start_from(halved, changes, budget.part(0.5)), given
+    given.search.first_budget = budget.part(0.5)
+    return given, start_from(halved, changes, budget.part(1))

@@ -142,9 +142,14 @@ def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
     def time_text(cycles: int) -> str:
         return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
 
-    best = "no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}"
-    gap = f" ({outcome.gap(outcome.bound):.1%} faster)" if outcome.best else ""
-    return f"{seconds:.0f} s, {best}, any other at least {time_text(outcome.bound)}{gap}"
+    best = f"{seconds:.0f} s, " + ("no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}")
+    bound = outcome.lowest_bound
+    gap = f" ({outcome.gap(bound):.1%} faster)" if outcome.best else ""
+    if not outcome.is_ended:
+        return f"{best}, any other at least {time_text(bound)}{gap}"
+    gap = f"another plan could be {outcome.gap(outcome.skipped_bound):.1%} faster at most"
+    proof = "proven" if outcome.skipped_bound is None else gap
+    return f"{best}, {proof}; plans of other kinds are simulated for the table"
 
 
 def plan_words(job: Job) -> str:
