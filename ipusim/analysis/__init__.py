@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.analysis.bubble import Bubble, bubble_of
+    from ipusim.analysis.bubble import bubble_of
     from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable

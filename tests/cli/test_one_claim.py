@@ -24,10 +24,10 @@ def test_run_its_page_its_summary_and_suggest_give_one_comparison(name, tmp_path
     said = json.loads((folder / "summary.json").read_text())
     found, seconds = said["verdict"], said["verdict"]["single_ipu_cycles"] / said["clock_hz"]
     times = f"{found['speed_up']:.2f}"
-    assert f"against one IPU {times} times as fast: one IPU takes " in printed
+    assert f"against one IPU {times} times as fast: one IPU " in printed
     assert ipusim("report", folder).returncode == 0
     page = (folder / "report.html").read_text()
-    assert f'"label":"against one IPU","value":"{times} ×","note":"one IPU takes ' in page
+    assert f'"label":"against one IPU","value":"{times} ×","note":"one IPU ' in page
     request = load_request(path)
     own = load_job(path, ["memory=report", *(["numerics=off"] if model_off else [])])
     limits = Limits(

@@ -118,7 +118,10 @@ def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulate
         inside = []
         for _ in range(600):
             drawn = [
-                replace(first, row=replace(first.row, items_per_s=first.items_per_s / ratio))
+                replace(
+                    first,
+                    training=replace(first.training, row=replace(first.row, items_per_s=first.items_per_s / ratio)),
+                )
                 for ratio in np.exp(rng.normal(0.1, 0.05, number + 1))
             ]
             *rows, further = drawn
@@ -198,11 +201,16 @@ def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_p
 
 def test_fine_tuning_in_pytorch_lacks_an_equal_time_for_each_value_that_either_program_sends(simulated):
     """Graphcore's SQuAD sends 3 values for each of 390 variables, the Trainer's RoBERTa 5 for each of 198."""
-    tuned = [each for each in simulated if each.kind == "BERT, fine-tuning" and each.row.use == "fitted"]
+    tuned = [each for each in simulated if each.training.kind == "BERT, fine-tuning" and each.row.use == "fitted"]
     pytorch = [each for each in tuned if each.row.framework == "pytorch"]
     sent = DEFAULT_RATES.with_values(pytorch_optimizer_value_ns=Fraction(0))
     values = {"squad_large": 3 * 390, "squad_base": 5 * 198}
-    lacking = [(each.seconds_published - each.with_rates(sent).seconds) * each.time.updates for each in pytorch]
+    updates = [each.time.job.request.options.pipeline.repeat_count for each in pytorch]
+    without = [each.with_rates(sent).seconds for each in pytorch]
+    lacking = [
+        (each.seconds_published - seconds) * number
+        for each, seconds, number in zip(pytorch, without, updates, strict=True)
+    ]
     shares = [seconds / values[each.row.model] for seconds, each in zip(lacking, pytorch, strict=True)]
     assert len(shares) == 4
     assert 70e-6 < min(shares) <= max(shares) < 95e-6

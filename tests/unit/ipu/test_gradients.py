@@ -145,7 +145,7 @@ CASES = {
         X,
     ),
     "nn_ops.swish": (lambda i, x: i.nn_ops.swish(x), X),
-    "normalization_ops.group_norm": (lambda i, x: i.normalization_ops.group_norm(x, 2), IMAGES),
+    "normalization_ops.group_norm": (lambda i, x: i.normalization_ops.group_norm(x, groups=2), IMAGES),
     "normalization_ops.group_norm of other channels": (
         lambda i, x: i.normalization_ops.group_norm(x, 2, channels_axis=1),
         IMAGES,

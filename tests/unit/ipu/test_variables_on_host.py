@@ -140,7 +140,7 @@ def runs_around_an_update(names, strategy):
         for ahead in ([], [], [update]):
             session.run(ahead)
             session.run(operation)
-            timelines.append(program.timeline)
+            timelines.append(program.timelines[session])
         return timelines, program._placements[session].session.job
 
 
