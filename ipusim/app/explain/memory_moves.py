@@ -138,10 +138,10 @@ def _with_state(words: str, tensors: str, changes: Mapping[str, Any], base: Tria
 
     By default this state is in Streaming Memory as soon as an option enables Streaming Memory.
     """
-    before, after = (each.job and each.job.program for each in (base, trial))
-    if tensors == "state" or before is None or after is None or not any(stage.state_bytes for stage in before.stages):
+    program = base.accepted_job.program
+    if trial.job is None or tensors == "state" or not any(stage.state_bytes for stage in program.stages):
         return words
-    moves_state = after.offload.weight_update_variables and not before.offload.weight_update_variables
+    moves_state = trial.job.program.offload.weight_update_variables and not program.offload.weight_update_variables
     return f"{words}, with the optimizer state" if _REMOTE in changes and moves_state else words
 
 
