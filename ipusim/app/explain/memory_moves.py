@@ -28,7 +28,7 @@ _PROPORTION: Final = 0.6
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "in separate passes"), (rules.INTERLEAVED, "in backward passes"))
 #: Description of halved memory for products.
 PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
-#: Option without which nothing is in Streaming Memory.
+#: Option that enables Streaming Memory.
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
