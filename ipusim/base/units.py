@@ -94,7 +94,10 @@ def parse_quantity(text: str, kind: str) -> Fraction:
     if unit not in units:
         close = nearest(unit, units) if unit[0].isalpha() else None
         hint = f"; did you mean {number} {close}?" if close else ""
-        raise QuantityError(f"expected {kind} in one of {', '.join(units)} such as {example!r}, got {text!r}{hint}")
+        choice = f"{kind} in one of {', '.join(units)}" if len(units) > 1 else f"a number, alone or with {min(units)},"
+        if kind == "times" and unit == "%":
+            hint = f"; {number} % longer is {float(1 + Fraction(number.replace('_', '')) / 100):g}"
+        raise QuantityError(f"expected {choice} such as {example!r}, got {text!r}{hint}")
     return Fraction(number.replace("_", "")) * units[unit]
 
 

@@ -81,7 +81,7 @@ def _words() -> dict[str, str]:
         cells = row.cells
         ends = [end_text(float(cells[end])) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
-        within = f"{' to '.join(ends)} for 80% of models of this kind ({cells['kind']}; {trainings})"
+        within = f"{' to '.join(ends)} for 80% of further models of this kind ({cells['kind']}; {trainings})"
         words[cells["kind"]] = within if ends else f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
 

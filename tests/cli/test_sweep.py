@@ -247,7 +247,7 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
 
 
-def test_an_interrupt_leaves_the_rows_that_are_there_and_says_nothing(workspace, uninterrupted):
+def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace, uninterrupted):
     out = workspace / "out"
     child = start(workspace, "out", "--workers", "1")
     deadline = time.monotonic() + 60
@@ -255,7 +255,9 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_nothing(workspace,
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     told, problems = child.communicate()
-    assert (child.returncode, told, problems) == (-signal.SIGINT, "", "")
+    assert (child.returncode, told) == (-signal.SIGINT, "")
+    kept = f"{finished(out)} finished points are stored, and the same command continues with the others"
+    assert problems == f"out: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)
     assert partly < whole

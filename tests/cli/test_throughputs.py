@@ -162,8 +162,10 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     tuning = by_kind["BERT, fine-tuning"]
     assert f"BERT's pre-training {by_kind['BERT, pre-training']}, its fine-tuning {tuning}" in words
     unlike = max((numbers[use][1] for use in ("held", "incomplete")), key=lambda text: float(text[:-1]))
-    small, pods = numbers["small"][1], numbers["pods"][1]
-    assert f"models unlike these were up to {unlike} too fast, small networks {small} and several pods {pods}" in words
+    small, pods, bound = (numbers[use][1] for use in ("small", "pods", "input"))
+    assert f"models unlike these were up to {unlike} too fast, small networks {small}, several pods {pods}," in words
+    assert "(gpt2, PyTorch, pod16, too fast)" in found["input"]
+    assert f"those that the host may hold back, such as GPT-2's, {bound}." in words
     products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
     assert f"Products of matrices are {worst} off at worst, with rates fitted to other sizes" in words
@@ -186,7 +188,7 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
     kind = f"BERT, pre-training, several pods; {len(several)} published trainings"
-    assert words == f"{intervals(simulated)[several[0].training.kind]} for 80% of models of this kind ({kind})"
+    assert words == f"{intervals(simulated)[several[0].training.kind]} for 80% of further models of this kind ({kind})"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -324,7 +326,9 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     }
     bert, found = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
-    assert words == f"{found} for 80% of models of this kind (BERT, pre-training; {len(bert)} published trainings)"
+    assert (
+        words == f"{found} for 80% of further models of this kind (BERT, pre-training; {len(bert)} published trainings)"
+    )
     assert error_words(load_job(MODELS / "unet.yaml")) == "not known: only 1 published training of this kind (U-Nets)"
     given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     assert error_words(given) == "not known: no training of a model of this kind is published"

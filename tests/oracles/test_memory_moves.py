@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.suggest.words import verdict, with_less_memory
 from ipusim.app.suggest.writing import write_suggested
-from ipusim.base.units import format_seconds
+from ipusim.base.units import format_bytes, format_seconds
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
@@ -87,7 +88,8 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
         "The fastest that fits: activations recomputed in separate passes (as fast: activations recomputed in backward "
-        "passes), --set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate"
+        "passes), --set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate",
+        "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count.",
     ]
     table = moves_table(moves)
     times = ("time per update", "difference", "extra time for")
@@ -141,10 +143,22 @@ def test_where_nothing_fits_what_frees_most_is_told(load):
     moves = memory_moves(load(STAGES.replace("STATE", "600 MiB").replace("100 MiB", "800 MiB")))
     assert not any(move.fits == "fits" for move in moves.moves)
     assert [move.freed_bytes for move in moves.moves] == sorted((m.freed_bytes for m in moves.moves), reverse=True)
-    assert move_words(moves)[0].startswith(
-        f"No option tried makes the program fit, alone or combined. The largest reduction: {moves.moves[0].words}, "
-        "--set "
-    )
+    # The change that frees most on the fullest IPU can leave another IPU fuller than other changes do.
+    leaves_less = replace(moves.moves[1], peak_bytes=moves.moves[0].peak_bytes - MIB)
+    for lowest, found in (moves.moves[0], moves), (leaves_less, replace(moves, moves=(moves.moves[0], leaves_less))):
+        assert move_words(found)[0].startswith(
+            "No option tried makes the program fit, alone or combined. The largest reduction, to "
+            f"{format_bytes(lowest.peak_bytes)} on the fullest IPU: {lowest.words}, --set "
+        )
+
+
+def test_a_change_that_moves_the_optimizer_state_too_says_so(load):
+    def moved(*changes):
+        rows = [move.words for move in memory_moves(load(STAGES.replace("STATE", "600 MiB"), *changes)).moves]
+        return [words for words in rows if words.endswith("in Streaming Memory, with the optimizer state")]
+
+    assert moved() == ["gradient accumulators in Streaming Memory, with the optimizer state"]
+    assert moved("pipeline.offload_weight_update_variables=false") == []
 
 
 def test_of_a_program_that_fits_what_costs_least_is_told(load):
@@ -235,12 +249,12 @@ def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):
 
 def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
     """BERT-Large computes activations again, and keeps parts of its state in Streaming Memory."""
-    _, already, in_vain = move_words(memory_moves(load_job(BY_SCHEDULE.with_name("bert_large.yaml"), [f"{COUNT}=20"])))
+    *_, already, in_vain = move_words(memory_moves(load_job(BY_SCHEDULE.with_name("bert_large.yaml"), [f"{COUNT}=20"])))
     assert already == (
         "Already in use: activations recomputed, optimizer state in Streaming Memory, sharded over replicas."
     )
     assert in_vain.startswith(
-        "Tried, without effect: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: "
+        "Tried alone, without effect: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: "
     )
     assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain
 

@@ -211,7 +211,10 @@ def test_disturbances_act_together():
 #: Items of a scenario on an m2000, and what is said of each: the key and the text.
 REFUSED = [
     ({"ipu": 4, "slower": 2}, "ipu: expected an IPU from 0 to 3 of m2000, got 4"),
-    ({"ipu": 0, "slower": "50 %"}, "slower: expected times in one of x such as '1.5', got '50 %'"),
+    (
+        {"ipu": 0, "slower": "50 %"},
+        "slower: expected a number, alone or with x, such as '1.5', got '50 %'; 50 % longer is 1.5",
+    ),
     (
         {"ipu": 0, "slower": 0.5},
         "slower: expected times from 1 to 1000000, as a number or with a unit such as 1.5, got",

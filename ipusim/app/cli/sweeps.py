@@ -12,11 +12,13 @@ import typer
 from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
 from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
+from ipusim.base.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ipusim.app.run_folder.folder import ResultsFolder
+    from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
 
@@ -127,6 +129,7 @@ def sweep(
         interruptible() as heed,
         ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
+        _interrupts_told(journal, folder),
         _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
     ):
         if journal.damaged:
@@ -153,6 +156,18 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
     load_job(study.scenario, overrides)
     study.first_job(overrides)
+
+
+@contextmanager
+def _interrupts_told(journal: Journal, folder: Path) -> Iterator[None]:
+    """Print after an interrupt how many points are stored, and how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if count := len(journal.outcomes):
+            kept = f"{counted(count, 'finished point')} {'is' if count == 1 else 'are'} stored"
+            typer.echo(f"{folder}: interrupted. {kept}, and the same command continues with the others", err=True)
+        raise
 
 
 @contextmanager

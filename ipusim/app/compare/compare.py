@@ -14,6 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from ipusim.api import (
     Progress,
     Request,
@@ -37,6 +39,8 @@ from ipusim.base.near_names import did_you_mean
 
 #: Graphcore's schedules and its sharding, the default set for a single scenario.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
+#: Greatest number of passes in plans that are compared with each other.
+_MOST_PASSES: Final = 200_000
 #: Selection orders that a scenario may request.
 _ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
@@ -67,7 +71,10 @@ class Row:
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
-        note: sentence on the sync mode if the other runs decide it; otherwise empty.
+        note: sentence on a sync mode that the other runs decide, or on another run with the same passes; otherwise
+            empty.
+        given_sync: sync mode of the scenario under its own schedule; None for stored runs, and if the user states the
+            sync mode of the comparison.
     """
 
     source: str
@@ -79,6 +86,7 @@ class Row:
     refusal: str = ""
     summary: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    given_sync: Sync | None = None
 
     @property
     def name(self) -> str:
@@ -195,6 +203,7 @@ def compare(
             row, error = _run(item.source, variant, mode, losses, progress)
             rows.append(row)
             errors += [error] if error else []
+    rows = [replace(row, note=row.note or _same_passes(row, rows[:number])) for number, row in enumerate(rows)]
     if len(errors) == len(rows):
         for item in items:
             if isinstance(item.source, Request):
@@ -237,24 +246,32 @@ def _variants(
         names = [*_refuse_twice("schedule", [_schedule_name(schedule, request) for schedule in texts])]
         if not names:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
+    given_schedule = pipeline.schedule
+    if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
+        given_schedule = core_schedules.default_serialized().name
+    given_sync, _ = _sync_of(request, given_schedule, None)
     laid_out = _names_of("selection order", orders, _ORDERS) or [None]
     modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
     for name, order, mode in product(names, laid_out, modes):
-        schedule = name or pipeline.schedule
-        if pipeline.batch_serialization_iterations > 1 and not (name or request.is_set(("pipeline", "schedule"))):
-            schedule = core_schedules.default_serialized().name
-        states_sync, usual_sync = True, Sync.LOCK_STEP
-        with suppress(IpusimError):  # refused in every mode
-            entry = core_schedules.schedule_of(schedule, request.folder)
-            states_sync, usual_sync = entry.states_sync, entry.syncs[0]
-        stated_mode = mode or pipeline.sync
-        sync = Sync(stated_mode) if stated_mode else usual_sync
+        schedule = name or given_schedule
+        sync, states_sync = _sync_of(request, schedule, mode)
+        row_order = order or request.options.system.selection_order
         changes = {"pipeline.schedule": name, "system.selection_order": order, "pipeline.sync": mode}
         yield _Variant(
-            Row(source, schedule, sync, order or request.options.system.selection_order),
+            Row(source, schedule, sync, row_order, given_sync=None if mode else given_sync),
             {path: value for path, value in changes.items() if value is not None},
-            bool(stated_mode) or states_sync,
+            states_sync,
         )
+
+
+def _sync_of(request: Request, schedule: str, mode: str | None) -> tuple[Sync, bool]:
+    """Return the sync mode of a request under a schedule, and whether request, schedule or ``mode`` states it."""
+    states_sync, sync = True, Sync.LOCK_STEP
+    with suppress(IpusimError):  # refused in every mode
+        entry = core_schedules.schedule_of(schedule, request.folder)
+        states_sync, sync = entry.states_sync, entry.syncs[0]
+    stated_mode = mode or request.options.pipeline.sync
+    return (Sync(stated_mode), True) if stated_mode else (sync, states_sync)
 
 
 def _schedule_name(text: str, request: Request) -> str:
@@ -306,6 +323,28 @@ def _run(
     memory = None if run.memory.fits is analysis.Fits.UNKNOWN else run.summary.memory
     summary = {"memory": analysis.as_plain(memory), "learning": analysis.as_plain(run.summary.learning)}
     return replace(row, result=run, summary=summary), None
+
+
+def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
+    """Return a note on the first earlier run of the scenario with the same plan; empty without such a run."""
+    for earlier in earlier_rows:
+        is_of_same = (row.source, row.sync, row.order) == (earlier.source, earlier.sync, earlier.order)
+        if not is_of_same or row.result is None or earlier.result is None:
+            continue
+        job, earlier_job = row.result.job, earlier.result.job
+        shape, earlier_shape = job.program.shape, earlier_job.program.shape
+        takes_as_long = row.result.summary.makespan_cycles == earlier.result.summary.makespan_cycles
+        if shape != earlier_shape or not takes_as_long or shape.passes > _MOST_PASSES:
+            continue
+        plan, earlier_plan = job.whole.plan, earlier_job.whole.plan
+        is_alike = (plan.emitted, plan.copy_rule) == (earlier_plan.emitted, earlier_plan.copy_rule)
+        if is_alike and np.array_equal(plan.instructions, earlier_plan.instructions):
+            note = f"the same passes in the same order as {earlier.schedule}"
+            has_rounds = core_schedules.Feature.GROUPS in job.schedule.supports
+            if has_rounds and len(set(shape.mapping)) == shape.stages:
+                note += ", as each IPU has one stage: pipeline.virtual_stages puts several on each"
+            return f"{note}."
+    return ""
 
 
 def _stored_row(source: str, run: StoredRun) -> Row:

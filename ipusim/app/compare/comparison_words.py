@@ -38,6 +38,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     Yields:
         Sentences.
     """
+    yield from _sync_taken(comparison)
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
     if note := pipelines.idealised(row.sync for row in comparison.completed):
@@ -46,6 +47,16 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     for group in comparison.groups:
         yield from _disturbed(group)
         yield from _front(group)
+
+
+def _sync_taken(comparison: Comparison) -> Iterator[str]:
+    """Yield the sync mode of all schedules, if no scenario has this mode by itself."""
+    sync, given = comparison.rows[0].sync, comparison.rows[0].given_sync
+    if given not in (None, sync) and all((row.sync, row.given_sync) == (sync, given) for row in comparison.rows):
+        yield (
+            f"Sync mode: {sync.words}, the default of these schedules. By itself {comparison.title} is in "
+            f"{given.words}: --sync {given} compares in this mode."
+        )
 
 
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:

@@ -28,6 +28,7 @@ _PROPORTION: Final = 0.6
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "in separate passes"), (rules.INTERLEAVED, "in backward passes"))
 #: Description of halved memory for products.
 PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
+#: Option that enables Streaming Memory.
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
@@ -92,8 +93,9 @@ def memory_moves(job: Job) -> Moves:
     moves then include the fastest pair that fits, else a larger set that fits, else the set with the lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
-    candidates = [*_candidates(job)]
-    trials = {words: (changes, try_request(job.request, changes)) for words, _, changes in candidates}
+    tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
+    candidates = [(_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
+    trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
     moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
     lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
@@ -129,6 +131,18 @@ def _freed_bytes(base: Trial, trial: Trial) -> int:
     """Return the bytes freed on the fullest IPU of ``base``."""
     ipu = base.accepted_job.memory.fullest.ipu
     return _peak(base, ipu) - _peak(trial, ipu)
+
+
+def _with_state(words: str, tensors: str, changes: Mapping[str, Any], base: Trial, trial: Trial) -> str:
+    """Return the description of a change, with the optimizer state if the change moves that too.
+
+    By default this state is in Streaming Memory as soon as an option enables Streaming Memory.
+    """
+    program = base.accepted_job.program
+    if trial.job is None or tensors == "state" or not any(stage.state_bytes for stage in program.stages):
+        return words
+    moves_state = trial.job.program.offload.weight_update_variables and not program.offload.weight_update_variables
+    return f"{words}, with the optimizer state" if _REMOTE in changes and moves_state else words
 
 
 def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:

@@ -35,13 +35,17 @@ def moves_table(moves: Moves) -> Table:
 def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(moves)]
+    if any(" moved to " in move.words or "Streaming Memory" in move.words for move in moves.moves):
+        sentences.append(
+            "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count."
+        )
     if moves.already:
         sentences.append(f"Already in use: {', '.join(moves.already)}.")
     if moves.no_help:
         failures = (
             f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {moves.ipu}'})" for words, rule in moves.no_help
         )
-        sentences.append(f"Tried, without effect: {'; '.join(failures)}.")
+        sentences.append(f"Tried alone, without effect: {'; '.join(failures)}.")
     return sentences
 
 
@@ -57,11 +61,13 @@ def advice(moves: Moves) -> str:
             "IPUs would."
         )
     best, *alternatives = lower
-    options = options_of(best)
     if moves.sram_bytes is not None and not analysis.usable(best.fits):
+        best = min(lower, key=lambda move: move.peak_bytes)
         return (
-            f"No option tried makes the program fit, alone or combined. The largest reduction: {best.words}, {options}"
+            "No option tried makes the program fit, alone or combined. The largest reduction, to "
+            f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best)}"
         )
+    options = options_of(best)
     equals = [move.words for move in alternatives if analysis.usable(move.fits) and move.period_s == best.period_s]
     as_fast = f" (as fast: {'; '.join(equals)})" if equals else ""
     first = "The change with the least cost in time" if analysis.usable(moves.fits) else "The fastest that fits"

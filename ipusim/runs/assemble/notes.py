@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
 
 from ipusim.hardware.system import System
 from ipusim.machine.run_changes import replacements
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.offload import no_effect_in_inference, no_effect_without_replicas
+from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.order import COLUMNS
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
 from ipusim.runs.assemble.lay_out import DeviceAndPlan
@@ -29,6 +34,7 @@ def notes(
     """Yield Graphcore's warnings, and notes on schedule, program and data."""
     pipeline, shape, system = options.pipeline, layout.plan.shape, layout.system
     yield from layout.schedule.notes
+    yield from _stage_after_stage(layout, program)
     if pipeline.recomputation_checkpoints and not shape.recompute_inline:
         yield (
             "recomputation_checkpoints will have no effect since activations are not recomputed inside the backward "
@@ -95,6 +101,24 @@ def _without_effect(request: Request, options: Options, layout: DeviceAndPlan, c
         yield "overlap_copies will have no effect since IPUs meet for all copies in lock-step."
     if layout.offload.moved is not None and not plan.instructions_of(Code.MOVE):
         yield "offload_activations will have no effect since each stage keeps few enough micro-batches on its IPU."
+
+
+def _stage_after_stage(layout: DeviceAndPlan, program: PipelineProgram) -> Iterator[str]:
+    """Yield a note on neighbouring stages of an IPU, if the first runs all micro-batches before the second begins."""
+    mapping, passes = layout.plan.shape.mapping, layout.plan.order.table[:, -len(COLUMNS) :]
+    if not layout.schedule.in_phases or layout.plan.shape.micro_batches == 1:
+        return
+    stage_of_forward = passes[passes[:, COLUMNS.index("kind")] == Pass.FORWARD, COLUMNS.index("stage")]
+    for stage in (number for number, (ipu, next_ipu) in enumerate(pairwise(mapping)) if ipu == next_ipu):
+        rows, next_rows = (np.flatnonzero(stage_of_forward == number) for number in (stage, stage + 1))
+        if rows[-1] < next_rows[0]:
+            names = " and ".join(program.stages[number].name for number in (stage, stage + 1))
+            yield (
+                f"{layout.schedule.name} runs all micro-batches through a stage before the next stage of the same IPU, "
+                f"such as {names} on IPU {mapping[stage]}: one stage in place of both would send the first micro-batch "
+                "on sooner."
+            )
+            return
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:

@@ -34,6 +34,22 @@ def test_stages_go_round_the_ipus(load, virtual, mapping, ramp):
     assert both.plan == job.plan
 
 
+def test_gpipe_names_neighbouring_stages_that_run_one_after_the_other(load):
+    """All micro-batches run through ``s0`` first: IPU 1 begins 8 passes later than with one stage in place of both."""
+    pairs, around = (
+        "pipeline.device_mapping=[0, 0, 1, 1, 2, 2, 3, 3]",
+        "pipeline.device_mapping=[0, 1, 2, 3, 0, 1, 2, 3]",
+    )
+    (note,) = load(SCENARIO + STAGES, "pipeline.schedule=gpipe", pairs).notes
+    assert note == (
+        "gpipe runs all micro-batches through a stage before the next stage of the same IPU, such as s0 and s1 on IPU "
+        "0: one stage in place of both would send the first micro-batch on sooner."
+    )
+    single = "pipeline.gradient_accumulation_count=1"
+    for other in (("gpipe", around), ("gpipe", pairs, single), ("1f1b", pairs), ("breadth_first", pairs)):
+        assert load(SCENARIO + STAGES, f"pipeline.schedule={other[0]}", *other[1:]).notes == ()
+
+
 def test_it_is_an_option_in_python_too():
     stages = [{"name": f"s{stage}", "forward": 1, "backward": 2} for stage in range(4)]
     pipeline = {"stages": stages, "gradient_accumulation_count": 8, "virtual_stages": 2}

@@ -223,7 +223,7 @@ def test_of_equally_fast_runs_behind_the_best_all_are_named():
     """The first of them is the first run too: it is told of once."""
     found = Comparison(compare(FOUR, ("gpipe", "1f1b", "zero_bubble_h1")))
     less = 1 - found.cost(found.rows[2]) / found.cost(found.rows[0])
-    assert said(found)[0].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
+    assert said(found)[1].endswith(f" per weight update; {less:.1%} less time than the next, gpipe and 1f1b.")
     four = Comparison(compare(FOUR, ("sequential", "gpipe", "1f1b", "zero_bubble_h1"), ["point_to_point"]))
     assert " less time than the next, gpipe and 1f1b, and " in said(four)[0]
     assert said(four)[0].endswith(" less time than the first, sequential.")
@@ -288,6 +288,37 @@ def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says
     assert beside[0].times.makespan_cycles == beside[1].times.makespan_cycles == 33_000
 
 
+def test_schedules_in_another_sync_mode_than_their_scenario_say_so_first():
+    def first(*schedules, syncs=(), request=FOUR):
+        return said(Comparison(compare(request, schedules, syncs)))[0]
+
+    assert first("gpipe", "1f1b") == (
+        "Sync mode: point-to-point, the default of these schedules. By itself four is in lock-step: --sync lock_step "
+        "compares in this mode."
+    )
+    for stated in (
+        first("gpipe", "1f1b", syncs=["point_to_point"]),
+        first("gpipe", "1f1b", request=FOUR.replace({"pipeline.sync": "point_to_point"})),
+        first("gpipe", "1f1b", request=FOUR.replace({"pipeline.schedule": "1f1b"})),
+        first("grouped", "1f1b"),
+    ):
+        assert stated.startswith("Best")
+
+
+@pytest.mark.parametrize("count", [8, 10, 500])
+def test_interleaved_1f1b_with_one_stage_on_each_ipu_is_named_as_1f1b(count):
+    request = FOUR.replace({"pipeline.gradient_accumulation_count": count})
+    names = ("gpipe", "1f1b", "interleaved_1f1b")
+    rows = compare(request, names, ["point_to_point", "lock_step"])
+    note = (
+        "the same passes in the same order as 1f1b, as each IPU has one stage: pipeline.virtual_stages puts several on "
+        "each."
+    )
+    assert [row.note for row in rows] == [*[""] * 4, note, note]
+    assert not any(row.note for row in compare(request.replace({"pipeline.virtual_stages": 2}), names))
+    assert not any(row.note for row in compare(request, ("sequential", "sharded")))
+
+
 def test_of_equally_fast_runs_the_best_holds_least():
     # Of 4 stages GPipe stashes 8 micro-batches on each IPU, 1F1B 4 on the first, eager 1F1B 7: of a MiB each.
     stages = [{"name": name, "forward": 100_000, "backward": 200_000, "stash_bytes": 1 << 20} for name in "abcd"]
@@ -296,7 +327,7 @@ def test_of_equally_fast_runs_the_best_holds_least():
         {"name": "held", "system": {"name": "m2000", "auto_select_ipus": 4}, "pipeline": pipeline}
     )
     found = Comparison(compare(request, ("gpipe", "1f1b", "eager_1f1b")))
-    assert said(found)[0] == (
+    assert said(found)[1] == (
         "Best: 1f1b in point-to-point, 2.481 ms per weight update; as fast as gpipe and eager_1f1b, which hold more "
         "memory."
     )
