@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from ipusim.analysis.fits import usable
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.memory_moves import memory_moves, products_in_half
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
+from ipusim.app.study.trial import time_alone
 from ipusim.app.suggest.choices import Limits
-from ipusim.app.suggest.suggestion import suggest
-from ipusim.app.suggest.words import verdict, with_less_memory
+from ipusim.app.suggest.suggestion import Outcome, suggest
+from ipusim.app.suggest.words import so_far, verdict, with_less_memory
 from ipusim.app.suggest.writing import write_suggested
-from ipusim.base.units import format_bytes, format_seconds
+from ipusim.base.units import format_bytes, format_seconds, parse_quantity
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
@@ -335,3 +338,47 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda *_: {})
     without = suggest(load_request(scenario), limits, runners_up=0)
     assert without.searched.best is None or without.searched.best > found.searched.best
+
+
+def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tmp_path):
+    """The given plan has nearly all layers on one IPU, where smaller products do not help."""
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(TRANSFORMER)
+    request = load_request(scenario, ["pipeline.splits=[attention1]"])
+    limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=("no",), offload=("no",))
+    found = suggest(request, limits, runners_up=0)
+    given = found.given_trial.job
+    assert found.outcome is Outcome.PLAN
+    assert found.added_options == products_in_half(given.request.options, given.program.stages)
+    assert not usable(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
+    assert (found.moved_baseline, found.runner_up.simulated, found.gap) == (None, 0, 0.0)
+    assert not assemble(found.request).memory.excess_peaks
+
+
+def test_a_proof_that_no_plan_fits_names_the_products_for_which_it_holds(tmp_path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(TRANSFORMER)
+    limits = Limits(ipus=(1,), schedules=("single",), recompute=("no",), offload=("no",))
+    found = suggest(load_request(scenario), limits)
+    assert found.outcome is Outcome.NONE_FITS
+    assert "fits pod16, also with products in half their temporary memory, which is proven: " in found.why_none
+
+
+def test_the_printed_bound_never_falls_and_gives_way_to_the_proof(tmp_path):
+    """Two searches, with smaller products and without, have one bound; plans of other kinds have none."""
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(TRANSFORMER)
+    lines = []
+
+    def progress(given, searched):
+        lines.append(so_far(given, searched, 0))
+
+    suggest(
+        load_request(scenario), Limits(stages=(2,), schedules=("grouped", "gpipe")), runners_up=2, progress=progress
+    )
+    said = [found for line in lines if (found := re.search(r"at least ([\d.]+ \w+)", line))]
+    bounds = [parse_quantity(found[1], "seconds") for found in said]
+    assert len(set(bounds)) > 1
+    assert bounds == sorted(bounds)
+    assert "any other at least" not in lines[-1]
+    assert ", proven; plans of other kinds" in lines[-1]

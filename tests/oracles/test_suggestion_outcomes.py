@@ -23,6 +23,7 @@ from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, Limits, choices
+from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
@@ -198,7 +199,7 @@ def gpipe(shape):
     found = suggest(request, Limits(schedules=("mine.py:gpipe",), ipus=(2,), replicas=(1,), placements=("straight",)))
     assert found.outcome is Outcome.PLAN
     said = "\n".join(verdict(found))
-    assert "the plan is not known, as its schedule refuses the counts needed for the ceiling: " in said
+    assert "the given plan is not known, as its schedule refuses the counts needed for the ceiling: " in said
     assert "mine wants 16 micro-batches" in said
 
 
@@ -242,6 +243,80 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             assert not len(fit) or bounds.least <= exact.min()
         tried += 1
     assert tried > 1
+
+
+def deep_gpt() -> Request:
+    """Return a GPT of 24 blocks on 16 IPUs, whose stages can be cut in trillions of ways."""
+    norm = {"name": "norm", "type": "layer_norm"}
+    attention = {"name": "heads", "type": "multi_head_attention", "num_heads": 16, "causal": True}
+    dense_layers = [
+        {"name": "up", "type": "dense", "units": 4096, "activation": "gelu"},
+        {"name": "down", "type": "dense", "units": 1024},
+    ]
+    block = [
+        {"name": "attention", "type": "residual", "layers": [norm, attention]},
+        {"name": "feedforward", "type": "residual", "layers": [norm, *dense_layers]},
+    ]
+    layers = [
+        {"name": "tokens", "type": "embedding", "input_dim": 50304, "output_dim": 1024},
+        {"name": "positions", "type": "position_embedding"},
+        {"repeat": 24, "layers": block},
+        norm,
+        {"name": "words", "type": "dense", "units": 50304},
+        {"name": "loss", "type": "softmax_cross_entropy"},
+    ]
+    products = {"poplar_options": {"availableMemoryProportion": 0.3}}
+    return Request.from_dict(
+        {
+            "system": {"name": "pod16", "auto_select_ipus": 16, "matmuls": products},
+            "numerics": "off",
+            "memory": "report",
+            "precision": "float16",
+            "data": {"type": "synthetic_tokens", "length": 512, "vocabulary": 50304, "samples": 100_000},
+            "model": {"layers": layers},
+            "pipeline": {
+                "schedule": "grouped",
+                "splits": [f"attention{number}" for number in range(3, 24, 3)],
+                "gradient_accumulation_count": 32,
+                "allow_recompute": True,
+            },
+            "optimizer": {"type": "adam", "learning_rate": 0.0003},
+        }
+    )
+
+
+DEEP = Limits(ipus=(16,), replicas=(1,), stages=(8, 16), schedules=("grouped",), recompute=("yes",), orders=("ZIGZAG",))
+
+
+def test_a_wide_search_is_no_worse_than_its_parts_after_as_much_work() -> None:
+    """Two replicas have the lower bounds: the cuts of their plans alone would take all of the work."""
+    request, work = deep_gpt(), 20_000
+    narrow, wide = (
+        suggest(request, limits, budget=Budget(work=work), runners_up=0).searched
+        for limits in (DEEP, replace(DEEP, replicas=(1, 2)))
+    )
+    assert (narrow.end_reason, wide.end_reason) == (f"the limit of {work} bounded cuts",) * 2
+    assert narrow.best is not None
+    assert wide.best is not None
+    assert wide.best <= narrow.best
+    assert wide.bounded > work  # cuts of attempts at good plans are counted too
+
+
+def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
+    works: list[int] = []
+
+    def spend(work: int) -> None:
+        works.append(work)
+        if sum(works) > 150_000:
+            raise SearchEndedError
+
+    _, _, layout, search = next(iter(laid_out(deep_gpt(), DEEP)))
+    units = search.units(1)
+    memory = memory_bound(units, layout, None, 0, checkpoints=False)
+    cutter = Cutter(units, Bounds(units, layout), memory)
+    with pytest.raises(SearchEndedError):
+        cutter.below(4 * cutter.bounds.least, 5000, spend)
+    assert max(works) < 50_000
 
 
 def equal_stages(**pipeline: Any) -> Request:
