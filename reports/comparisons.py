@@ -26,7 +26,7 @@ _KIB = 1024
 _MACHINES = {"c2_server": "C2 server", "pod16": "POD16"}
 
 _SCHEDULES: Final = """\
-# The schedules of the tutorial's figures
+# The schedules of Graphcore's tutorial
 
 Compare here the times of the three schedules in Graphcore's tutorial: four stages, eight micro-batches, and a system
 with free copies. `python -m reports` makes the page, with the comparison of this command:
@@ -59,7 +59,7 @@ than a hop.
 
 
 def schedules() -> str:
-    """Compare the schedules shown in the tutorial's figures."""
+    """Compare the schedules of Graphcore's tutorial."""
     rows = compare(load_request(SCENARIOS / "schedules_four_ipus.yaml"), SCHEDULES)
     command = _command("schedules_four_ipus", f"--schedules {','.join(SCHEDULES)}")
     return f"{_SCHEDULES}\n{command}\n{_compared(Comparison(rows))}"

@@ -32,7 +32,7 @@ RESNET50_PIPELINE = (
     "pipeline.micro_batch_size=16",
     "pipeline.gradient_accumulation_count=16",
 )
-#: Schedules of the tutorial's figures.
+#: Schedules of Graphcore's tutorial.
 SCHEDULES = ("grouped", "interleaved", "sequential")
 #: Selection orders in page order.
 ORDERS = ("ZIGZAG", "SNAKE", "HOOF")

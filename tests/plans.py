@@ -43,7 +43,9 @@ _HEADER: Final = re.compile(
     r"(?P<io> with overlapped I/O)?, stages on IPUs (?P<mapping>[\d, +]+), count (?P<count>\d+)"
     r"(, (?P<serial>\d+) in a row)?"
 )
-_EMITTED: Final = re.compile(r"time-steps (?P<emitted>\d+) emitted, copies (?P<copies>.+), FIFO depths (?P<depths>.*)")
+_EMITTED: Final = re.compile(
+    r"time-steps (?P<emitted>\d+) emitted(, \d+ with passes)?, copies (?P<copies>.+), FIFO depths (?P<depths>.*)"
+)
 _OFFSETS: Final = re.compile(r"offsets \[([\d, ]*)\]")
 _ROW: Final = re.compile(r"\s*(\d+)\s\s(.*?)(\s+<--.*)?")
 

@@ -38,7 +38,7 @@ from ipusim.timeline.kinds import (
     of_kinds,
 )
 from ipusim.timeline.repeats import Column
-from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
+from ipusim.timeline.time_parts import COMPUTES, RECOMPUTATION_WAITS, Idle, TimePart
 from ipusim.timeline.timeline import NONE, Timeline
 
 #: All causes; an array stores a cause as index into this tuple.
@@ -104,7 +104,7 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
     - fill and drain, then gaps in main: the waterfall's cycles of each part. Balanced IPUs wait equally long.
     - imbalance of stages: further waits in a run with only passes; 0 if the waterfall has no imbalance.
     - further parts of the waterfall: cycles of the part minus the IPU's own cycles of that part, as passes of other
-      IPUs are delayed by the difference.
+      IPUs are delayed by the difference. Waits for recomputation are apart from the IPU's own recomputation.
 
     Remaining waits stay waits for passes of other IPUs.
 
@@ -137,10 +137,16 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
         for part, less in gaps.items():
             shift = np.minimum(waits, np.maximum(less, 0))
             parts[part], waits = parts[part] + shift, waits - shift
+    columns = [(part.value, column) for part, column in parts.items()]
+    place = list(parts).index(TimePart.RECOMPUTATION)
+    columns[place : place + 1] = [
+        (TimePart.RECOMPUTATION.value, idle.recomputing),
+        (RECOMPUTATION_WAITS, parts[TimePart.RECOMPUTATION] - idle.recomputing),
+    ]
     return (
         (COMPUTES, computes),
         (Idle.PASSES.value, waits),
-        *((part.value, column) for part, column in parts.items()),
+        *columns,
         (Idle.NO_STAGE.value, cycles[Idle.NO_STAGE]),
     )
 

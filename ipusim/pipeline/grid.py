@@ -30,7 +30,9 @@ def format_grid(
     """
     shape = plan.shape
     if plan.sync.meets:
-        steps = f"time-steps {plan.emitted} emitted, copies {plan.copy_rule.value}"
+        filled = len({time_step for time_step, _ in _cells(plan)})
+        some = f", {filled} with passes" if filled != plan.emitted else ""
+        steps = f"time-steps {plan.emitted} emitted{some}, copies {plan.copy_rule.value}"
     else:
         steps = f"{plan.sync.words}, rows as if every pass took one time-step and copies none"
     lines = [

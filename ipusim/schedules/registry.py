@@ -85,7 +85,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _schedule(
             "grouped",
             grouped.order,
-            "all backward, then all forward",
+            "in each time-step all backward passes, then all forward passes",
             _GROUPED,
             lambda shape: len(grouped.offsets(shape)),
             shallower="interleaved",

@@ -9,6 +9,8 @@ from ipusim.base.looks import Look, key_of
 
 #: An IPU's arithmetic, apart from recomputations and weight updates.
 COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
+#: An IPU's waits while other IPUs recompute.
+RECOMPUTATION_WAITS: Final = Look("waits for recomputation", "#fbf8d0", "#847d00", "..")
 
 
 class TimePart(Enum):

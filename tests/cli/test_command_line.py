@@ -15,6 +15,7 @@ from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
+from ipusim.runs.request.fields import MAX_STAGES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
@@ -201,10 +202,14 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("schedule", "groupd"), "did you mean 'grouped'?"),
         (("schedule", "PipeDream"), "got 'PipeDream'; did you mean '1f1b'? Expected a schedule out of grouped, "),
         (("devices", "mk2"), "unknown system 'mk2'; did you mean 'm2000'? Expected one of c2_server, "),
-        (("schedule", "grouped", "--mapping", "0,x"), "expected IPUs below 1024, separated by commas"),
-        (("schedule", "grouped", "--mapping", "0," + "9" * 5000), "--mapping: expected IPUs below 1024, separated by"),
-        (("schedule", "grouped", "--mapping", ",".join(["0"] * 1025)), "--mapping: expected at most 1024 stages, got"),
-        (("schedule", "interleaved", "--stages", "1024"), "--count: expected at most 1000000 operations, the limit"),
+        (("schedule", "grouped", "--mapping", "0,x"), "expected IPUs below 256, separated by commas"),
+        (("schedule", "grouped", "--mapping", "0," + "9" * 5000), "--mapping: expected IPUs below 256, separated by"),
+        (("schedule", "grouped", "--mapping", ",".join(["0"] * 257)), "--mapping: expected at most 256 stages, got"),
+        (("schedule", "grouped", "--stages", str(MAX_STAGES + 1)), f"less than or equal to {MAX_STAGES}"),
+        (
+            ("schedule", "interleaved", "--stages", str(MAX_STAGES), "--count", "4096"),
+            "--count: expected at most 1000000 operations, the limit",
+        ),
         (("run", SMALL, "--to", "9223372036854775808"), "--to: expected a cycle from 0 to 4611686018427387904, the"),
         (("run", SMALL, "--from", "9223372036854775808"), "--from: expected a cycle from 0 to 46116860184273879"),
         (("run", SMALL, "--execution", "9" * 4000), "--execution: expected an execution numbered 0, got 9999"),

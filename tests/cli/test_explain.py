@@ -79,8 +79,8 @@ def test_a_run_folder_is_explained_as_its_scenario_is(tmp_path):
 def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
     wanted = (
         "pipeline.gradient_accumulation_count=128",
-        "pipeline.stages.stage1.forward=x0.5 steps=2",
-        "pipeline.stages.stage4.backward=x2",
+        "pipeline.stages.stage0.forward=x0.5 steps=2",
+        "pipeline.stages.stage3.backward=x2",
     )
     words = [word for each in wanted for word in ("--what", each)]
     done = ipusim("explain", FOUR, *words, "--out", tmp_path)
@@ -95,7 +95,7 @@ def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
 
 @pytest.mark.usefixtures("without_charts")
 def test_the_words_for_stragglers_are_printed_with_what_they_mean(tmp_path):
-    done = ipusim("explain", FOUR, "--set", "pipeline.stages.stage2.forward=4000", "--stragglers", "--out", tmp_path)
+    done = ipusim("explain", FOUR, "--set", "pipeline.stages.stage1.forward=4000", "--stragglers", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads((tmp_path / "explanation.json").read_text())["stragglers"]
     assert said["slowdown"] == pytest.approx(said["run_cycles"] / said["ideal_cycles"])
@@ -254,7 +254,7 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
 @pytest.mark.usefixtures("without_charts")
 def test_a_pipeline_slower_than_one_ipu_says_so(tmp_path):
     slow = ("--set", "pipeline.schedule=sharded", "--set", "system.name=c2_server")
-    big = [word for each in range(1, 4) for word in ("--set", f"pipeline.stages.stage{each}.output_bytes=4000000")]
+    big = [word for each in range(3) for word in ("--set", f"pipeline.stages.stage{each}.output_bytes=4000000")]
     done = ipusim("run", FOUR, *slow, *big, "--out", tmp_path)
     assert "against one IPU" in done.stdout
     assert "slower, 0." in " ".join(done.stdout.split())

@@ -306,7 +306,7 @@ def test_a_picture_of_a_run_folder_lies_in_it_named_by_what_it_shows(timed, word
 def test_pictures_of_every_command_have_their_own_title_size_and_theme(timed, tmp_path):
     """A point of an SVG is a 72nd of an inch."""
     own = ("--title", "A title of my own", "--size", "7x4in", "--theme", "dark")
-    cabled = ("--set", "system.name=m2000", "--set", "pipeline.stages.stage1.output_bytes=4 MiB")
+    cabled = ("--set", "system.name=m2000", "--set", "pipeline.stages.stage0.output_bytes=4 MiB")
     lines = (
         ("show", timed, "--phase", "ramp-up", "--out", tmp_path / "ramp.svg"),
         ("compare", TIMED, "--schedules", "grouped,1f1b", "--out", tmp_path / "compared"),

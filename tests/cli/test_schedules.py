@@ -59,8 +59,10 @@ def test_such_a_grid_has_every_pass_in_its_order(name):
 
 def test_the_sync_mode_is_the_schedules_own_or_the_one_that_is_asked_for():
     assert ipusim("schedule", "gpipe").stdout.splitlines()[1].startswith("point-to-point, ")
-    assert ipusim("schedule", "gpipe", "--sync", "lock_step").stdout.splitlines()[1].startswith("time-steps 4 emitted")
-    assert ipusim("schedule", "grouped").stdout.splitlines()[1].startswith("time-steps 8 emitted")
+    meeting = ipusim("schedule", "gpipe", "--sync", "lock_step").stdout.splitlines()
+    assert meeting[1].startswith("time-steps 4 emitted, copies")
+    grid = ipusim("schedule", "grouped").stdout.splitlines()
+    assert grid[1].startswith(f"time-steps 8 emitted, {len(grid[3:])} with passes, copies")
 
 
 @pytest.mark.parametrize("sync", list(Sync))

@@ -13,7 +13,7 @@ from tests.cli.commands import ipusim
 from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
-CABLED = ("system.name=m2000", "expect=null", "pipeline.stages.stage1.output_bytes=4 MiB")
+CABLED = ("system.name=m2000", "expect=null", "pipeline.stages.stage0.output_bytes=4 MiB")
 
 
 def cycles(*overrides):

@@ -319,6 +319,7 @@ def test_spans_have_names_and_every_number_of_the_timeline(learnt):
         assert (row.link == info.links[span.link]) if span.kind == SpanKind.LINK else pd.isna(row.link)
     named = set(spans["track"])
     assert named == {"IPU 0", "IPU 1", "all IPUs", "host infeed", "host outfeed", *(f"link {it}" for it in info.links)}
+    assert spans["kind"].value_counts().min() > 0
     forward = spans[(spans["kind"] == "forward") & (spans["stage"] == "stage1")]
     assert set(forward["ipu"]) == {1}
 

@@ -24,10 +24,10 @@ from tests.effort import slowest
 from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
-UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backward=2900")
+UNEVEN = ("pipeline.stages.stage1.forward=1600", "pipeline.stages.stage2.backward=2900")
 LARGER = "pipeline.gradient_accumulation_count"
 #: Without it nothing puts stages together on an IPU.
-KNOWN_MEMORY = "pipeline.stages.stage1.stash_bytes=1 KiB"
+KNOWN_MEMORY = "pipeline.stages.stage0.stash_bytes=1 KiB"
 
 
 def run_of(*overrides, scenario=FOUR):
@@ -95,11 +95,11 @@ def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_ap
 
 @pytest.mark.parametrize("schedule", ["grouped", "1f1b", "gpipe"])
 def test_stages_that_tie_become_faster_together(schedule):
-    same = ("pipeline.stages.stage1.backward=2600", "pipeline.stages.stage3.backward=2600")
-    found = by_words(f"pipeline.schedule={schedule}", *same)["stage1 and stage3 10% faster"]
+    same = ("pipeline.stages.stage0.backward=2600", "pipeline.stages.stage2.backward=2600")
+    found = by_words(f"pipeline.schedule={schedule}", *same)["stage0 and stage2 10% faster"]
     faster = [
         f"pipeline.stages.{stage}.{kind}={cycles}"
-        for stage in ("stage1", "stage3")
+        for stage in ("stage0", "stage2")
         for kind, cycles in (("forward", 900), ("backward", 2340))
     ]
     assert found.after == seconds(f"pipeline.schedule={schedule}", *same, *faster)
@@ -139,10 +139,10 @@ def test_changes_come_best_first_those_that_do_not_fit_and_other_hardware_last(n
 
 def test_what_is_asked_for_is_tried_alone_and_two_by_two():
     job, timeline = run_of(*UNEVEN)
-    wanted = [f"{LARGER}=64", "pipeline.stages.stage3.backward=x0.5 pipeline.stages.stage2.forward=800"]
+    wanted = [f"{LARGER}=64", "pipeline.stages.stage2.backward=x0.5 pipeline.stages.stage1.forward=800"]
     found, pairs = requested_changes(job, timeline, wanted)
     more = (f"{LARGER}=64",)
-    less = ("pipeline.stages.stage3.backward=1450", "pipeline.stages.stage2.forward=800")
+    less = ("pipeline.stages.stage2.backward=1450", "pipeline.stages.stage1.forward=800")
     assert [each.after for each in found] == [seconds(*UNEVEN, *more), seconds(*UNEVEN, *less)]
     (pair,) = pairs
     assert pair.joint.after == seconds(*UNEVEN, *more, *less)
@@ -152,9 +152,9 @@ def test_what_is_asked_for_is_tried_alone_and_two_by_two():
 
 
 def test_what_does_not_touch_each_other_adds_up():
-    job, timeline = run_of(*UNEVEN, "system.name=m2000", "pipeline.stages.stage1.output_bytes=400000")
+    job, timeline = run_of(*UNEVEN, "system.name=m2000", "pipeline.stages.stage0.output_bytes=400000")
     _, (pair,) = requested_changes(
-        job, timeline, ["rates.link=x2 rates.machine_rung=x2", "pipeline.stages.stage4.update=x0"]
+        job, timeline, ["rates.link=x2 rates.machine_rung=x2", "pipeline.stages.stage3.update=x0"]
     )
     assert pair.adds_up
 
@@ -208,12 +208,12 @@ def test_a_run_that_takes_no_time_saves_none(load):
 
 @pytest.mark.parametrize("schedule", ["grouped", "1f1b"])
 def test_balanced_stages_give_what_stages_of_their_mean_give(schedule):
-    slow = ("pipeline.stages.stage2.forward=2000", "pipeline.stages.stage2.backward=4000")
+    slow = ("pipeline.stages.stage1.forward=2000", "pipeline.stages.stage1.backward=4000")
     own = f"pipeline.schedule={schedule}"
     found = by_words(own, *slow)["all passes divided equally over the IPUs if cuts allow it"]
     job, _ = run_of(own, *slow)
     means = [
-        f"pipeline.stages.stage{stage + 1}.{kind}={sum(job.costs.passes[key, each] for each in range(4)) // 4}"
+        f"pipeline.stages.stage{stage}.{kind}={sum(job.costs.passes[key, each] for each in range(4)) // 4}"
         for key, kind in ((0, "forward"), (1, "backward"))
         for stage in range(4)
     ]

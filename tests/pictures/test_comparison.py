@@ -281,6 +281,21 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
     assert path.vertices[:, 1].max() < 4
 
 
+def test_spans_of_the_path_that_follow_each_other_in_a_row_share_a_frame(lock_step):
+    """A pass of IPU 0 and the meeting after it, a pass of IPU 1, and the last pass of IPU 0."""
+    timeline = lock_step("grouped", mapping=(0, 1), count=8)
+    first, *_, last = timeline.rows(SpanKind.FORWARD)[timeline.ipu[timeline.rows(SpanKind.FORWARD)] == 0]
+    far = timeline.rows(SpanKind.BACKWARD)[0]
+    after = np.flatnonzero((timeline.start == timeline.end[first]) & (timeline.end > timeline.start))
+    (meeting,) = after[timeline.ipu[after] < 0]
+    path = np.array([first, meeting, far, last])
+    chart = trace_with_path(timeline, path, Window(0, timeline.makespan_cycles))
+    (frames,) = [patch.get_path() for patch in chart.axes[-1].patches if patch.get_zorder() == 5]
+    sides = [(shape[:, 0].min(), shape[:, 0].max()) for shape in frames.to_polygons(closed_only=False)]
+    ends = [(first, meeting), (far, far), (last, last)]
+    assert sides == [(timeline.start[begin], timeline.end[end]) for begin, end in ends]
+
+
 @sampled(2)
 @pytest.mark.parametrize(
     ("runs", "ipus", "memory"),

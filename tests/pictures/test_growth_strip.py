@@ -18,7 +18,7 @@ FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 
 @pytest.fixture(scope="module")
 def explanation():
-    job = load_job(FOUR, ("pipeline.stages.stage2.forward=1600",))
+    job = load_job(FOUR, ("pipeline.stages.stage1.forward=1600",))
     return explain(Session(job).run(job.executions), job)
 
 

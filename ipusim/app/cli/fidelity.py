@@ -82,7 +82,7 @@ def validate(
     out: Out = None,
     form: str = "",
 ) -> None:
-    """Compare the simulator with measurements of products, whole trainings, links and the host; print each error."""
+    """Compare the simulator with measurements, and print each error: of products, trainings, links and the host."""
     if fit:
         refuse_beside(context, "--fit", "rates", "out", *FORMS)
         _fit(fit, rates, out, form)

@@ -113,7 +113,7 @@ def schedule(
         str | None,
         typer.Argument(metavar="[SCHEDULE]", help="name or file of the schedule; without it, all schedules are listed"),
     ] = None,
-    stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
+    stages: Annotated[int | None, typer.Option(min=1, max=256, metavar="N", help="computational stages")] = None,
     count: Annotated[
         int | None, typer.Option(metavar="G", help="gradient accumulation count  [default: the smallest legal one]")
     ] = None,

@@ -14,9 +14,7 @@ from ipusim.base.near_names import did_you_mean
 
 #: Maximum number of operations of a readable grid.
 _MOST_OPERATIONS: Final = 1_000_000
-#: Maximum number of stages, and of IPUs, of a grid: four times the largest machine.
-_MOST_STAGES: Final = 1024
-_IPU: Final = re.compile(r"[0-9]{1,4}")
+_IPU: Final = re.compile(r"[0-9]{1,3}")
 
 
 def plan_for(
@@ -131,11 +129,11 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
             return (schedule.file_shape.mapping if is_same else tuple(range(stages or 0))), ()
         return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
-    if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
-        hint = f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0"
+    if not all(_IPU.fullmatch(word.strip()) and int(word) < runs.MAX_STAGES for word in words):
+        hint = f"expected IPUs below {runs.MAX_STAGES}, separated by commas, such as 0,1,0"
         raise OptionError("mapping", f"{hint}, got {runs.show(text)}")
-    if len(words) > _MOST_STAGES:  # same limit as for --stages
-        raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
+    if len(words) > runs.MAX_STAGES:  # same limit as for --stages
+        raise OptionError("mapping", f"expected at most {runs.MAX_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1
     if stages is not None:
         rules.check_mapping(positions, stages)

@@ -52,8 +52,8 @@ def link_chart(runs: Mapping[str, Run], picture: Picture = DEFAULT) -> Chart:
         f"{picture.title or headline}\n"
         f"{first.timeline.info.name} on {system.name}: {first.timeline.info.order_and_sync}, "
         f"{counted(shape.stages, 'stage')}, {counted(system.count, 'IPU')}. In circles: logical IPUs, where "
-        "they sit. Numbers: share of the time in which a link carries copies in a direction, on a rung of the "
-        "busier of its two groups of links."
+        "they sit. Numbers: share of the time in which a link carries copies in a direction. The two IPUs of a rung, "
+        "one above the other, have links for their own copies and links for passing copies: the busier ones count."
     )
     return link_maps([_map_of(order, run) for order, run in runs.items()], title, picture)
 

@@ -42,7 +42,8 @@ class Explanation(ResultView):
 
             - ipu: number of the logical IPU;
             - computes: cycles of arithmetic;
-            - recomputation: cycles of a second forward pass;
+            - recomputation: cycles of the IPU's own second forward passes;
+            - waits_for_recomputation: waits for second forward passes of other IPUs;
             - fill_and_drain, gaps_in_main, imbalance_of_stages: waits for passes of other IPUs, by reason;
             - passes_of_other_ipus: further waits for passes of other IPUs;
             - copies_and_sync, host, streaming_memory, collectives_and_weight_update, disturbances: cycles of each

@@ -63,5 +63,6 @@ def _pandas() -> Any:
 
 def _column(pandas: Any, column: Column) -> Any:
     if column.names is not None:
-        return pandas.Categorical.from_codes(np.maximum(column.values, -1), column.names)
+        # value_counts() of a column would list unused names with 0
+        return pandas.Categorical.from_codes(np.maximum(column.values, -1), column.names).remove_unused_categories()
     return pandas.arrays.IntegerArray(column.values.copy(), column.is_missing) if column.partial else column.values

@@ -57,9 +57,9 @@ def _chart_of(timeline: Timeline, window: Window, title: str, picture: Picture) 
 def trace_with_path(timeline: Timeline, path: Integers, part: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the execution trace of a window with frames around the spans of ``path``.
 
-    Lines join frames in different rows. A span of every IPU has its frame in the row of the span before. A transfer or
-    host time has its frame in the row it leaves. If replicas do the same, the figure shows one, with the path folded
-    into its rows. Raises OutputError for a window outside the run.
+    Spans that follow each other in a row share a frame. Lines join frames in different rows. A span of every IPU has
+    its frame in the row of the span before. A transfer or host time has its frame in the row it leaves. If replicas do
+    the same, the figure shows one, with the path folded into its rows. Raises OutputError for a window outside the run.
     """
     window = window_of(timeline, part.start, part.end)
     title = f"{default_title(timeline, part, headline=picture.title)}; frames are the critical path"
@@ -83,7 +83,12 @@ def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: 
     start, end = (cycles[path].clip(window.start, window.end) for cycles in (timeline.start, timeline.end))
     inside = np.flatnonzero(start < end)
     middle, half = row[inside] + 0.5, BOX_HEIGHT / 2
-    frames = rectangles(start[inside], end[inside], middle + half, middle - half)
+    # Spans that follow each other in a row share a frame: frames of short spans would cover the row with lines.
+    begins = np.ones(len(inside), dtype=np.bool_)
+    begins[1:] = (np.diff(middle) != 0) | (start[inside][1:] != end[inside][:-1])
+    ends = np.append(begins[1:], True)[: len(inside)]
+    height = middle[begins]
+    frames = rectangles(start[inside][begins], end[inside][ends], height + half, height - half)
     passes = np.flatnonzero(np.diff(middle))  # steps between different rows
     upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)
     corners = start[inside][passes + 1].astype(np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -169,16 +169,33 @@ def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
 
 
 def _slowest(summary: Summary) -> list[tuple[str, str]]:
-    """Return the line on the slowest stage; empty for a single stage."""
+    """Return the line on the slowest stage, or on the busiest IPU if IPUs hold several; empty for a single stage."""
     verdict = summary.verdict
     if len(summary.stages) < 2:
         return []
+    holders = [use for use in summary.pipeline_use if use.holds_stage]
+    if len({use.stages for use in holders}) > 1 and any(len(use.stages) > 1 for use in holders):
+        return [("busiest IPU", _busiest(summary, holders))]
     slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
         return [("slowest stage", f"none: all stages take equal time{_beside_slow(summary)}")]
     names = enumerated_rows(slowest, summary.stages.__getitem__)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
     return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean{_beside_slow(summary)}")]
+
+
+def _busiest(summary: Summary, holders: Sequence[analysis.IpuUse]) -> str:
+    """Return the IPUs with the most arithmetic in the pipeline, with stages and ratio to the mean of ``holders``."""
+    cycles = [use.compute_cycles for use in holders]
+    most = max(cycles)
+    busiest = [use for use in holders if use.compute_cycles == most]
+    if len(busiest) == len(holders):
+        return "none: all IPUs compute equally long"
+    ratio = f"{analysis.ratio(most * len(cycles), sum(cycles)):.2f} times the mean"
+    ipus, sets = numbered("IPU", [use.ipu for use in busiest]), {use.stages for use in busiest}
+    if len(sets) > 1:
+        return f"{ipus} tie, {ratio}"
+    return f"{ipus} with {enumerated_rows(sorted(sets.pop()), summary.stages.__getitem__)}, {ratio}"
 
 
 def _beside_slow(summary: Summary) -> str:

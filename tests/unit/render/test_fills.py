@@ -12,7 +12,7 @@ import pytest
 from ipusim.app.render.page.fills import _FILLS, LANES, Shades, page_looks
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS
-from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
+from ipusim.timeline.time_parts import COMPUTES, RECOMPUTATION_WAITS, Idle, TimePart
 
 #: What WCAG 2.1 asks of graphics (success criterion 1.4.11).
 CONTRAST = 3.0
@@ -21,7 +21,9 @@ APART = 10.0
 #: A colour of the page is no farther in CIELAB from that of pictures.
 SAME = 36.0
 #: What may lie beside each other: kinds of spans, layers of memory, and parts of the time.
-TIME = dict.fromkeys((COMPUTES, *(each.value for each in (*TimePart, *Idle) if each is not TimePart.USEFUL)))
+TIME = dict.fromkeys(
+    (COMPUTES, RECOMPUTATION_WAITS, *(each.value for each in (*TimePart, *Idle) if each is not TimePart.USEFUL))
+)
 TABLES = {"spans": LOOKS, "memory": LAYERS, "time": tuple(TIME)}
 #: How eyes without green or red cones see linear RGB: Machado, Oliveira and Fernandes 2009, severity 1.
 EYES = {
