@@ -294,7 +294,7 @@ class Search:
             self.first_budget.spend(work)
 
     def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
-        """Push an item whose bound is at least that of the item under which it was found."""
+        """Push an item, with at least the bound of the item now looked at."""
         choice = _choice_of(item)
         is_first = isinstance(item, Choice) or (isinstance(item, _Open) and item.common_cycles is None)
         heap = self._firsts[choice.family] if is_first else self._later

@@ -57,7 +57,7 @@ class Searched:
         units: units of the model; None before the search.
         least_of_units: least bytes of an IPU with a given unit over all plans, by name of the layer or given stage.
         bound: lowest bound of the plans not yet looked at, during the search.
-        pending_bound: lowest bound of another search for the same suggestion; None if no plan of it is left.
+        pending_bound: lowest bound of another search for the same suggestion; None without another search.
         is_ended: whether the search has ended, so that only plans of other kinds are still simulated.
         skipped_bound: lowest bound of the plans not looked at; None after a complete search.
         open_choices: number of choices with remaining cuts that may be faster than the best plan.
