@@ -39,7 +39,7 @@ from ipusim.base.near_names import did_you_mean
 
 #: Graphcore's schedules and its sharding, the default set for a single scenario.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
-#: Greatest number of passes in plans that are compared with each other.
+#: Plans with more passes are not compared.
 _MOST_PASSES: Final = 200_000
 #: Selection orders that a scenario may request.
 _ORDERS: Final = ("AUTO", *hardware.ORDERS)
@@ -73,8 +73,7 @@ class Row:
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
         note: sentence on a sync mode that the other runs decide, or on another run with the same passes; otherwise
             empty.
-        given_sync: sync mode of the scenario under its own schedule; None for stored runs, and if the user states the
-            sync mode of the comparison.
+        given_sync: sync mode that the scenario has by itself; None for stored runs, and if the user states a mode.
     """
 
     source: str

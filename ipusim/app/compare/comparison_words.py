@@ -50,7 +50,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
 
 
 def _sync_taken(comparison: Comparison) -> Iterator[str]:
-    """Yield the sync mode of all schedules, if no scenario has this mode by itself."""
+    """Yield a sentence on the sync mode, if the scenario itself runs in another mode."""
     sync, given = comparison.rows[0].sync, comparison.rows[0].given_sync
     if given not in (None, sync) and all((row.sync, row.given_sync) == (sync, given) for row in comparison.rows):
         yield (

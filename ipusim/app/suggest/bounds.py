@@ -172,7 +172,7 @@ class Bounds:
     def within(self, limit: int) -> Bounds:
         """Return tighter bounds, valid only for cuts below ``limit``.
 
-        Other work takes at least its minimum; the rest of ``limit`` bounds the longest stage in each kind of time-step.
+        The limit, less the minimum of the other work, bounds the longest stage in each kind of time-step.
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])

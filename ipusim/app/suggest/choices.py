@@ -1,4 +1,4 @@
-"""Search space of a suggestion: all layouts of a model, each a Choice.
+"""Choices of a search: the possible layouts of a model.
 
 A choice leaves the cuts open, which divide the model into stages. The given plan is the plan of the scenario.
 """

@@ -161,7 +161,7 @@ def memory_bound(
         units: units of the model.
         layout: layout of the stages.
         sram_bytes: memory of an IPU; None for no limit.
-        code_bytes: stated bytes of code; None for a lower estimate over all programs.
+        code_bytes: stated bytes of code; None: the smallest estimate of any program.
         checkpoints: whether recomputation starts from stashed checkpoints, whose bytes are not bounded.
     """
     shape, offload, profiles = layout.plan.shape, layout.offload, units.profiles

@@ -9,7 +9,7 @@ from ipusim.api import KeyPath, runs
 from ipusim.app.scenario.source import Source
 from ipusim.app.suggest.suggestion import Suggestion
 
-#: Removed options, and the options that replace them.
+#: Options that a suggestion removes, with the option that takes their place.
 _REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
 
 

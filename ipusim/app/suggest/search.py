@@ -74,7 +74,7 @@ class _Open:
         least_bound: bound; cuts below it have been pushed.
         width: width of the next portion above the least time, as a share of that time.
         order_bounds: bounds by selection order.
-        full_ipus: IPUs that exceeded memory, and their units.
+        full_ipus: IPUs too small for the units that a cut gave them.
         trials: selection orders and cuts already assembled.
     """
 
@@ -90,7 +90,7 @@ class _Open:
     trials: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
-        """Yield the memory-relevant part of a cut: each IPU with the units of its stages.
+        """Yield every IPU with the stages that a cut gives the IPU.
 
         A stage is given by its first unit and the unit after its last.
         """
@@ -156,7 +156,7 @@ class Search:
             self._push(self._at_least(choice), choice)
             if choice.mapping == baseline.mapping and choice.schedule == baseline.request.options.pipeline.schedule:
                 given_families.add(choice.family)
-        # The given plan's family is first: its plans are often good, and rule out many others.
+        # The family of the given plan comes first. Its plans are often good, and a good plan rules out many.
         self._families = sorted(
             self._firsts, key=lambda family: (family not in given_families, self._firsts[family][0][:3])
         )
@@ -179,7 +179,7 @@ class Search:
         return self.searched
 
     def _try_first(self, heap: list[_Entry]) -> None:
-        """Look at the choices of a family up to the first closer look at a choice that may fit in memory."""
+        """Look at the choices of a family until a choice that may fit had its closer look."""
         while self._is_open(heap):
             is_closer, too_large = isinstance(heap[0][-1], _Open), self.searched.too_large
             self._step(heap)
@@ -187,7 +187,10 @@ class Search:
                 return
 
     def _next_heap(self) -> list[_Entry] | None:
-        """Return the heap of the next item: with a plan, choices before cuts; None if no bound is below the best."""
+        """Return the heap of the next item; None if no bound is below the best plan.
+
+        Once a plan is known, choices come before cuts.
+        """
         heaps = [heap for heap in self._heaps if self._is_open(heap)]
         if self.searched.best is not None:
             heaps = [heap for heap in heaps if heap is not self._later] or heaps
@@ -266,7 +269,7 @@ class Search:
         self._sort()
 
     def _sort(self) -> None:
-        """Sort the plans by time, then by plainness, then by memory."""
+        """Sort the plans by time. Plans of equal time have the order of plainness and memory."""
 
         def rank(plan: Plan) -> tuple[object, ...]:
             memory = plan.trial.accepted_job.memory
@@ -302,7 +305,7 @@ class Search:
         self._number += 1
 
     def _at_least(self, choice: Choice) -> int:
-        """Return a bound without layout: all passes, spread evenly over all IPUs."""
+        """Return a bound that needs no layout: the passes divided by the number of IPUs."""
         units = self.units(choice.micro_batch_size)
         work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
         return choice.count * self._baseline.serialization * work // choice.ipus_of_stages

@@ -105,7 +105,7 @@ class Searched:
 
     @property
     def best(self) -> int | None:
-        """Cycles of the best simulated plan; None if no plan fits so far."""
+        """Cycles of the best simulated plan; None before a plan fits."""
         cycles = [] if self.given_cycles is None else [self.given_cycles]
         return min([*cycles, *(plan.cycles for plan in self.plans)], default=None)
 

@@ -58,7 +58,7 @@ class Suggestion:
             exceed memory.
         moved_baseline: trial of the given plan with the changed options; None if no options changed, if the limits
             exclude the given plan, or if the given plan still exceeds memory.
-        runner_up: other of two searches, if one changed options and one did not; None for a single search.
+        runner_up: second search, in which options did or did not change; None for a single search.
     """
 
     baseline: Baseline
@@ -267,8 +267,8 @@ class _Start:
 def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int) -> tuple[_Start, _Start | None]:
     """Return one or two plans to search from: the given plan, with and without products in half their memory.
 
-    A given plan that fits only with these products is searched with them first. If no plan is known to fit, the second
-    search has these products, and is to be made if the first finds no plan.
+    The first search has these products if the given plan needs them to fit. If no plan is known to fit, the second
+    search has them, and runs only if the first search finds no plan.
     """
 
     def start_from(plan: Baseline, changes: Mapping[str, Any], its_budget: Budget) -> _Start:

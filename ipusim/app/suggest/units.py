@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.float64]
 
 #: Passes with separate costs; a recomputation costs as much as its forward pass.
 KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
-#: Changes for learning the units' costs: each unit as a stage, all on one IPU, run once.
+#: Options of a run that gives the units' costs. Every unit is a stage, and one IPU holds all stages.
 _DEFAULT_VALUES: Final[dict[str, Any]] = {
     "system.auto_select_ipus": 1,
     "system.select_ipus": None,
@@ -226,7 +226,7 @@ def _passing(
     names: Sequence[str],
     profiles: Sequence[models.StageProfile],
 ) -> Table:
-    """Return the bytes passed from each unit to the next that both stash; for the last unit, its activation bytes.
+    """Return the bytes that both a unit and the next unit stash; the last unit has its activation bytes.
 
     The stash of a stage with both units gives the bytes. If either unit stashes nothing, a unit may hand on its input,
     and all passed bytes count.
