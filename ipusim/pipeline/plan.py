@@ -64,7 +64,10 @@ def idealised(syncs: Iterable[Sync]) -> str:
     """
     if len(set(syncs)) < len(Sync):
         return ""
-    return "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
+    return (
+        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "separately."
+    )
 
 
 class Plan:

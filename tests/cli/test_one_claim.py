@@ -55,7 +55,10 @@ def test_a_page_of_runs_in_two_sync_modes_says_what_point_to_point_idealises(oth
             "run", SCENARIOS / "schedules_four_ipus.yaml", "--set", f"pipeline.schedule={folder.name}", "--out", folder
         )
     assert ipusim("report", *folders, "--out", tmp_path / "page.html").returncode == 0
-    note = "Runs. Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately"
+    note = (
+        "Runs. Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "separately"
+    )
     assert (note in (tmp_path / "page.html").read_text()) == (other == "1f1b")
 
 

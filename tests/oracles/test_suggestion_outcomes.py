@@ -346,7 +346,10 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
-    note = "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
+    note = (
+        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "separately."
+    )
     assert note in [*verdict(found)]
     alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
     assert {

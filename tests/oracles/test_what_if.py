@@ -74,7 +74,9 @@ def test_each_schedule_is_tried_in_the_mode_of_the_run_where_no_mode_is_asked_fo
         assert not any(each.in_other_mode for each in found.values())
 
 
-IDEALISED = "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
+IDEALISED = (
+    "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied separately."
+)
 
 
 def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_apart():

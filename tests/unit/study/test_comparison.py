@@ -235,8 +235,8 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert said(found) == [
         "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
-        "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately. So each run "
-        "is compared only with runs of its sync mode.",
+        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "separately. So each run is compared only with runs of its sync mode.",
     ]
     assert [row[3:] for row in comparison_table(found).rows] == [
         ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")
