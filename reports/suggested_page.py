@@ -10,7 +10,7 @@ from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_request
 from ipusim.app.study.result import table_markdown
 from ipusim.app.suggest import words
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import Suggestion, suggest
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute

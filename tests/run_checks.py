@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
+from ipusim.analysis.causes import idle_causes, ipu_time
 from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
 from ipusim.analysis.fits import usable
+from ipusim.analysis.idle_spans import CAUSES
 from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind

@@ -9,7 +9,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.analysis.bubble import bubble_of
-    from ipusim.analysis.causes import CAUSES, IdleCauses, idle_causes, ipu_time
+    from ipusim.analysis.causes import IdleCauses, idle_causes, ipu_time
     from ipusim.analysis.critical_path import CriticalPath, PathPart, critical_path_of, path_parts
     from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable
     from ipusim.analysis.effects import SYNTHETIC_DATA, effects_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.fit import Fit
     from ipusim.analysis.fits import Fits, usable
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
+    from ipusim.analysis.idle_spans import CAUSES
     from ipusim.analysis.learning import LOSS, Learning, read_results
     from ipusim.analysis.memory import MemoryCurve, Steps, memory_curves, moment, product_steps
     from ipusim.analysis.orders import FasterOrder, OrderReport

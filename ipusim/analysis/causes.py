@@ -13,18 +13,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.analysis.critical_path import WAITS
 from ipusim.analysis.executions import find_execution
+from ipusim.analysis.idle_spans import (
+    CAUSES,
+    NUMBER,
+    WAITS_FOR,
+    Intervals,
+    IpuSpans,
+    ended_waits,
+    non_arithmetic,
+    spans_during,
+)
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.base.looks import Look
 from ipusim.pipeline.ops import Pass
-from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import (
     COMPUTE_KINDS,
     IO_TILE_KINDS,
@@ -33,26 +40,11 @@ from ipusim.timeline.kinds import (
     SEND_KINDS,
     STREAMED_KINDS,
     SpanKind,
-    by_number,
-    kinds_with,
     of_kinds,
 )
 from ipusim.timeline.repeats import Column
 from ipusim.timeline.time_parts import COMPUTES, RECOMPUTATION_WAITS, Idle, TimePart
 from ipusim.timeline.timeline import NONE, Timeline
-
-#: All causes; an array stores a cause as index into this tuple.
-CAUSES: Final = tuple(Idle)
-_ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
-_NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
-#: Cause of idle time by kind of span, on the span's IPU; NONE for arithmetic and waits.
-_CAUSE_OF_KIND: Final = by_number(
-    lambda row: NONE if row.use is None or row.use.idle is None else _NUMBER[row.use.idle], np.int64
-)
-#: Cause of waits by kind of span, on waiting IPUs: as above, plus weight updates.
-_WAITS_FOR: Final = np.where(
-    np.arange(len(_CAUSE_OF_KIND)) == SpanKind.WEIGHT_UPDATE, _NUMBER[Idle.UPDATE], _CAUSE_OF_KIND
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +155,12 @@ def idle_causes(
 
     Raises TimelineError if the Timeline lacks the execution.
     """
-    track = _Track(timeline.peeled(execution))
+    track = IpuSpans(timeline.peeled(execution))
     begin, finish = 0, int((track.end + track.later).max(initial=0))
     if execution is not None:
         window = find_execution(timeline, execution)
         begin, finish = window.start, window.end
-    parts = [_non_arithmetic(track), _waits(track), *_empty_intervals(track, finish)]
+    parts = [non_arithmetic(track), _waits(track), *_empty_intervals(track, finish)]
     ipu, start, end, cause, stage, span = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     later, times = (np.append(column, extra)[span] for column, extra in ((track.later, 0), (track.times, 1)))
     start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
@@ -183,7 +175,7 @@ def idle_causes(
     return IdleCauses(ipu, start, end, cause, stage, times, busy, recomputing, updating, finish - begin)
 
 
-def _worked(track: _Track, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
+def _worked(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
     """Return every IPU's cycles in selected spans, within a window."""
     cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
     worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)
@@ -191,58 +183,7 @@ def _worked(track: _Track, rows: npt.NDArray[np.bool_], begin: int, finish: int)
     return cycles
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, index in a track. Intervals with index NONE have final times.
-_Intervals = tuple[Column, Column, Column, Column, Column, Column]
-
-
-class _Track:
-    """Spans of every IPU with a stage, one after the other; sorted by IPU, then by time.
-
-    Attributes:
-        timeline: Timeline with one copy of every block.
-        row: row of the Timeline.
-        ipu, start, end, kind, stage: columns of the spans.
-        first: index of every IPU's first span, and the number of spans at the end; shape (IPUs + 1,).
-        last: mask of every IPU's last span.
-        later: cycles from a span's time in the Timeline to its time in the run, where earlier blocks are repeated.
-        times: number of spans that this entry represents.
-    """
-
-    def __init__(self, peeled: Timeline) -> None:
-        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped."""
-        self.timeline = timeline = peeled.contiguous()
-        rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
-        row, ipu = timeline.per_ipu(rows)
-        holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
-        row, ipu = row[holds[ipu]], ipu[holds[ipu]]
-        order = np.lexsort((timeline.start[row], ipu))
-        self.row, self.ipu = row, ipu = row[order], ipu[order]
-        self.start, self.end = timeline.start[row], timeline.end[row]
-        self.kind, self.stage = timeline.kind[row], timeline.stage[row]
-        self.first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
-        self.last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
-        self.later, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
-
-
-def _non_arithmetic(track: _Track) -> _Intervals:
-    """Return an IPU's own spans without arithmetic as idle intervals."""
-    cause = np.where(_waits_for_sum(track), _NUMBER[Idle.UPDATE], _CAUSE_OF_KIND[track.kind])
-    index = np.flatnonzero(cause != NONE)
-    return track.ipu[index], track.start[index], track.end[index], cause[index], np.full(len(index), NONE), index
-
-
-def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
-    """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
-    summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
-    is_update_wait = np.zeros(len(summing), dtype=np.bool_)
-    is_update_wait[:-1] |= summing[1:] & follows
-    is_update_wait[1:] |= summing[:-1] & follows
-    is_update_wait &= track.kind == SpanKind.HOST_WAIT
-    is_update_wait &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
-    return is_update_wait
-
-
-def _empty_intervals(track: _Track, finish: int) -> list[_Intervals]:
+def _empty_intervals(track: IpuSpans, finish: int) -> list[Intervals]:
     """Return idle time of IPUs without a stage, and of IPUs after their last span until cycle ``finish``."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
@@ -253,14 +194,14 @@ def _empty_intervals(track: _Track, finish: int) -> list[_Intervals]:
         (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
     ):
         no_span = np.full(len(ipu), NONE)
-        intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), no_span, no_span))
+        intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), NUMBER[cause]), no_span, no_span))
     return intervals
 
 
-def _waits(track: _Track) -> _Intervals:
+def _waits(track: IpuSpans) -> Intervals:
     """Cut every wait into pieces by activity of the IPU that ended the wait."""
     timeline = track.timeline
-    waits, released = _released(track)
+    waits, released = ended_waits(track)
     has_release = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
     # A wait ended by a tensor is for the sender until the transfer starts, then for the transfer.
@@ -288,7 +229,7 @@ def _waits(track: _Track) -> _Intervals:
             track.ipu[waits[index]],
             begin[index],
             end[index],
-            np.full(len(index), _NUMBER[cause]),
+            np.full(len(index), NUMBER[cause]),
             np.full(len(index), NONE),
             waits[index],
         )
@@ -302,87 +243,18 @@ def _waits(track: _Track) -> _Intervals:
     return ipu, starts, ends, cause, stage, span
 
 
-def idle_by_root(timeline: Timeline) -> Column:
-    """Sum idle cycles by idle IPU, root IPU and cause; shape (IPUs, IPUs, causes).
-
-    If an IPU waits for a waiting IPU, the cycles count for the IPU at the end of this chain of waits. Idle time without
-    a wait, such as a copy, counts for the idle IPU itself. Waits without a known releasing span are not counted.
-    """
-    track = _Track(timeline.peeled(None))
-    table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
-    ipu, start, end, cause, _, span = _non_arithmetic(track)
-    np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[span])
-    waits, released = _released(track)
-    waits, released = waits[released != NONE], released[released != NONE]
-    # For every wait: the releasing IPU, and the cycle from which the wait is for a transfer or for host I/O.
-    source, switch, later_cause = np.full((3, len(track.row)), NONE)
-    source[waits] = track.timeline.ipu[released]
-    is_send = of_kinds(track.timeline.kind[released], SEND_KINDS)
-    is_host_copy = ~is_send & (source[waits] == track.ipu[waits])
-    begin = np.clip(np.where(is_send, track.timeline.start[released], 0), track.start[waits], track.end[waits])
-    switch[waits] = np.where(is_send | is_host_copy, begin, track.end[waits])
-    later_cause[waits] = np.where(is_send, _NUMBER[Idle.COPIES], _NUMBER[Idle.HOST])
-    later_cause[waits[of_kinds(track.timeline.kind[released], STREAMED_KINDS)]] = _NUMBER[Idle.STREAMING]
-    waiter, wait, start, end = track.ipu[waits], waits, track.start[waits], track.end[waits]
-    weight = track.times[waits]
-    for _ in range(len(timeline.info.ipus)):
-        if not len(wait):
-            break
-        on_way = np.maximum(end - np.maximum(start, switch[wait]), 0)
-        np.add.at(table, (waiter, source[wait], later_cause[wait]), on_way * weight)
-        end = np.maximum(np.minimum(end, switch[wait]), start)
-        piece, during = _spans_during(track, source[wait], start, end)
-        waiter, weight, worker = waiter[piece], weight[piece], track.ipu[during]
-        start = np.maximum(start[piece], track.start[during])
-        end = np.maximum(np.minimum(end[piece], track.end[during]), start)
-        further = (source[during] != NONE) & (worker != waiter)
-        is_final = ~further
-        cause = _WAITS_FOR[track.kind[during]]
-        cause = np.where(cause == NONE, _NUMBER[Idle.PASSES], cause)
-        np.add.at(table, (waiter[is_final], worker[is_final], cause[is_final]), ((end - start) * weight)[is_final])
-        waiter, wait, start, end, weight = (column[further] for column in (waiter, during, start, end, weight))
-    return table
-
-
-def _released(track: _Track) -> tuple[Column, Column]:
-    """Return waits and their releasing spans; NONE for unknown spans."""
-    timeline, index = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_CAUSE_OF_KIND[track.kind] == NONE))
-    successor = np.where(track.last[index], NONE, track.row[np.minimum(index + 1, len(track.row) - 1)])
-    released = np.where(successor == NONE, NONE, timeline.cause[successor])
-    # A span of zero cycles, such as free host work, only passes a release on: use its cause.
-    while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
-        released = np.where(passing, timeline.cause[released], released)
-    waits = of_kinds(timeline.kind, WAITS)
-    good = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
-    good &= timeline.ipu[released] >= 0
-    spans = np.where(good, released, NONE)
-    for number in np.flatnonzero(~good).tolist():
-        spans[number] = _ending(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
-    return index, spans
-
-
-def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
-    """Find a span that ended together with a wait of ``ipu``; spans of the same replica come first."""
-    is_ending = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
-    rows = np.flatnonzero(is_ending & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
-    if not len(rows):
-        return NONE
-    near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
-    return int(near[-1] if len(near) else rows[-1])
-
-
 def _pieces(
-    track: _Track, waits: Column, source: Column, stop: Column, on_io_tiles: npt.NDArray[np.bool_]
-) -> _Intervals:
+    track: IpuSpans, waits: Column, source: Column, stop: Column, on_io_tiles: npt.NDArray[np.bool_]
+) -> Intervals:
     """Cut ``waits``, up to ``stop``, at begins of spans on the IPUs ``source`` that ended the waits.
 
     The mask ``on_io_tiles`` tells which waits ended with a host copy on I/O tiles; while ``source`` waits too, the host
     is the cause of such a wait.
     """
-    wait, during = _spans_during(track, source, track.start[waits], stop)
+    wait, during = spans_during(track, source, track.start[waits], stop)
     kind = track.kind[during]
-    cause = _WAITS_FOR[kind]
-    fallback = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _NUMBER[Idle.PASSES])
+    cause = WAITS_FOR[kind]
+    fallback = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), NUMBER[Idle.HOST], NUMBER[Idle.PASSES])
     return (
         track.ipu[waits[wait]],
         np.maximum(track.start[waits[wait]], track.start[during]),
@@ -391,16 +263,3 @@ def _pieces(
         np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
         waits[wait],
     )
-
-
-def _spans_during(track: _Track, ipu: Column, start: Column, end: Column) -> tuple[Column, Column]:
-    """Find spans of IPUs that overlap intervals. Returns indices of intervals and of spans."""
-    first, last = np.zeros((2, len(ipu)), dtype=np.int64)
-    for number, (begin, finish) in enumerate(pairwise(track.first.tolist())):
-        is_ipu = ipu == number
-        first[is_ipu] = begin + np.searchsorted(track.end[begin:finish], start[is_ipu], side="right")
-        last[is_ipu] = begin + np.searchsorted(track.start[begin:finish], end[is_ipu], side="left")
-    count = np.maximum(last - first, 0)
-    interval = np.repeat(np.arange(len(ipu)), count)
-    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return interval, first[interval] + nth

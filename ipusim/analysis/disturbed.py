@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ipusim.analysis.causes import CAUSES, idle_by_root
+from ipusim.analysis.idle_roots import idle_by_root
+from ipusim.analysis.idle_spans import CAUSES
 from ipusim.analysis.plain import as_plain
 from ipusim.analysis.utilisation import ratio
 from ipusim.base.looks import key_of

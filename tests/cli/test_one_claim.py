@@ -8,7 +8,7 @@ import pytest
 
 from ipusim.api import assemble, execute
 from ipusim.app.scenario.load import load_job, load_request
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.suggest.words import verdict as words_of_suggestion
 from tests.cli.commands import ipusim

@@ -16,7 +16,7 @@ from ipusim.app.explain.explanation import explain
 from ipusim.app.run_folder.export import exported
 from ipusim.app.scenario.load import load_request
 from ipusim.app.study.full_pipeline import ceiling_of
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.measures import MEMORY

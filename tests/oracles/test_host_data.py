@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from ipusim.app.explain.explanation import explain
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.sweep import sweep

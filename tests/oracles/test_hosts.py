@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from ipusim.analysis.causes import CAUSES
+from ipusim.analysis.idle_spans import CAUSES
 from ipusim.app.render.tables import summary_table
 from ipusim.app.render.verdict import verdict_table
 from ipusim.app.scenario.problems import ScenarioError

@@ -13,7 +13,7 @@ from ipusim.app.explain.memory_moves import memory_moves, products_in_half
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.study.trial import time_alone
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import Outcome, suggest
 from ipusim.app.suggest.words import so_far, verdict, with_less_memory
 from ipusim.app.suggest.writing import write_suggested

@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ipusim.analysis.causes import idle_by_root, idle_causes
+from ipusim.analysis.causes import idle_causes
+from ipusim.analysis.idle_roots import idle_by_root
 from ipusim.app.explain.explanation import explain
 from ipusim.app.render.verdict import verdict_table
 from ipusim.pipeline.plan import Sync

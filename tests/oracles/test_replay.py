@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ipusim.analysis.causes import CAUSES, idle_causes
+from ipusim.analysis.causes import idle_causes
 from ipusim.analysis.critical_path import critical_path_of
+from ipusim.analysis.idle_spans import CAUSES
 from ipusim.base.errors import FileError
 from ipusim.timeline.time_parts import Idle
 from tests.trace_files import Event, replayed

@@ -22,9 +22,10 @@ from ipusim.app.study.trial import time_alone
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
-from ipusim.app.suggest.choices import Choice, Limits, choices
+from ipusim.app.suggest.choices import Choice, choices
 from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, together_under
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched

@@ -16,7 +16,7 @@ from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.trial import change_request
 from ipusim.app.suggest import search
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import NothingFitsError, Outcome, Suggestion, suggest
 from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.app.suggest.writing import write_suggested

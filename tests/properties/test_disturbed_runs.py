@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipusim.analysis.causes import idle_by_root, idle_causes
+from ipusim.analysis.causes import idle_causes
+from ipusim.analysis.idle_roots import idle_by_root
 from ipusim.analysis.throughput import throughput_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute

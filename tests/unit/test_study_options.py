@@ -26,7 +26,7 @@ def test_options_have_their_own_names_until_a_door_has_another_word():
 def test_what_was_given_stands_in_the_message_whatever_it_is():
     with pytest.raises(OptionError, match=r"^phase: expected ramp-up, .*, got '\{\}\{0\}'$"):
         check_picture(2, phase="{}{0}")
-    with pytest.raises(OptionError, match=r"^mapping: expected IPUs below 1024, .* got '\{\}'$"):
+    with pytest.raises(OptionError, match=r"^mapping: expected IPUs below 256, .* got '\{\}'$"):
         plan_for("grouped", None, None, "{}", False, False)
 
 

@@ -22,7 +22,7 @@ from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
-    from ipusim.app.suggest.choices import Limits
+    from ipusim.app.suggest.limits import Limits
     from ipusim.app.suggest.searched import Searched
 
 #: Default seconds of the search for an order.
@@ -132,7 +132,7 @@ def suggest(
     With --order it finds the best order of passes instead, and prints the distance to a bound on all orders.
     """
     from ipusim.app.run_folder.output_file import SUGGESTED
-    from ipusim.app.suggest.choices import Limits
+    from ipusim.app.suggest.limits import Limits
 
     options = overrides or ()
     if order:

@@ -129,11 +129,9 @@ def sweep(
         interruptible() as heed,
         ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
-        _interrupts_told(journal, folder),
+        _stored_told(journal, folder),
         _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
     ):
-        if journal.damaged:
-            typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
         try:
             with progress("sweeping", heed) as report:
                 swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, show)
@@ -159,8 +157,10 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 @contextmanager
-def _interrupts_told(journal: Journal, folder: Path) -> Iterator[None]:
-    """Print after an interrupt how many points are stored, and how to continue."""
+def _stored_told(journal: Journal, folder: Path) -> Iterator[None]:
+    """Print how many stored points are damaged; after an interrupt, how many are stored, and how to continue."""
+    if journal.damaged:
+        typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
     try:
         yield
     except KeyboardInterrupt:

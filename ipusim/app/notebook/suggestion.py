@@ -13,7 +13,7 @@ from ipusim.app.notebook.result import ResultView
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 

@@ -6,116 +6,20 @@ A choice leaves the cuts open, which divide the model into stages. The given pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from ipusim.api import Schedule, Sync, hardware, pipelines, runs
+from ipusim.api import Schedule, hardware, runs
 from ipusim.api import schedules as core_schedules
 from ipusim.app.compare.compare import GRAPHCORES
 from ipusim.app.suggest.baseline import STAY, Baseline
+from ipusim.app.suggest.limits import PLACEMENTS, Limits, truths_of
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
-from ipusim.base.near_names import did_you_mean
 
-#: Names of placements of stages on IPUs, see :func:`mapping_of`.
-PLACEMENTS: Final = ("straight", "returning", "around", "there_and_back")
 #: Default number of stages on each IPU for the placement around.
 _AROUND: Final = 2
-_YES_NO: Final = {"yes": True, "no": False}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a search; None stands for no limit.
-
-    Attributes:
-        global_batch: samples in a weight update; None for the given plan's.
-        ipus: sizes of the device; None for powers of two up to the given plan's.
-        replicas, stages, micro_batch_sizes: allowed numbers; None in micro_batch_sizes for the given plan's size.
-        schedules: names; None for Graphcore's schedules, ``single``, and the given plan's.
-        sync: sync modes; None for the given plan's, or each schedule's default if the given plan is refused.
-        placements: names of PLACEMENTS; None also searches the given plan's mapping.
-        recompute, offload, sharding: yes, no, or both: recomputation of activations; optimizer state (and under batch
-            serialization activations) in Streaming Memory; sharding of that state over replicas.
-        activations: stay, streaming_memory or partner: destinations of moved activations; None for the given plan's.
-        orders: selection orders.
-    """
-
-    global_batch: int | None = None
-    ipus: tuple[int, ...] | None = None
-    replicas: tuple[int, ...] | None = None
-    stages: tuple[int, ...] | None = None
-    micro_batch_sizes: tuple[int, ...] | None = None
-    schedules: tuple[str, ...] | None = None
-    sync: tuple[str, ...] | None = None
-    placements: tuple[str, ...] | None = None
-    recompute: tuple[str, ...] | None = None
-    offload: tuple[str, ...] | None = None
-    sharding: tuple[str, ...] | None = None
-    activations: tuple[str, ...] | None = None
-    orders: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        """Raise OptionError for numbers below 1 and unknown names."""
-        names_of_limit: dict[str, Sequence[str]] = {
-            "sync": [mode.value for mode in Sync],
-            "placements": PLACEMENTS,
-            **dict.fromkeys(("recompute", "offload", "sharding"), tuple(_YES_NO)),
-            "activations": (STAY, *get_args(pipelines.Destination)),
-            "orders": tuple(hardware.ORDERS),
-        }
-        for field in fields(self):
-            limit = getattr(self, field.name)
-            values = limit if isinstance(limit, tuple) else () if limit is None else (limit,)
-            if limit == ():
-                raise OptionError(field.name, "expected at least one value to search, got none")
-            for value in values:
-                if isinstance(value, int) and value < 1:
-                    raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
-                if field.name in names_of_limit and value not in names_of_limit[field.name]:
-                    names = names_of_limit[field.name]
-                    text = f"expected {runs.one_of(names)}, got {runs.show(value)}{did_you_mean(value, names)}"
-                    raise OptionError(field.name, text)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the limits that are set."""
-        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
-
-    def leave(self, baseline: Baseline) -> bool:
-        """Return whether the limits allow the given plan; False for limited placements, which are not compared."""
-        if baseline.job is None or self.placements is not None:
-            return False
-        job, options = baseline.job, baseline.request.options
-        shape, offload = job.program.shape, job.program.offload
-        values: dict[str, set[Any]] = {
-            "global_batch": {baseline.global_batch},
-            "ipus": {baseline.ipus},
-            "replicas": {baseline.replicas},
-            "stages": {shape.stages},
-            "micro_batch_sizes": {baseline.micro_batch_size},
-            "schedules": {job.schedule.name, options.pipeline.schedule},
-            "sync": {job.plan.sync.value},
-            "recompute": {_word(shape.recompute or shape.recompute_inline)},
-            "offload": {_word(offload.weight_update_variables)},
-            "sharding": {_word(offload.sharded_state)},
-            "activations": {baseline.activations},
-            "orders": {job.system.selection_order, options.system.selection_order},
-        }
-        limits = {name: getattr(self, name) for name in self.names}
-        return all(
-            values[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items()
-        )
-
-    def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
-        """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
-        plan_size = baseline.micro_batch_size
-        sizes = self.micro_batch_sizes or (plan_size,)
-        if baseline.request.has_timed_stages and any(size != plan_size for size in sizes):
-            text = f"expected {plan_size}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
-            raise OptionError("micro_batch_sizes", text)
-        return sizes
 
 
 @dataclass(frozen=True)
@@ -369,16 +273,16 @@ def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]
 
 
 def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> tuple[str, ...]:
-    recompute = _truths(limits.recompute)
+    recompute = truths_of(limits.recompute)
     modes = schedule.recomputation_modes if baseline.training else ()
     return (*(("",) if False in recompute else ()), *(modes if True in recompute else ()))
 
 
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
     """Return the offloading choices: optimizer state, sharding over replicas, activations."""
-    offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
+    offloads = truths_of(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
-    states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
+    states = product(offloads, truths_of(limits.sharding), offloads if stores else (None,))
     options = baseline.request.options
     on_popart = options.system.host.framework in hardware.ON_POPART
     on_ipus = on_popart and baseline.training and not options.pipeline.variables_on_host
@@ -392,11 +296,3 @@ def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
     has_memory = baseline.machine.streaming is not None or baseline.machine.free
     destinations = limits.activations or (baseline.activations,)
     return tuple(name for name in destinations if name != "streaming_memory" or has_memory)
-
-
-def _word(truth: bool) -> str:
-    return next(word for word, means in _YES_NO.items() if means == truth)
-
-
-def _truths(words: tuple[str, ...] | None) -> tuple[bool, ...]:
-    return (False, True) if words is None else tuple(_YES_NO[word] for word in words)

@@ -10,7 +10,8 @@ from ipusim.api import Problem, RequestError, analysis, runs
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.suggest.baseline import Baseline
-from ipusim.app.suggest.choices import Choice, Limits, choices
+from ipusim.app.suggest.choices import Choice, choices
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Searched
 from ipusim.app.suggest.units import Units

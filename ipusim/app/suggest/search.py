@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
 from itertools import chain
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import analysis, runs
 from ipusim.app.explain.trial import puts_together
@@ -28,16 +27,17 @@ from ipusim.app.study.trial import try_request
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
-from ipusim.app.suggest.choices import Choice, Limits, choices, orders_of, possible
+from ipusim.app.suggest.choices import Choice, choices, orders_of, possible
 from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
+from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, choice_of
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.units import Units, any_cut, units_of
 
-#: Relative width of the first portion of a choice's cuts above its least time, and growth factor of the width.
-_FIRST: Final = Fraction(1, 200)
+#: Growth factor of the width of a choice's portions of cuts.
 _GROWS: Final = Fraction(3, 2)
 #: Maximum number of simultaneous partial cuts; the worst are dropped.
 _MOST: Final = 400_000
@@ -55,61 +55,6 @@ _LOOKED: Final = 100
 #: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
 _FEW: Final = 300
 _UNREACHABLE: Final = 1 << 61
-
-
-#: First unit, and unit after the last, of each stage of an IPU.
-Stages = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Open:
-    """Choice that is laid out, with further portions of cuts to come.
-
-    Attributes:
-        choice: layout before cutting.
-        layouts: layout by selection order.
-        cutter: search for cuts.
-        possible: mask of the stages, between any two units, that fit in memory.
-        common_cycles: least cycles of gradient sums, gathers and host updates; None before the second look.
-        least_bound: bound; cuts below it have been pushed.
-        width: width of the next portion above the least time, as a share of that time.
-        order_bounds: bounds by selection order.
-        full_ipus: IPUs too small for the units that a cut gave them.
-        trials: selection orders and cuts already assembled.
-    """
-
-    choice: Choice
-    layouts: Mapping[str, Layout]
-    cutter: Cutter
-    possible: npt.NDArray[np.bool_]
-    common_cycles: int | None = None
-    least_bound: int = 0
-    width: Fraction = _FIRST
-    order_bounds: dict[str, Bounds] = field(default_factory=dict)
-    full_ipus: set[tuple[int, Stages]] = field(default_factory=set)
-    trials: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
-
-    def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
-        """Yield every IPU with the stages that a cut gives the IPU.
-
-        A stage is given by its first unit and the unit after its last.
-        """
-        for ipu in dict.fromkeys(self.choice.mapping):
-            stages = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
-            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in stages)
-
-
-@dataclass(frozen=True, eq=False)
-class _Leaf:
-    """Complete cut, with a selection order if already chosen."""
-
-    open_choice: _Open
-    cuts: tuple[int, ...]
-    order: str = ""
-
-
-#: Item to look at, after its bound, plainness and running number.
-_Entry = tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]
 
 
 class Search:
@@ -141,8 +86,8 @@ class Search:
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
         #: Choices before their closer look, by family; and everything later.
-        self._firsts: defaultdict[tuple[object, ...], list[_Entry]] = defaultdict(list)
-        self._later: list[_Entry] = []
+        self._firsts: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
+        self._later: list[Entry] = []
         self._number = self._parent_bound = 0
         self._progress: Callable[[Searched], None] = lambda _: None
         self.searched = searched = Searched(given_cycles)
@@ -178,15 +123,15 @@ class Search:
         self._end()
         return self.searched
 
-    def _try_first(self, heap: list[_Entry]) -> None:
+    def _try_first(self, heap: list[Entry]) -> None:
         """Look at the choices of a family until a choice that may fit had its closer look."""
         while self._is_open(heap):
-            is_closer, too_large = isinstance(heap[0][-1], _Open), self.searched.too_large
+            is_closer, too_large = isinstance(heap[0][-1], OpenChoice), self.searched.too_large
             self._step(heap)
             if is_closer and self.searched.too_large == too_large:
                 return
 
-    def _next_heap(self) -> list[_Entry] | None:
+    def _next_heap(self) -> list[Entry] | None:
         """Return the heap of the next item; None if no bound is below the best plan.
 
         Once a plan is known, choices come before cuts.
@@ -197,31 +142,31 @@ class Search:
         return min(heaps, key=lambda heap: heap[0][:3], default=None)
 
     @property
-    def _heaps(self) -> list[list[_Entry]]:
+    def _heaps(self) -> list[list[Entry]]:
         """Heaps with items to look at."""
         return [heap for heap in (*self._firsts.values(), self._later) if heap]
 
-    def _is_open(self, heap: list[_Entry]) -> bool:
+    def _is_open(self, heap: list[Entry]) -> bool:
         return bool(heap) and (self.searched.best is None or heap[0][0] < self.searched.best)
 
     def _update_bound(self) -> None:
         """Update the lowest bound of all items; the last bound stays if no item is left."""
         self.searched.bound = min((heap[0][0] for heap in self._heaps), default=self.searched.bound)
 
-    def _step(self, heap: list[_Entry]) -> None:
+    def _step(self, heap: list[Entry]) -> None:
         """Look at the first item of a heap; raises SearchEndedError at a limit."""
         self._spend()
         self._parent_bound, *_, item = heapq.heappop(heap)
         self._look(item, self._parent_bound)
         self._update_bound()
 
-    def _look(self, item: Choice | _Open | _Leaf, bound: int) -> None:
+    def _look(self, item: Choice | OpenChoice | CompleteCut, bound: int) -> None:
         match item:
             case Choice():
                 self._lay_out(bound, item)
-            case _Open():
+            case OpenChoice():
                 self._push_cuts(item)
-            case _Leaf():
+            case CompleteCut():
                 self._try(item)
 
     def _end(self) -> None:
@@ -235,7 +180,7 @@ class Search:
         else:
             entries = chain.from_iterable(self._heaps)
             items = (item for bound, *_, item in entries if searched.best is None or bound < searched.best)
-            searched.open_choices += len({_choice_of(item) for item in items})
+            searched.open_choices += len({choice_of(item) for item in items})
         self._sort()
 
     def runners_up(self, count: int) -> None:
@@ -250,16 +195,16 @@ class Search:
         looked_at, self._most = 0, _UNREACHABLE
         while (heaps := self._heaps) and len(kinds) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(min(heaps, key=lambda heap: heap[0][:3]))
-            choice = _choice_of(item)
+            choice = choice_of(item)
             if choice.kind in kinds or choice.passes > most:
                 continue
             looked_at += 1
             count_before = len(self.searched.plans)
             try:
                 self._spend()
-                if isinstance(item, _Open):
+                if isinstance(item, OpenChoice):
                     for row in item.cutter.below(_UNREACHABLE, _FEW, self._spend).cuts[:1].tolist():
-                        self._try(_Leaf(item, tuple(row), next(iter(item.layouts))))
+                        self._try(CompleteCut(item, tuple(row), next(iter(item.layouts))))
                 else:
                     self._look(item, self._at_least(choice))
             except SearchEndedError:
@@ -296,10 +241,10 @@ class Search:
         if self.first_budget is not None and self.searched.best is None:
             self.first_budget.spend(work)
 
-    def _push(self, bound: int, item: Choice | _Open | _Leaf) -> None:
+    def _push(self, bound: int, item: Choice | OpenChoice | CompleteCut) -> None:
         """Push an item, with at least the bound of the item now looked at."""
-        choice = _choice_of(item)
-        is_first = isinstance(item, Choice) or (isinstance(item, _Open) and item.common_cycles is None)
+        choice = choice_of(item)
+        is_first = isinstance(item, Choice) or (isinstance(item, OpenChoice) and item.common_cycles is None)
         heap = self._firsts[choice.family] if is_first else self._later
         heapq.heappush(heap, (max(bound, self._parent_bound), choice.plainness, self._number, item))
         self._number += 1
@@ -344,7 +289,7 @@ class Search:
             searched.too_large += 1
             return
         cutter = Cutter(units, Bounds(units, layout, possible), memory)
-        self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
+        self._push(cutter.bounds.least, OpenChoice(choice, layouts, cutter, possible))
 
     def _is_a_guess(self, layout: Layout) -> bool:
         """Return whether a layout puts stages of unknown memory on one IPU, and no placement was requested."""
@@ -353,7 +298,7 @@ class Search:
             return False
         return puts_together(job.program.shape, layout.plan.shape)
 
-    def _push_cuts(self, item: _Open) -> None:
+    def _push_cuts(self, item: OpenChoice) -> None:
         """Push the next portion of cuts, and the choice again for the remaining cuts."""
         if item.common_cycles is None:
             self._look_closer(item)
@@ -366,16 +311,16 @@ class Search:
         cuts = item.cutter.below(limit, _MOST, self._spend)
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.least_bound:
-                self._push(bound, _Leaf(item, tuple(row)))
+                self._push(bound, CompleteCut(item, tuple(row)))
         if not self.searched.plans and len(cuts.cuts):  # an early simulated time saves later work
-            self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
+            self._try(CompleteCut(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.searched.best
         if cuts.skipped_bound is not None:
             self.searched.leave(cuts.skipped_bound, f"the limit of {_MOST} cuts at once")
         elif (best is None or limit < best) and limit < _UNREACHABLE:
             self._push(limit, replace(item, least_bound=limit, width=item.width * _GROWS))
 
-    def _look_closer(self, item: _Open) -> None:
+    def _look_closer(self, item: OpenChoice) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
         cutter, searched, many = item.cutter, self.searched, item.cutter.count > _MANY
         if many and item.cutter.memory.sram_bytes is not None:
@@ -386,7 +331,7 @@ class Search:
         common_cycles = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(common_cycles)
         cutter = replace(cutter, bounds=bounds.with_prices(searched.best, self._spend) if many else bounds)
-        width, least = _FIRST, cutter.least
+        width, least = FIRST, cutter.least
         if searched.best is not None:
             width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
         closer = replace(item, cutter=cutter, common_cycles=common_cycles, least_bound=least, width=width)
@@ -394,7 +339,7 @@ class Search:
         if many and (searched.best is None or least < searched.best):
             self._try_good(closer)
 
-    def _try_good(self, item: _Open) -> None:
+    def _try_good(self, item: OpenChoice) -> None:
         """Try a good cut under its best selection order; try another if the cut exceeds memory."""
         spare = 0
         for _ in range(_GOOD_CUTS):
@@ -402,11 +347,11 @@ class Search:
             if cuts is None:
                 return
             bounds = {order: self._bound_under(order, item, cuts) for order in item.layouts}
-            spare += (excess := self._try(_Leaf(item, cuts, min(bounds, key=lambda order: bounds[order]))))
+            spare += (excess := self._try(CompleteCut(item, cuts, min(bounds, key=lambda order: bounds[order]))))
             if not excess:
                 return
 
-    def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
+    def _bound_under(self, order: str, item: OpenChoice, cuts: tuple[int, ...]) -> int:
         """Return the bound of a complete cut under a selection order.
 
         The bound includes the cut's gradient sums.
@@ -417,7 +362,7 @@ class Search:
         common_cycles = together_under(layout, item.cutter.units.profiles, cuts)
         return int(item.order_bounds[order].later_by(common_cycles).cycles(np.array([cuts]))[0])
 
-    def _try(self, leaf: _Leaf) -> int:
+    def _try(self, leaf: CompleteCut) -> int:
         """Assemble and simulate a cut; a cut without selection order is pushed again for each order.
 
         Returns:
@@ -451,9 +396,3 @@ class Search:
         else:
             searched.plans.append(Plan(choice, cuts, item.cutter.units, trial))
         return 0
-
-
-def _choice_of(item: Choice | _Open | _Leaf) -> Choice:
-    if isinstance(item, _Leaf):
-        return item.open_choice.choice
-    return item.choice if isinstance(item, _Open) else item

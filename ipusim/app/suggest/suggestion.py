@@ -15,7 +15,7 @@ from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import Plan, Searched
@@ -221,24 +221,7 @@ def suggest(
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         first, second = _starts(baseline, limits, budget, simulations)
-
-        def tell(start: _Start, outcome: Searched) -> None:
-            if outcome.best is not None and second is not None and second.added_options:
-                outcome.pending_bound = None  # the second search will not be made
-            progress(start.baseline, outcome)
-
-        best, runner_up, outcome = first, None, first.search.searched
-        outcome.pending_bound = None if second is None else second.search.searched.bound
-        first.search.run(partial(tell, first))
-        if outcome.best is None:
-            refuse_limits(baseline, limits, first.search)
-        if second is not None and (outcome.best is None or not second.added_options):
-            later = second.search.searched
-            later.given_cycles, later.pending_bound = outcome.best, outcome.skipped_bound
-            second.search.run(partial(tell, second))
-            is_better = outcome.best is None or (later.best is not None and later.best < outcome.best)
-            best, runner_up = (second, first) if is_better else (first, second)
-            best.search.searched.leave_with(runner_up.search.searched)
+        best, runner_up = _search_from(first, second, baseline, limits, progress)
         searched, others = best.search.searched, None if runner_up is None else runner_up.search.searched
         if searched.best is None:
             return Suggestion(baseline, searched, limits, runner_up=others)
@@ -262,6 +245,36 @@ class _Start:
     baseline: Baseline
     added_options: Mapping[str, Any]
     search: Search
+
+
+def _search_from(
+    first: _Start,
+    second: _Start | None,
+    baseline: Baseline,
+    limits: Limits,
+    progress: Callable[[Baseline, Searched], None],
+) -> tuple[_Start, _Start | None]:
+    """Search from one or two plans; return the better search, and the other one if there were two."""
+
+    def tell(start: _Start, outcome: Searched) -> None:
+        if outcome.best is not None and second is not None and second.added_options:
+            outcome.pending_bound = None  # the second search will not be made
+        progress(start.baseline, outcome)
+
+    outcome = first.search.searched
+    outcome.pending_bound = None if second is None else second.search.searched.bound
+    first.search.run(partial(tell, first))
+    if outcome.best is None:
+        refuse_limits(baseline, limits, first.search)
+    if second is None or (outcome.best is not None and second.added_options):
+        return first, None
+    later = second.search.searched
+    later.given_cycles, later.pending_bound = outcome.best, outcome.skipped_bound
+    second.search.run(partial(tell, second))
+    is_better = outcome.best is None or (later.best is not None and later.best < outcome.best)
+    best, runner_up = (second, first) if is_better else (first, second)
+    best.search.searched.leave_with(runner_up.search.searched)
+    return best, runner_up
 
 
 def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int) -> tuple[_Start, _Start | None]:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
+from ipusim.analysis.causes import idle_causes, ipu_time
 from ipusim.analysis.critical_path import critical_path_of, path_parts
+from ipusim.analysis.idle_spans import CAUSES
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.app.scenario.load import load_job
 from ipusim.base.errors import TimelineError

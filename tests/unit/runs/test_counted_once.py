@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipusim.api import pricing
 from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest import layout
-from ipusim.app.suggest.choices import Limits
+from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.base.cache import Cache
 from ipusim.model.stages import layer_profile as profiles

@@ -1,0 +1,121 @@
+"""Spans of every IPU one after the other, with the cause of idle spans and the span that ended each wait."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.analysis.critical_path import WAITS
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import SpanKind, by_number, kinds_with, of_kinds
+from ipusim.timeline.repeats import Column
+from ipusim.timeline.time_parts import Idle
+from ipusim.timeline.timeline import NONE, Timeline
+
+#: All causes; an array stores a cause as index into this tuple.
+CAUSES: Final = tuple(Idle)
+_ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
+#: Index of every cause in CAUSES.
+NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
+#: Cause of idle time by kind of span, on the span's IPU; NONE for arithmetic and waits.
+_CAUSE_OF_KIND: Final = by_number(
+    lambda row: NONE if row.use is None or row.use.idle is None else NUMBER[row.use.idle], np.int64
+)
+#: Cause of waits by kind of span, on waiting IPUs: as above, plus weight updates.
+WAITS_FOR: Final = np.where(
+    np.arange(len(_CAUSE_OF_KIND)) == SpanKind.WEIGHT_UPDATE, NUMBER[Idle.UPDATE], _CAUSE_OF_KIND
+)
+
+
+#: Columns of intervals: ipu, start, end, cause, stage, index in a track. Intervals with index NONE have final times.
+Intervals = tuple[Column, Column, Column, Column, Column, Column]
+
+
+class IpuSpans:
+    """Spans of every IPU with a stage, one after the other; sorted by IPU, then by time.
+
+    Attributes:
+        timeline: Timeline with one copy of every block.
+        row: row of the Timeline.
+        ipu, start, end, kind, stage: columns of the spans.
+        first: index of every IPU's first span, and the number of spans at the end; shape (IPUs + 1,).
+        last: mask of every IPU's last span.
+        later: cycles from a span's time in the Timeline to its time in the run, where earlier blocks are repeated.
+        times: number of spans that this entry represents.
+    """
+
+    def __init__(self, peeled: Timeline) -> None:
+        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped."""
+        self.timeline = timeline = peeled.contiguous()
+        rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
+        row, ipu = timeline.per_ipu(rows)
+        holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
+        row, ipu = row[holds[ipu]], ipu[holds[ipu]]
+        order = np.lexsort((timeline.start[row], ipu))
+        self.row, self.ipu = row, ipu = row[order], ipu[order]
+        self.start, self.end = timeline.start[row], timeline.end[row]
+        self.kind, self.stage = timeline.kind[row], timeline.stage[row]
+        self.first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
+        self.last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
+        self.later, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
+
+
+def non_arithmetic(track: IpuSpans) -> Intervals:
+    """Return an IPU's own spans without arithmetic as idle intervals."""
+    cause = np.where(_waits_for_sum(track), NUMBER[Idle.UPDATE], _CAUSE_OF_KIND[track.kind])
+    index = np.flatnonzero(cause != NONE)
+    return track.ipu[index], track.start[index], track.end[index], cause[index], np.full(len(index), NONE), index
+
+
+def _waits_for_sum(track: IpuSpans) -> npt.NDArray[np.bool_]:
+    """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
+    summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
+    is_update_wait = np.zeros(len(summing), dtype=np.bool_)
+    is_update_wait[:-1] |= summing[1:] & follows
+    is_update_wait[1:] |= summing[:-1] & follows
+    is_update_wait &= track.kind == SpanKind.HOST_WAIT
+    is_update_wait &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
+    return is_update_wait
+
+
+def ended_waits(track: IpuSpans) -> tuple[Column, Column]:
+    """Return waits and their releasing spans; NONE for unknown spans."""
+    timeline, index = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_CAUSE_OF_KIND[track.kind] == NONE))
+    successor = np.where(track.last[index], NONE, track.row[np.minimum(index + 1, len(track.row) - 1)])
+    released = np.where(successor == NONE, NONE, timeline.cause[successor])
+    # A span of zero cycles, such as free host work, only passes a release on: use its cause.
+    while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
+        released = np.where(passing, timeline.cause[released], released)
+    waits = of_kinds(timeline.kind, WAITS)
+    good = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
+    good &= timeline.ipu[released] >= 0
+    spans = np.where(good, released, NONE)
+    for number in np.flatnonzero(~good).tolist():
+        spans[number] = _ending(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
+    return index, spans
+
+
+def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
+    """Find a span that ended together with a wait of ``ipu``; spans of the same replica come first."""
+    is_ending = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
+    rows = np.flatnonzero(is_ending & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
+    if not len(rows):
+        return NONE
+    near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
+    return int(near[-1] if len(near) else rows[-1])
+
+
+def spans_during(track: IpuSpans, ipu: Column, start: Column, end: Column) -> tuple[Column, Column]:
+    """Find spans of IPUs that overlap intervals. Returns indices of intervals and of spans."""
+    first, last = np.zeros((2, len(ipu)), dtype=np.int64)
+    for number, (begin, finish) in enumerate(pairwise(track.first.tolist())):
+        is_ipu = ipu == number
+        first[is_ipu] = begin + np.searchsorted(track.end[begin:finish], start[is_ipu], side="right")
+        last[is_ipu] = begin + np.searchsorted(track.start[begin:finish], end[is_ipu], side="left")
+    count = np.maximum(last - first, 0)
+    interval = np.repeat(np.arange(len(ipu)), count)
+    nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return interval, first[interval] + nth

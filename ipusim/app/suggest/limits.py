@@ -1,0 +1,119 @@
+"""Limits of a search for a plan, as a user states them: numbers of IPUs and stages, schedules, uses of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, get_args
+
+from ipusim.api import Sync, hardware, pipelines, runs
+from ipusim.app.suggest.baseline import STAY, Baseline
+from ipusim.base.errors import OptionError
+from ipusim.base.near_names import did_you_mean
+
+#: Names of placements of stages on IPUs, see :func:`ipusim.app.suggest.choices.mapping_of`.
+PLACEMENTS: Final = ("straight", "returning", "around", "there_and_back")
+_YES_NO: Final = {"yes": True, "no": False}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a search; None stands for no limit.
+
+    Attributes:
+        global_batch: samples in a weight update; None for the given plan's.
+        ipus: sizes of the device; None for powers of two up to the given plan's.
+        replicas, stages, micro_batch_sizes: allowed numbers; None in micro_batch_sizes for the given plan's size.
+        schedules: names; None for Graphcore's schedules, ``single``, and the given plan's.
+        sync: sync modes; None for the given plan's, or each schedule's default if the given plan is refused.
+        placements: names of PLACEMENTS; None also searches the given plan's mapping.
+        recompute, offload, sharding: yes, no, or both: recomputation of activations; optimizer state (and under batch
+            serialization activations) in Streaming Memory; sharding of that state over replicas.
+        activations: stay, streaming_memory or partner: destinations of moved activations; None for the given plan's.
+        orders: selection orders.
+    """
+
+    global_batch: int | None = None
+    ipus: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    stages: tuple[int, ...] | None = None
+    micro_batch_sizes: tuple[int, ...] | None = None
+    schedules: tuple[str, ...] | None = None
+    sync: tuple[str, ...] | None = None
+    placements: tuple[str, ...] | None = None
+    recompute: tuple[str, ...] | None = None
+    offload: tuple[str, ...] | None = None
+    sharding: tuple[str, ...] | None = None
+    activations: tuple[str, ...] | None = None
+    orders: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise OptionError for numbers below 1 and unknown names."""
+        names_of_limit: dict[str, Sequence[str]] = {
+            "sync": [mode.value for mode in Sync],
+            "placements": PLACEMENTS,
+            **dict.fromkeys(("recompute", "offload", "sharding"), tuple(_YES_NO)),
+            "activations": (STAY, *get_args(pipelines.Destination)),
+            "orders": tuple(hardware.ORDERS),
+        }
+        for field in fields(self):
+            limit = getattr(self, field.name)
+            values = limit if isinstance(limit, tuple) else () if limit is None else (limit,)
+            if limit == ():
+                raise OptionError(field.name, "expected at least one value to search, got none")
+            for value in values:
+                if isinstance(value, int) and value < 1:
+                    raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
+                if field.name in names_of_limit and value not in names_of_limit[field.name]:
+                    names = names_of_limit[field.name]
+                    text = f"expected {runs.one_of(names)}, got {runs.show(value)}{did_you_mean(value, names)}"
+                    raise OptionError(field.name, text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the limits that are set."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+
+    def leave(self, baseline: Baseline) -> bool:
+        """Return whether the limits allow the given plan; False for limited placements, which are not compared."""
+        if baseline.job is None or self.placements is not None:
+            return False
+        job, options = baseline.job, baseline.request.options
+        shape, offload = job.program.shape, job.program.offload
+        values: dict[str, set[Any]] = {
+            "global_batch": {baseline.global_batch},
+            "ipus": {baseline.ipus},
+            "replicas": {baseline.replicas},
+            "stages": {shape.stages},
+            "micro_batch_sizes": {baseline.micro_batch_size},
+            "schedules": {job.schedule.name, options.pipeline.schedule},
+            "sync": {job.plan.sync.value},
+            "recompute": {word_of(shape.recompute or shape.recompute_inline)},
+            "offload": {word_of(offload.weight_update_variables)},
+            "sharding": {word_of(offload.sharded_state)},
+            "activations": {baseline.activations},
+            "orders": {job.system.selection_order, options.system.selection_order},
+        }
+        limits = {name: getattr(self, name) for name in self.names}
+        return all(
+            values[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items()
+        )
+
+    def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
+        """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
+        plan_size = baseline.micro_batch_size
+        sizes = self.micro_batch_sizes or (plan_size,)
+        if baseline.request.has_timed_stages and any(size != plan_size for size in sizes):
+            text = f"expected {plan_size}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
+            raise OptionError("micro_batch_sizes", text)
+        return sizes
+
+
+def word_of(truth: bool) -> str:
+    """Return ``yes`` or ``no``."""
+    return next(word for word, means in _YES_NO.items() if means == truth)
+
+
+def truths_of(words: tuple[str, ...] | None) -> tuple[bool, ...]:
+    """Return the truth values of a limit of ``yes`` and ``no``; both without a limit."""
+    return (False, True) if words is None else tuple(_YES_NO[word] for word in words)

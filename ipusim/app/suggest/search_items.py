@@ -1,0 +1,80 @@
+"""Items of a search: choices, laid out choices with cuts to come, and complete cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ipusim.app.suggest.bounds import Bounds
+from ipusim.app.suggest.choices import Choice
+from ipusim.app.suggest.cuts import Cutter
+from ipusim.app.suggest.layout import Layout
+
+#: Width of the first portion of a choice's cuts, above and relative to the choice's least time.
+FIRST: Final = Fraction(1, 200)
+
+#: First unit, and unit after the last, of each stage of an IPU.
+Stages = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenChoice:
+    """Choice that is laid out, with further portions of cuts to come.
+
+    Attributes:
+        choice: layout before cutting.
+        layouts: layout by selection order.
+        cutter: search for cuts.
+        possible: mask of the stages, between any two units, that fit in memory.
+        common_cycles: least cycles of gradient sums, gathers and host updates; None before the second look.
+        least_bound: bound; cuts below it have been pushed.
+        width: width of the next portion above the least time, as a share of that time.
+        order_bounds: bounds by selection order.
+        full_ipus: IPUs too small for the units that a cut gave them.
+        trials: selection orders and cuts already assembled.
+    """
+
+    choice: Choice
+    layouts: Mapping[str, Layout]
+    cutter: Cutter
+    possible: npt.NDArray[np.bool_]
+    common_cycles: int | None = None
+    least_bound: int = 0
+    width: Fraction = FIRST
+    order_bounds: dict[str, Bounds] = field(default_factory=dict)
+    full_ipus: set[tuple[int, Stages]] = field(default_factory=set)
+    trials: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+
+    def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
+        """Yield every IPU with the stages that a cut gives the IPU.
+
+        A stage is given by its first unit and the unit after its last.
+        """
+        for ipu in dict.fromkeys(self.choice.mapping):
+            stages = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
+            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in stages)
+
+
+@dataclass(frozen=True, eq=False)
+class CompleteCut:
+    """Complete cut, with a selection order if already chosen."""
+
+    open_choice: OpenChoice
+    cuts: tuple[int, ...]
+    order: str = ""
+
+
+#: Item to look at, after its bound, plainness and running number.
+Entry = tuple[int, tuple[object, ...], int, Choice | OpenChoice | CompleteCut]
+
+
+def choice_of(item: Choice | OpenChoice | CompleteCut) -> Choice:
+    """Return the choice of an item."""
+    if isinstance(item, CompleteCut):
+        return item.open_choice.choice
+    return item.choice if isinstance(item, OpenChoice) else item
