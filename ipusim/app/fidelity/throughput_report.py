@@ -94,12 +94,7 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 f"{result.error:+.1%}",
                 *((unseen,) if with_unseen else ()),
                 f"{result.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(
-                    filter(
-                        None,
-                        (_USES[row.use], "" if fits is analysis.Fits.YES else fits),
-                    )
-                ),
+                ", ".join(filter(None, (_USES[row.use], "" if fits is analysis.Fits.YES else fits))),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))

@@ -37,12 +37,15 @@ class UpdateTime:
         fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
         micro_batch: seconds per micro-batch.
         job: Job of the plan, at any count.
+        offchip_bytes: bytes of the weights whose optimizer state lies off chip, and bytes of this state that stream in
+            and out of the machine with most of them.
         rates: rates of the simulation.
     """
 
     fixed: float
     micro_batch: float
     job: Job
+    offchip_bytes: tuple[int, int]
     rates: Rates
 
     @property
@@ -51,9 +54,7 @@ class UpdateTime:
         program, system, updates = self.job.program, self.job.system, self.job.request.options.pipeline.repeat_count
         if not system.framework:
             return 0.0
-        offchip_bytes = program.offload.offchip_weight_bytes(program.stages)
-        streamed_bytes = pricing.streamed_state_bytes(program, system)
-        state = self.rates.offchip_state_time_ns(system.framework, offchip_bytes, streamed_bytes)
+        state = self.rates.offchip_state_time_ns(system.framework, *self.offchip_bytes)
         session_ns = system.session_ns(program.updated_variables, self.rates)
         return float((session_ns / updates + state) / _NANOSECONDS)
 
@@ -91,6 +92,11 @@ class PreparedRow:
         """Kind of the row's model and run; empty if no published training is of its kind."""
         return runs.kind_of(self.jobs[0])
 
+    @cached_property
+    def _offchip_bytes(self) -> tuple[int, int]:
+        program, system = self.jobs[0].program, self.jobs[0].system
+        return program.offload.offchip_weight_bytes(program.stages), pricing.streamed_state_bytes(program, system)
+
     @property
     def variables(self) -> int:
         """Largest number of variables updated by an IPU."""
@@ -109,7 +115,7 @@ class PreparedRow:
             least, most = cycles_without_host(job, rates), cycles_without_host(last, rates)
         slope = (most - least) / (2 * self.multiple)
         fixed, micro_batch = (float(cycles / job.system.clock_hz) for cycles in (least - self.count * slope, slope))
-        return UpdateTime(fixed, micro_batch, job, rates or self.rates)
+        return UpdateTime(fixed, micro_batch, job, self._offchip_bytes, rates or self.rates)
 
 
 @sharing
