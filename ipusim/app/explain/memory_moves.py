@@ -30,6 +30,8 @@ _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "in separate passes"), (rules.IN
 PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
 #: Option that enables Streaming Memory.
 _REMOTE: Final = "system.enable_remote_buffers"
+#: Option that moves activations out of an IPU and back.
+_ACTIVATIONS: Final = "pipeline.offload_activations"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 _PAIR: Final = 2
@@ -59,6 +61,11 @@ class Move:
     fits: analysis.Fits
     period_s: float
     paid: tuple[tuple[str, float], ...]
+
+    @property
+    def fills_other_memory(self) -> bool:
+        """Whether tensors go to Streaming Memory or to another IPU, and come back."""
+        return not self.changes.keys().isdisjoint((_REMOTE, _ACTIVATIONS))
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         yield "half the micro-batch, twice the count", "activations", halves
     if shape.training and offload.moved is None and shape.serialization == 1:
         for target, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
-            values = {"pipeline.offload_activations": {"to": target}}
+            values = {_ACTIVATIONS: {"to": target}}
             remote_too = {_REMOTE: True} if target == "streaming_memory" else {}
             yield f"activations moved to {words} and back", "activations", {**remote_too, **values}
     if shape.training and not offload.variables_on_host:

@@ -35,7 +35,7 @@ def moves_table(moves: Moves) -> Table:
 def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(moves)]
-    if any(" moved to " in move.words or "Streaming Memory" in move.words for move in moves.moves):
+    if any(move.fills_other_memory for move in moves.moves):
         sentences.append(
             "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count."
         )

@@ -19,8 +19,7 @@ class Baseline:
 
     Attributes:
         request: request of the scenario.
-        job: assembled plan, even if memory is exceeded; None for a refused plan.
-        refusal: reasons of a refusal, a line for each.
+        trial: trial of the plan, even if memory is exceeded; for a refused plan, the reasons, a line for each.
         ipus: device size in IPUs.
         replicas: number of model replicas.
         mapping: IPU of each stage; empty if the scenario does not say.

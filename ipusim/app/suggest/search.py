@@ -19,8 +19,6 @@ from functools import cache, partial
 from itertools import chain
 from typing import Final
 
-import numpy as np
-
 from ipusim.api import analysis, runs
 from ipusim.app.explain.trial import puts_together
 from ipusim.app.study.trial import try_request
@@ -29,7 +27,7 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, choices, orders_of, possible
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
+from ipusim.app.suggest.layout import Layout, Layouts, least_together
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, choice_of
@@ -136,8 +134,9 @@ class Search:
 
         Once a plan is known, choices come before cuts.
         """
-        heaps = [heap for heap in self._heaps if self._is_open(heap)]
-        if self.searched.best is not None:
+        best = self.searched.best
+        heaps = [heap for heap in self._heaps if best is None or heap[0][0] < best]
+        if best is not None:
             heaps = [heap for heap in heaps if heap is not self._later] or heaps
         return min(heaps, key=lambda heap: heap[0][:3], default=None)
 
@@ -346,21 +345,10 @@ class Search:
             cuts = item.cutter.good(spare, self._spend)
             if cuts is None:
                 return
-            bounds = {order: self._bound_under(order, item, cuts) for order in item.layouts}
+            bounds = {order: item.bound_under(order, cuts) for order in item.layouts}
             spare += (excess := self._try(CompleteCut(item, cuts, min(bounds, key=lambda order: bounds[order]))))
             if not excess:
                 return
-
-    def _bound_under(self, order: str, item: OpenChoice, cuts: tuple[int, ...]) -> int:
-        """Return the bound of a complete cut under a selection order.
-
-        The bound includes the cut's gradient sums.
-        """
-        layout = item.layouts[order]
-        if order not in item.order_bounds:
-            item.order_bounds[order] = Bounds(item.cutter.units, layout)
-        common_cycles = together_under(layout, item.cutter.units.profiles, cuts)
-        return int(item.order_bounds[order].later_by(common_cycles).cycles(np.array([cuts]))[0])
 
     def _try(self, leaf: CompleteCut) -> int:
         """Assemble and simulate a cut; a cut without selection order is pushed again for each order.
@@ -374,7 +362,7 @@ class Search:
             return 0
         if not leaf.order:
             for order in item.layouts:
-                self._push(self._bound_under(order, item, leaf.cuts), replace(leaf, order=order))
+                self._push(item.bound_under(order, leaf.cuts), replace(leaf, order=order))
             return 0
         if (leaf.order, leaf.cuts) in item.trials:
             return 0

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout
+from ipusim.app.suggest.layout import Layout, together_under
 
 #: Width of the first portion of a choice's cuts, above and relative to the choice's least time.
 FIRST: Final = Fraction(1, 200)
@@ -58,6 +58,14 @@ class OpenChoice:
         for ipu in dict.fromkeys(self.choice.mapping):
             stages = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
             yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in stages)
+
+    def bound_under(self, order: str, cuts: tuple[int, ...]) -> int:
+        """Return the bound of a complete cut under a selection order, which includes the cut's gradient sums."""
+        layout, units = self.layouts[order], self.cutter.units
+        if order not in self.order_bounds:
+            self.order_bounds[order] = Bounds(units, layout)
+        common_cycles = together_under(layout, units.profiles, cuts)
+        return int(self.order_bounds[order].later_by(common_cycles).cycles(np.array([cuts]))[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
-from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
+from ipusim.app.study.full_pipeline import COUNT, Ceiling, ceiling_of
 from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
@@ -167,7 +167,7 @@ class Suggestion:
         count = Fraction(own_count * trial.samples, given.samples)
         if count.denominator > 1:
             return None
-        result = try_request(given.job.request, {"pipeline.gradient_accumulation_count": int(count)})
+        result = try_request(given.job.request, {COUNT: int(count)})
         return None if result.job is None else result
 
     @property

@@ -99,7 +99,6 @@ def _is_stored(name: str, kind: Any, value: Any) -> bool:
         return value in ([""] if name == "message" else [sync.value for sync in Sync])
     if value is None:
         return name == "sram_bytes"
-    # Executions, IPUs, clock and samples are positive; time and arithmetic may be 0.
     return type(value) is int and 0 <= value < _MOST_CYCLES
 
 
