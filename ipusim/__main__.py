@@ -7,10 +7,7 @@ import signal
 
 
 def main() -> None:
-    """Run the command line.
-
-    An interrupt during the start ends the process at once, as nothing needs a clean-up yet.
-    """
+    """Run the command line. An interrupt during the start ends the process at once, as nothing needs a clean-up yet."""
     # A process started with interrupts ignored, for example by nohup, continues to ignore them.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The pipeline bubble by every common definition.
+"""Compute the pipeline bubble by every common definition.
 
 All definitions cover one pipeline execution without weight update, over IPUs with a stage.
 An IPU is idle in every cycle without stage arithmetic. Copies, syncs and host transfers therefore count as

@@ -1,4 +1,4 @@
-"""Cost of disturbances: slowdown against the undisturbed run, longer waits by IPU and cause, and recovery."""
+"""Measure the cost of disturbances: slowdown against the undisturbed run, longer waits, and recovery."""
 
 from __future__ import annotations
 

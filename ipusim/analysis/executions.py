@@ -1,4 +1,4 @@
-"""Start, pipeline end and weight update end of every execution of the pipeline."""
+"""Find start, pipeline end and weight update end of every execution of the pipeline in a Timeline."""
 
 from __future__ import annotations
 

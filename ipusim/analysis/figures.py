@@ -1,4 +1,4 @@
-"""Table of a run's figures (named results, such as the throughput): unit, meaning and path in ``summary.json``."""
+"""List the figures of a run (named results, such as the throughput): unit, meaning, path in ``summary.json``."""
 
 from __future__ import annotations
 

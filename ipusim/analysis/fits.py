@@ -1,4 +1,4 @@
-"""The four answers to the question whether a program fits memory."""
+"""Define the four answers to the question whether a program fits memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fullest IPU of a run, for comparisons."""
+"""Find the fullest IPU of a run, for comparisons."""
 
 from __future__ import annotations
 

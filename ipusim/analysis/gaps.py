@@ -1,4 +1,4 @@
-"""Gaps in main: idle time in main phases that no IPU avoids.
+"""Measure gaps in main: idle time in main phases that no IPU avoids.
 
 Every IPU is idle once while a micro-batch crosses the pipeline, either in a ramp or in the main phase. In 1F1B with
 point-to-point sync, the last IPU is idle in ramps only. The first IPU is idle equally long in the main phase, until

@@ -1,4 +1,4 @@
-"""Spans of every IPU one after the other, with the cause of idle spans and the span that ended each wait."""
+"""List every IPU's spans one after the other, with the cause of idle spans and the span that ended each wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of a run's arithmetic: losses, outputs, weights and evaluations."""
+"""Collect the results of a run's arithmetic: losses, outputs, weights and evaluations."""
 
 from __future__ import annotations
 

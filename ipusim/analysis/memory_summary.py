@@ -1,4 +1,4 @@
-"""The contents of a run's memory report."""
+"""Summarise the memory of a run, for ``summary.json`` and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All times of a run, computed from its Timeline."""
+"""Compute all times of a run from its Timeline, such as throughput, phases and bubble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-batches that stages keep for their backward pass, with opening and closing pass."""
+"""Find when stages keep micro-batches for their backward pass: opening and closing pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Summary: all numbers and names of a run, including memory, routes and learning."""
+"""Define the Summary: all numbers and names of a run, including memory, routes and learning."""
 
 from __future__ import annotations
 

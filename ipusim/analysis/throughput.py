@@ -1,4 +1,4 @@
-"""Throughput of a run in samples, over all executions and weight updates."""
+"""Compute the throughput of a run in samples, over all executions and weight updates."""
 
 from __future__ import annotations
 

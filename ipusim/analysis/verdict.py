@@ -1,4 +1,4 @@
-"""Verdict on a run: use of IPUs, slowest stages, and time of the same work on one IPU."""
+"""Judge a run: use of IPUs, slowest stages, and time of the same work on one IPU."""
 
 from __future__ import annotations
 

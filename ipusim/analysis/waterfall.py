@@ -1,8 +1,8 @@
-"""Waterfall of a run: parts of the run's time, measured by simulations with and without each part.
+"""Define the waterfall of a run: parts of the run's time, such as copies, which add up to its length.
 
-Parts, such as copies, are added to an empty run in the order of :class:`TimePart`. Each counts the cycles by which the
-run grows, so parts add up to the exact length of the run. :mod:`ipusim.runs.waterfall` simulates runs without some
-parts. Waits that remain with balanced stages give two parts: gaps in main
+Parts are measured by simulations with and without each part. They are added to an empty run in the order of
+:class:`TimePart`, and each counts the cycles by which the run grows. :mod:`ipusim.runs.waterfall` simulates runs
+without some parts. Waits that remain with balanced stages give two parts: gaps in main
 (:func:`~ipusim.analysis.gaps.gaps_in_main`), and for the rest fill and drain.
 """
 

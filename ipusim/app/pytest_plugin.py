@@ -1,4 +1,4 @@
-"""Pytest plugin of ipusim: a fixture for runs, and scenarios as tests.
+"""Extend pytest: a fixture for runs, and scenarios as tests.
 
 pytest imports this module in every session of an environment with ipusim. Other modules of ipusim are imported on use
 by a test.

@@ -1,4 +1,4 @@
-"""Terminal output: text and tables fitted to its width, interrupts, and progress."""
+"""Print to a terminal: text and tables fitted to its width, interrupts, and progress."""
 
 from __future__ import annotations
 
@@ -173,10 +173,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function that shows a command's status.
-
-    A terminal shows a live line, other outputs occasional lines.
-    """
+    """Yield a function that shows a command's status. A terminal shows a live line, other outputs occasional lines."""
     last_time = time.monotonic()
 
     def show_after(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:

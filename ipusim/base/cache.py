@@ -1,4 +1,4 @@
-"""A cache of function results, by arguments.
+"""Cache function results by arguments, within blocks that callers enter.
 
 Callers that assemble many similar requests enter a cache (:meth:`Cache.entered`); functions called within the block get
 the cache from :func:`shared`. No results are kept elsewhere.

@@ -1,4 +1,4 @@
-"""Compression in a thread, while later content is produced."""
+"""Compress content to gzip in a thread, while later content is produced."""
 
 from __future__ import annotations
 

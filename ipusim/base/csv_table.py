@@ -1,4 +1,4 @@
-"""CSV files from any source, read with every problem reported at once."""
+"""Read CSV files from any source, and report all their problems at once."""
 
 from __future__ import annotations
 
@@ -104,10 +104,7 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
 
 
 def first_titles(path: Path) -> tuple[str, ...]:
-    """Return the cells of a CSV file's first row; empty for other files.
-
-    Raises OSError.
-    """
+    """Return the cells of a CSV file's first row; empty for other files. Raises OSError."""
     try:
         return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
     except FileError:
@@ -186,10 +183,7 @@ def refuse(problems: Sequence[str]) -> None:
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
-    """Return a hint about neighbouring cells that form a number with a decimal comma.
-
-    Empty if no cells do.
-    """
+    """Return a hint about neighbouring cells that form a number with a decimal comma. Empty if no cells do."""
     for whole, part in pairwise(cells):
         if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
             return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"

@@ -1,4 +1,4 @@
-"""Errors raised on purpose: messages name object, place, value and expected value.
+"""Define the errors that ipusim raises on purpose: messages name object, place, value and expected value.
 
 SimPy rebuilds an exception from ``args`` when it leaves a process: errors keep their whole state in positional
 arguments.

@@ -1,4 +1,4 @@
-"""Files: untrusted files read within bounds on time and memory; and files written whole."""
+"""Read untrusted files within bounds on time and memory, and write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -49,10 +49,7 @@ class Readable(Protocol):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file to read bytes.
-
-    Raises OSError, also for pipes and devices, which may never end.
-    """
+    """Open a regular file to read bytes. Raises OSError, also for pipes and devices, which may never end."""
     return _open_regular(path, 0)
 
 
@@ -106,10 +103,7 @@ def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> byt
 
 
 def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
-    """Return the bytes of an open file.
-
-    Raises FileError, naming the file, before reading more than ``most_bytes``.
-    """
+    """Return the bytes of an open file. Raises FileError, naming the file, before reading more than ``most_bytes``."""
     size = os.fstat(file.fileno()).st_size
     content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
     if (size := max(size, len(content))) > most_bytes:
@@ -120,10 +114,7 @@ def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 def has_run_file(path: Path) -> bool:
-    """Return whether a run folder has a file.
-
-    Raises OSError for a link, a folder or a device.
-    """
+    """Return whether a run folder has a file. Raises OSError for a link, a folder or a device."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -192,10 +183,7 @@ def read_arrays(
 
 
 def array_names(file: BinaryIO) -> list[str]:
-    """Return the array names of a NumPy archive (npz).
-
-    Raises FileError for a file of another kind.
-    """
+    """Return the array names of a NumPy archive (npz). Raises FileError for a file of another kind."""
     with _open_archive(file) as (_, members):
         return list(members)
 

@@ -1,4 +1,4 @@
-"""Synonyms from PyTorch, DeepSpeed, Megatron, Keras and papers, for messages about unknown keys.
+"""Map synonyms from PyTorch, DeepSpeed, Megatron, Keras and papers to ipusim's keys, for messages.
 
 Synonyms are no aliases: a scenario with a synonym is refused, and the message names ipusim's key.
 """

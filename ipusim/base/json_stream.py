@@ -1,4 +1,4 @@
-"""JSON from untrusted sources, read in parts: memory follows the largest element."""
+"""Read JSON from untrusted sources in parts: memory follows the largest element."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ class JsonStream:
         self._text, self._position, self._line, self._is_at_end = "", 0, 1, False
 
     def peek(self) -> str:
-        """Return the next character that is not white space; empty at the end.
-
-        Raises FileError, like every method.
-        """
+        """Return the next character that is not white space; empty at the end. Raises FileError, like every method."""
         while True:
             self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
             if self._position < len(self._text):
@@ -54,10 +51,7 @@ class JsonStream:
                 return ""
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the next mapping.
-
-        The caller must read every value before the next key.
-        """
+        """Yield the keys of the next mapping. The caller must read every value before the next key."""
         for _ in self._elements("{", "}"):
             key = self.value()
             if not isinstance(key, str):
@@ -66,10 +60,7 @@ class JsonStream:
             yield key
 
     def items(self, may_be_open: bool = False) -> Iterator[Any]:
-        """Yield the values of the next list.
-
-        With ``may_be_open``, the file may end after any value.
-        """
+        """Yield the values of the next list. With ``may_be_open``, the file may end after any value."""
         for _ in self._elements("[", "]", may_be_open):
             yield self.value()
 

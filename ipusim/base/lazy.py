@@ -1,4 +1,4 @@
-"""Names of a package with deferred imports, carried out on first use."""
+"""Import the names of a package on first use."""
 
 from __future__ import annotations
 

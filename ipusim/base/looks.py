@@ -1,4 +1,4 @@
-"""The look of an object in pictures: colours, hatching and name, as data. The package render draws."""
+"""Define the look of an object in pictures: colours, hatching and name, as data for the package ``render``."""
 
 from __future__ import annotations
 

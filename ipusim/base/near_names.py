@@ -1,4 +1,4 @@
-"""The nearest known name for an unknown name: a misspelling, or a synonym."""
+"""Find the known name nearest to an unknown name: a misspelling, or a synonym."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ def equal_name(wrong: object, names: Iterable[str]) -> str | None:
 
 
 def nearest(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name nearest to ``wrong`` regardless of case, or None.
-
-    Synonyms are nearest.
-    """
+    """Return the name nearest to ``wrong`` regardless of case, or None. Synonyms are nearest."""
     return next(iter(all_nearest(wrong, names)), None)
 
 
@@ -72,10 +69,7 @@ def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` by similarity to ``wrong``, most similar first.
-
-    The order stays if ``wrong`` is no text.
-    """
+    """Return ``names`` by similarity to ``wrong``, most similar first. The order stays if ``wrong`` is no text."""
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())

@@ -1,4 +1,4 @@
-"""Pickles of plain containers and NumPy arrays, read without running any named code."""
+"""Read pickles of plain containers and NumPy arrays without running any named code."""
 
 from __future__ import annotations
 

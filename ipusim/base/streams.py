@@ -1,4 +1,4 @@
-"""Standard output and error that accept any text, even if closed, in a narrow encoding, or without a reader."""
+"""Make standard output and error accept any text, even if closed, narrow in encoding, or without a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantities with units, read from text such as ``1.325 GHz`` and formatted for people.
+"""Read quantities with units from text such as ``1.325 GHz``, and format numbers for people.
 
 Values inside ipusim are plain integers in base units (bytes, hertz, nanoseconds) or exact fractions; names carry the
 unit (``_bytes``, ``_hz``, ``_cycles``).

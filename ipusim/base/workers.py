@@ -1,4 +1,4 @@
-"""Worker processes on this machine, which end with the parent process.
+"""Run a function in worker processes on this machine, which end with the parent process.
 
 Imports are few, so that workers start before the parent has imported the code for the work.
 """
@@ -60,10 +60,7 @@ def side_by_side(
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent.
-
-    A killed parent ends no workers, which would wait for ever.
-    """
+    """End this worker process soon after its parent. A killed parent ends no workers, which would wait for ever."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""Rates of computation on an IPU, and of its code memory."""
+"""Define the rates of computation on an IPU, and of its code memory: defaults, ranges and sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of a merged inter-IPU copy, term by term.
+"""Price a merged inter-IPU copy, term by term.
 
 At the end of a time-step the IPUs of a device meet, and a copy moves the stages' tensors. The IPUs synchronise, tiles
 arrange outgoing data (pre-copy), the global exchange moves the data, and tiles store received data (post-copy). The

@@ -1,4 +1,4 @@
-"""Devices of a machine, single IPUs and groups, numbered and listed like Graphcore's ``gc-info -l``."""
+"""List and select the devices of a machine, single IPUs and groups, like Graphcore's ``gc-info -l``."""
 
 from __future__ import annotations
 

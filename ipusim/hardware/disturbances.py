@@ -1,4 +1,6 @@
-"""Disturbances of a System: deviations from the rates. The machine defines the effect on time.
+"""Define disturbances of a System, such as a slower IPU: deviations from the rates.
+
+Scenarios list disturbances; :mod:`ipusim.machine.disturbances` defines their effect on time.
 
 A class with a ``kind`` is an item of a scenario's ``disturbances``. Annotated fields of the dataclass are the item's
 keys; a key that is a Python keyword ends in an underscore. The key named like the kind distinguishes kinds.

@@ -1,4 +1,4 @@
-"""Formulas of cycles: a number of cycles keeps the formula that gave it, for tables of costs.
+"""Compute cycles by formulas, and keep each formula with its result, for tables of costs.
 
 A formula is a function of numbers, written once with ``*``, ``/``, ``+``, ``-`` and ``ceil``. Fractions and whole
 numbers give cycles; :class:`Written` numbers give the formula's text.

@@ -1,4 +1,4 @@
-"""Capabilities of an IPU per generation, tile and cycle, with the source of every figure."""
+"""List the capabilities of each IPU generation, per tile and cycle, with the source of every figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host side of infeeds and outfeeds, and network between hosts: rates and latencies with sources."""
+"""Define the host of IPUs: rates and latencies of feeds and of the network between hosts, with sources."""
 
 from __future__ import annotations
 

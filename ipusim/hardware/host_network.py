@@ -1,4 +1,4 @@
-"""Collectives of hosts over their network, as messages with a fixed time plus transfer time."""
+"""Price collectives of hosts over their network, as messages with a fixed time plus transfer time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random pass durations, drawn by pass and micro-batch, hence equal in every schedule."""
+"""Draw random factors of pass durations, by pass and micro-batch, hence equal in every schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A direction of the links between two neighbouring IPUs, and its traffic.
+"""Describe the links from an IPU to a neighbour, one direction at a time, with rate and latency.
 
 IPUs form a ladder: a rung is a pair of linked IPUs, and two rails join the rungs. Ten IPU-Links leave an IPU: six along
 the rung, two up and two down the rail. PopLibs models the six as two resources:
@@ -83,7 +83,7 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
 
 
 def limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
-    """Return a rung's route, with a rate limit added to a detour.
+    """Return a rung's route; detours get an additional rate limit.
 
     A detour is no faster than the rung's direct links. In an IPU-Machine the direct links were measured slower than the
     nominal rate of two rail links (26.5 and 29.2 GB/s); no measurement shows the nominal rate between any two IPUs.

@@ -1,4 +1,4 @@
-"""Named machines: kind and number of IPUs, links, and host.
+"""List the named machines: kind and number of IPUs, links, and host.
 
 IPUs lie in a ladder: rungs of two linked IPUs, joined by two rails. In a torus, the ends of the rails are joined.
 """
@@ -67,7 +67,7 @@ class Machine:
         return "machine rung" if self.connection == "Fabric" else "rung"
 
     def id_at(self, position: int) -> int:
-        """Return the single-IPU id of the IPU at a ladder position.
+        """Return the single-IPU device id at a ladder position.
 
         Args:
             position: ladder position, counted from 0.

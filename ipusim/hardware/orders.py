@@ -1,4 +1,4 @@
-"""Selection orders: mapping from logical IPUs to positions in a device's ladder of rungs (pairs of linked IPUs).
+"""Map logical IPUs to positions in a device's ladder of rungs (pairs of linked IPUs): selection orders.
 
 The orders are Graphcore's ``SelectionOrder`` enumeration, computed like Graphcore's TensorFlow compiler
 (poplar_compiler.cc).

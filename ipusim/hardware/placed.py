@@ -1,4 +1,4 @@
-"""A device's IPUs with positions and links, and its host: a System without disturbances."""
+"""Define a device's IPUs with positions and links, and its host: a System without disturbances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods of 64 IPUs joined by GW-Links, machine by machine, into a ring or a part of a ring.
+"""Describe the GW-Links that join pods of 64 IPUs, machine by machine, into a ring or a part of a ring.
 
 An IPU-Machine of four IPUs has two GW-Link ports, east and west, of 100 Gbit/s. The ports lead to the machines of the
 same number in the next and previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in large

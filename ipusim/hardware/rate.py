@@ -1,4 +1,4 @@
-"""A rate: unit, default with source, and plausible range."""
+"""Define a rate of the cost model: unit, default with source, and plausible range."""
 
 from __future__ import annotations
 

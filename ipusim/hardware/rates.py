@@ -1,4 +1,4 @@
-"""Rates: constants that convert work, bytes and meetings to time, with unit, source and plausible range.
+"""List the rates: constants that convert work, bytes and meetings to time, with unit, source and range.
 
 Figures of a chip, its host and its memory are defined next to their classes (:mod:`ipusim.hardware.generations`,
 :mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are the remaining constants, such as the share of

@@ -1,4 +1,4 @@
-"""Resources of a run: IPUs, directions of links, host ports, hosts, the hosts' network, Streaming Memories."""
+"""Name the resources of a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures with sources."""
+"""Build a value of figures, such as an IPU generation, from (figure, source) pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streaming Memory: DRAM of an M2000 beside its four IPUs, the home of Poplar's remote buffers."""
+"""Define Streaming Memory: DRAM of an M2000 beside its four IPUs, the home of Poplar's remote buffers."""
 
 from __future__ import annotations
 

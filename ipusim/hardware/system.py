@@ -1,4 +1,4 @@
-"""A System: the IPUs that run a program, their positions, and the cost of communication."""
+"""Define a System: the IPUs that run a program, their positions, and the cost of communication."""
 
 from __future__ import annotations
 

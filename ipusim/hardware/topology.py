@@ -1,4 +1,4 @@
-"""The IPU-Link graph of a device, and routes over the graph.
+"""Route messages over the IPU-Links of a device.
 
 IPUs 2r and 2r + 1 form rung r; rails join 2r to 2r + 2 and 2r + 1 to 2r + 3. A ladder ends at the first and last rung;
 in a torus the rails loop round (Graphcore GCL user guide). Traffic that changes rails crosses the rung first, then
@@ -24,7 +24,7 @@ class Routes(Protocol):
     """Routes between physical IPUs."""
 
     def route(self, source: int, target: int) -> Route:
-        """Return the link directions of the route."""
+        """Return the route's link directions."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``all_to_all_op``."""
+"""Gather tensors from replicas or exchange blocks between them: Graphcore's ``all_to_all_op``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Automatic sharding of releases up to 2.0: refused, because a simulated program has no graph to divide."""
+"""Refuse automatic sharding, a feature of releases up to 2.0: a simulated program has no graph to divide."""
 
 from __future__ import annotations
 

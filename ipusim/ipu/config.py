@@ -1,4 +1,4 @@
-"""Device configuration: Graphcore's IPUConfig, the enumerations of its attributes, and configuration functions."""
+"""Configure a program's device: Graphcore's IPUConfig, the enumerations of its attributes, and functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``cross_replica_ops``, and argument checks shared by all replica functions."""
+"""Sum or average tensors over replicas (Graphcore's ``cross_replica_ops``), and check arguments for such functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's custom operations, on TensorFlow's graph.
+"""Run a user's own operations on the IPU or the host: Graphcore's ``custom_ops``.
 
 Graphcore takes a compiled library; ipusim takes a Python file. With ``op_name="Callback"`` the file contains
 

@@ -1,4 +1,4 @@
-"""Measured rate of the host as a producer of data set elements.
+"""Measure how fast the host produces elements of a data set.
 
 The measurement runs the program's input code on this computer and reads the wall clock, since a simulation cannot know
 the speed of that code. Written into a scenario as ``system.host.data_rate``, which all replicas share, the rate makes

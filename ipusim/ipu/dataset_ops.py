@@ -1,4 +1,4 @@
-"""Graphcore's data set of whole buffers."""
+"""Offer Graphcore's data set of whole buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``ipu.distributed``: collectives of instances, which are simulated hosts.
+"""Run collectives among instances, which are simulated hosts: Graphcore's ``ipu.distributed``.
 
 The functions are Horovod's, as in Graphcore's releases for TensorFlow 1, and also take the arguments of Graphcore's
 releases for TensorFlow 2.

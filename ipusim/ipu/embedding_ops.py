@@ -1,4 +1,4 @@
-"""Graphcore's ``embedding_ops``: look-ups in tables on the IPU and on the host."""
+"""Look up rows of tables on the IPU and on the host: Graphcore's ``embedding_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``functional_ops``."""
+"""Accept Graphcore's outlining of functions (``functional_ops``), which leaves them unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations of Poplar's utilities, for programs with hand-written optimizers."""
+"""Offer operations of Poplar's utilities, for programs with hand-written optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Horovod's functions on simulated hosts, one Horovod process per host.
+"""Offer Horovod's functions on simulated hosts, one Horovod process per host.
 
 ``ipusim run program.py --hosts 3`` runs a program on three hosts. Hosts must call collectives in the same order, with
 equal names if a collective has a name. The time of collectives on the hosts' network appears in the Timeline of the

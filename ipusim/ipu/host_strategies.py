@@ -1,4 +1,4 @@
-"""Distribution strategies for training on simulated hosts: with Horovod, with PopDist, in a TensorFlow cluster."""
+"""Distribute training over simulated hosts: with Horovod, with PopDist, in a TensorFlow cluster."""
 
 from __future__ import annotations
 

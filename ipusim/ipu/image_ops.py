@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``image_ops``."""
+"""Normalise images: Graphcore's ``image_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``internal_ops``: printing of tensors."""
+"""Print tensors: Graphcore's ``internal_ops``."""
 
 from __future__ import annotations
 

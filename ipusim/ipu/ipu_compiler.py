@@ -1,4 +1,4 @@
-"""Graphcore's ``ipu_compiler``: compiles a computation into an operation of the host's graph."""
+"""Compile a computation into an operation of the host's graph: Graphcore's ``ipu_compiler``."""
 
 from __future__ import annotations
 

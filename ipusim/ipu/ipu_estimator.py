@@ -1,4 +1,4 @@
-"""Graphcore's IPUEstimator: an estimator whose model function is the body of a loop."""
+"""Run a model function as the body of a loop: Graphcore's IPUEstimator."""
 
 from __future__ import annotations
 

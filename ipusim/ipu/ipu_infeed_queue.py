@@ -1,4 +1,4 @@
-"""Graphcore's infeed queue: a TensorFlow data set as the input of IPUs."""
+"""Feed IPUs from a TensorFlow data set: Graphcore's infeed queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's outfeed queue: results of a program, dequeued by the host in a session."""
+"""Carry a program's results to the host, which dequeues them in a session: Graphcore's outfeed queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's IPUPipelineEstimator: an estimator whose model function returns the stages of a pipeline."""
+"""Run the stages that a model function returns as a pipeline: Graphcore's IPUPipelineEstimator."""
 
 from __future__ import annotations
 

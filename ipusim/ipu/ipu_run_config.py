@@ -1,4 +1,4 @@
-"""Graphcore's RunConfig: an estimator's IPUs, and its mini-batches per run."""
+"""Configure an estimator's IPUs and its mini-batches per run: Graphcore's RunConfig."""
 
 from __future__ import annotations
 

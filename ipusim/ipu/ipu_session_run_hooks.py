@@ -1,4 +1,4 @@
-"""Graphcore's session hooks: logging of values from inside a program."""
+"""Log values from inside a program: Graphcore's session hooks."""
 
 from __future__ import annotations
 

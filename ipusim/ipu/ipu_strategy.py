@@ -1,4 +1,4 @@
-"""Graphcore's strategy for TensorFlow 2: functions called in its scope run on simulated IPUs."""
+"""Run functions called in a strategy's scope on simulated IPUs: Graphcore's strategy for TensorFlow 2."""
 
 from __future__ import annotations
 

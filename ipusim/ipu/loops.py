@@ -1,4 +1,4 @@
-"""Graphcore's ``loops``: a body that runs repeatedly on one IPU, or on several IPUs as shards."""
+"""Run a body repeatedly on one IPU, or on several IPUs as shards: Graphcore's ``loops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``math_ops``."""
+"""Multiply matrices in consecutive parts: Graphcore's ``math_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``nn_ops``: activations, losses over sampled classes, and CTC losses and decoders."""
+"""Compute activations, losses over sampled classes, CTC losses and decoders: Graphcore's ``nn_ops``."""
 
 from __future__ import annotations
 

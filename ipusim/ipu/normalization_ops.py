@@ -1,4 +1,7 @@
-"""Graphcore's ``normalization_ops``, computed by ipusim's layers; variables are ``scope/gamma`` and ``scope/beta``."""
+"""Normalise tensors by ipusim's layers: Graphcore's ``normalization_ops``.
+
+Variables are ``scope/gamma`` and ``scope/beta``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's wrappers of TensorFlow optimizers: accumulation, mapping and sharding of gradients."""
+"""Wrap TensorFlow optimizers as Graphcore does: accumulation, mapping and sharding of gradients."""
 
 from __future__ import annotations
 

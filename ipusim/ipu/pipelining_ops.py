@@ -1,4 +1,4 @@
-"""Graphcore's ``pipelining_ops``: checks a pipeline's arguments and traces the stages."""
+"""Check a pipeline's arguments, and trace its stages: Graphcore's ``pipelining_ops``."""
 
 from __future__ import annotations
 

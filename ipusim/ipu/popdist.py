@@ -1,4 +1,4 @@
-"""Graphcore's PopDist: number and index of a distributed program's instances, from the simulated hosts.
+"""State number and index of a distributed program's instances, which are simulated hosts: PopDist.
 
 ``ipusim run program.py --hosts 2`` corresponds to ``poprun --num-instances 2 --num-replicas 2 program.py``: a host is
 an instance with one replica. Without ``--hosts`` a program is the only instance:

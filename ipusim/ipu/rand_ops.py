@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``rand_ops``."""
+"""Drop elements at random: Graphcore's ``rand_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``reduce_scatter_op``."""
+"""Reduce a tensor over replicas, and return this replica's part: Graphcore's ``reduce_scatter_op``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``replication_ops``."""
+"""Return the index of the running replica: Graphcore's ``replication_ops``."""
 
 from __future__ import annotations
 

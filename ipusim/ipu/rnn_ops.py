@@ -1,6 +1,7 @@
-"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph, for inputs (time steps, batch, elements).
+"""Run recurrent layers on TensorFlow's graph: Graphcore's ``rnn_ops``.
 
-Variables are ``popnn_lstm/kernel`` and so on; the kernel holds the gates side by side, in Graphcore's order.
+Inputs are (time steps, batch, elements). Variables are ``popnn_lstm/kernel`` and so on; the kernel holds the gates side
+by side, in Graphcore's order.
 """
 
 from __future__ import annotations

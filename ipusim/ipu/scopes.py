@@ -1,4 +1,4 @@
-"""Graphcore's ``scopes``: device, shard or host of the computations in a block."""
+"""Choose device, shard or host for the computations in a block: Graphcore's ``scopes``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``sharding``: functions that read the shards of a graph; ``scopes.ipu_shard`` sets shards."""
+"""Read the shards of a graph, which ``scopes.ipu_shard`` sets: Graphcore's ``sharding``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``slicing_ops``: copies of row slices between tensors."""
+"""Copy row slices between tensors: Graphcore's ``slicing_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``statistics_ops``: histograms, without gradients."""
+"""Compute histograms, without gradients: Graphcore's ``statistics_ops``."""
 
 from __future__ import annotations
 

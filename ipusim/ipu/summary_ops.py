@@ -1,4 +1,4 @@
-"""Graphcore's ``summary_ops``: the events of a session's run as a tensor."""
+"""Return the events of a session's run as a tensor: Graphcore's ``summary_ops``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's ``utils`` on TensorFlow: files of data sets and inputs, and events of a session's runs.
+"""Write data sets and inputs to files, and read events of a session's runs: Graphcore's ``utils``.
 
 Events of a run are executed programs; there are no events of compilation or of engine loading. Files of elements and
 inputs have NumPy's format, readable with ``numpy.load``.

@@ -1,4 +1,7 @@
-"""Collect a Plan's instructions in any order, each with a sort key (an item), and sort them."""
+"""Collect the instructions of a Plan in any order, each with a sort key, and sort them.
+
+Both lowerings (Order to Plan, in lock-step or point-to-point) use it. An item is an instruction with its key.
+"""
 
 from __future__ import annotations
 

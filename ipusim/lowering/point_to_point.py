@@ -66,10 +66,7 @@ def _moves(moves: list[Column]) -> Iterator[Items]:
 
 
 def _slots(joins: Mask) -> tuple[Column, Column]:
-    """Return the first and the last pass of every pass's slot.
-
-    A slot is a pass, or several joined passes.
-    """
+    """Return the first and the last pass of every pass's slot. A slot is a pass, or several joined passes."""
     turn = np.arange(len(joins))
     first = np.maximum.accumulate(np.where(np.r_[True, ~joins[:-1]][: len(joins)], turn, 0))
     last = np.minimum.accumulate(np.where(joins, len(joins), turn)[::-1])[::-1]

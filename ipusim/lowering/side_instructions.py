@@ -1,7 +1,4 @@
-"""Instructions beside passes, in every sync mode.
-
-These are streams, tables, all-gathers, feeds and the end of an execution.
-"""
+"""Add streams, tables, all-gathers, feeds and the end of an execution to a Plan, beside its passes."""
 
 from __future__ import annotations
 

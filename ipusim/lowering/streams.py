@@ -1,4 +1,4 @@
-"""Bytes loaded from Streaming Memory before passes and updates, and stored after.
+"""Compute the bytes loaded from Streaming Memory before passes and updates, and stored after them.
 
 Durations are known only during the run, as the IPUs of a machine share the memory's bandwidth.
 """
@@ -58,10 +58,7 @@ def update_streams(program: PipelineProgram) -> dict[int, Stream]:
 
 
 def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
-    """Return the passes' streams of activations and gradients.
-
-    The last stage keeps its activations on the IPU.
-    """
+    """Return the passes' streams of activations and gradients. The last stage keeps its activations on the IPU."""
     shape = program.shape
     passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):

@@ -1,8 +1,9 @@
-"""Moves of activations: out after a forward pass, back before a later pass.
+"""Move activations off an IPU after a forward pass, and back before a later pass.
 
-Moves run beside passes. An IPU waits for a move when it needs the memory or the activations. In lock-step it waits for
-every move, unless I/O tiles or the merged copy carry the move out. Each move is recorded as a span (an interval of the
-run) with its cause, the span that let it begin.
+This facility of the machine carries out a Plan's move instructions. Moves to Streaming Memory or to another IPU take
+place while passes run. An IPU waits for a move when it needs the memory or the activations. In lock-step it waits for
+every move, unless I/O tiles or the merged copy after a time-step carry the move. Each move is recorded as a span (an
+interval of the run) with its cause, the span that let it begin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The machine's clock: the only module that advances time and starts processes."""
+"""Advance simulated time: the only module that starts SimPy processes or waits for a time.
+
+Facilities (parts of the machine, such as links) ask the clock to wait, to start a process, or to spend cycles of work
+on resources. The clock applies the system's disturbances to the work.
+"""
 
 from __future__ import annotations
 
@@ -157,10 +161,7 @@ class Clock(simpy.Environment):
         return self._speeds.foreseen(worker)
 
     def speed(self, worker: Resource, task: Task) -> Pace:
-        """Return the speed of work now, and the cycle of the next change.
-
-        The cycle is None if the speed stays.
-        """
+        """Return the speed of work now, and the cycle of the next change. The cycle is None if the speed stays."""
         return (Fraction(1), None) if self.steady else self._speeds.pace(worker, task, self.now)
 
     def delay(self, workers: Iterable[Resource], task: Task, start: int) -> int:

@@ -1,6 +1,7 @@
-"""An IPU's instructions during an execution, as columns.
+"""Store an IPU's instructions of an execution as columns, and insert marks among them.
 
-An object per instruction would cost as much time as the run. Marks among the instructions note the machine's state.
+Columns replace an object per instruction, which would cost as much time as the run. A mark is an extra instruction at
+which the machine notes its whole state; equal states at two marks show that the run repeats.
 """
 
 from __future__ import annotations
@@ -82,10 +83,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
 
 
 def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the time-step of every instruction.
-
-    ``ends`` are the first rows of every IPU but the first.
-    """
+    """Return the time-step of every instruction. ``ends`` are the first rows of every IPU but the first."""
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
     meetings = np.where(code == Code.MEET, number, 0)

@@ -1,6 +1,7 @@
-"""Arithmetic across replicas: sums of gradients, also over hosts, and all-gathers of variables.
+"""Compute across replicas and hosts: sums of gradients, and all-gathers of sharded variables.
 
-Gradients and variables travel in the rounds of a collective.
+Used by sessions, which run a Job with real arithmetic. Gradients and variables travel in the rounds of a collective,
+and sums are added up in this order.
 """
 
 from __future__ import annotations

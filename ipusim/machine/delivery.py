@@ -1,6 +1,7 @@
-"""Point-to-point delivery: tensors travel independently, and a pass waits for its inputs.
+"""Deliver tensors between IPUs in point-to-point: each travels by itself, and a pass waits for its inputs.
 
-Deliveries and waits are recorded as spans (intervals of the run), each with its cause, the span that let it begin.
+This facility of the machine carries out a Plan's send and receive instructions. Deliveries and waits are recorded as
+spans (intervals of the run), each with its cause, the span that let it begin.
 """
 
 from __future__ import annotations
@@ -27,10 +28,7 @@ from ipusim.timeline.kinds import SpanKind
 
 
 def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
-    """Return a number per tensor between neighbouring stages.
-
-    The last stage may also send to itself.
-    """
+    """Return a number per tensor between neighbouring stages. The last stage may also send to itself."""
     copy = micro_batch % len(shape.copies)
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 

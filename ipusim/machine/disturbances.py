@@ -1,6 +1,7 @@
-"""Speeds and delays on a disturbed System: a rule per kind of disturbance.
+"""Compute the effect of each kind of disturbance (slower IPU, jitter, dead cable) on speeds and delays.
 
-:mod:`ipusim.machine.speeds` combines the rules into the speed of every resource.
+Takes the disturbances of a System (:mod:`ipusim.hardware.disturbances`) and returns a rule per disturbance.
+:mod:`ipusim.machine.speeds` combines the rules into the speed of every resource, such as an IPU or a link direction.
 """
 
 from __future__ import annotations
@@ -289,10 +290,7 @@ def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Itera
 
 
 def disturbs(system: System) -> bool:
-    """Whether any disturbance has an effect.
-
-    A factor of 1 has none, nor has a period without length.
-    """
+    """Whether any disturbance has an effect. A factor of 1 has none, nor has a period without length."""
     return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 

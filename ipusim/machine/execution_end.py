@@ -1,6 +1,7 @@
-"""The end of an execution: sums of gradients, the weight update, and the final meeting, each recorded as spans.
+"""End an execution of the pipeline: sum gradients, update weights, and let all IPUs meet.
 
-A run covers a single host. Runs of several hosts exchange their arrival times and gradients.
+These facilities of the machine carry out the instructions after an execution's last pass, and record each as spans. A
+simulated run covers a single host. Runs of several hosts exchange their arrival times and gradients.
 """
 
 from __future__ import annotations
@@ -156,10 +157,7 @@ class HostSumming(ByHost):
         self._network, self._late = self._worked(cost.bytes), self._worked(0)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Write, wait for the slowest host, sum, and read.
-
-        Over links, nothing is written or read.
-        """
+        """Write, wait for the slowest host, sum, and read. Over links, nothing is written or read."""
         links = self._cost.over_links
         if links is not None:
             cause = yield from self._await(self._late, self._arithmetic.sum_over_hosts(self._clock.now), step, cause)

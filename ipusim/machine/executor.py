@@ -1,4 +1,8 @@
-"""Interface between time and arithmetic, called by IPU processes for every tensor event."""
+"""Define the interface to a replica's arithmetic, which IPU processes call at every tensor event.
+
+:class:`~ipusim.machine.numpy_executor.NumpyExecutor` computes with NumPy; :class:`NullExecutor` does nothing, for runs
+that only simulate time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Upper bounds on the spans and cycles of a run, from Costs."""
+"""Bound the number of spans (recorded intervals) and the cycles of a run from above.
+
+Request limits and computations without events call these functions before a run, with its Plan, System and Costs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facilities of the machine, such as links and host: each carries out some of the IPUs' instructions.
+"""Define a facility: a part of the machine, such as links or host, that carries out some instructions.
 
 Every facility of a run is built from the same context. Work and waits are recorded as spans (intervals of the run);
 the cause of a span is the number of the span that let it begin.
@@ -124,10 +124,7 @@ class Context:
         return [list(self.replicas)] if is_joint else [[replica] for replica in self.replicas]
 
     def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:
-        """Return the IPUs of some replicas that hold a stage.
-
-        The default is every replica.
-        """
+        """Return the IPUs of some replicas that hold a stage. The default is every replica."""
         numbers = self.replicas if replicas is None else replicas
         return [self.ipu(replica, shard) for replica in numbers for shard in self.plan.ipus]
 

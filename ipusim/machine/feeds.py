@@ -1,4 +1,4 @@
-"""Infeed and outfeed of a replica's pipeline, also via I/O tiles."""
+"""Feed a replica's pipeline from the host: infeed elements in, outfeed elements out, also via I/O tiles."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ class Feeds(Facility):
     """A replica's infeed and outfeed; copies that no :class:`HostStream` carries take no time."""
 
     def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
-        """Connect the feeds to the host.
-
-        ``data`` is the host's common rate of elements for infeeds.
-        """
+        """Connect the feeds to the host. ``data`` is the host's common rate of elements for infeeds."""
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
             Code.INFEED: self._take,
@@ -96,10 +93,7 @@ class Feeds(Facility):
         return cause
 
     def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
-        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span.
-
-        A SimPy process.
-        """
+        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span. A SimPy process."""
         if handed_out != NONE:
             cause = yield from self._hand_out(ipu, handed_out, step, cause)
         if taken_in != NONE:

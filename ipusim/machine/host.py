@@ -1,4 +1,4 @@
-"""The host's side of the feeds: streams with a buffer of a few elements."""
+"""Simulate the host's side of a feed: a process that fills or empties a buffer of a few elements."""
 
 from __future__ import annotations
 

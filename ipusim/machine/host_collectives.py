@@ -1,6 +1,7 @@
-"""Arrays that hosts reduce, gather and broadcast, following Horovod's rules.
+"""Reduce, gather and broadcast arrays among hosts, following Horovod's rules.
 
-Every exchange takes time on the hosts' network. A host owes this time until its next program run, which records it.
+Graphcore's ``horovod`` in :mod:`ipusim.ipu` calls these functions. An exchange takes time on the hosts' network; a host
+owes this time until its next program run, which records it.
 """
 
 from __future__ import annotations
@@ -72,10 +73,7 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
 
 
 def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the named arrays of host 0, sent as a single message.
-
-    Shapes agree across hosts.
-    """
+    """Return the named arrays of host 0, sent as a single message. Shapes agree across hosts."""
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
     message = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
     result, first = {}, 0
@@ -86,10 +84,7 @@ def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[st
 
 
 def _exchanged(host: Host | None, name: str, array: Array, detail: str, law: laws.Law) -> Sequence[Array]:
-    """Return the arrays of every host, by rank.
-
-    Raises ProgramError if hosts disagree on the operation.
-    """
+    """Return the arrays of every host, by rank. Raises ProgramError if hosts disagree on the operation."""
     if host is None:
         return [array]
     contributions = host.exchange(name, (detail, array.copy()))

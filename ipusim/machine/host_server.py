@@ -1,4 +1,4 @@
-"""The host server: IPUs call the host within a pass, and wait for results."""
+"""Serve the IPUs' calls to the host within a pass: embedding look-ups, and operations placed on the host."""
 
 from __future__ import annotations
 

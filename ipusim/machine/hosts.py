@@ -1,7 +1,7 @@
-"""Several simulated hosts in a single process, which run in turns.
+"""Run a program on several simulated hosts in a single process, in turns.
 
-A host runs until an exchange, then the next host runs. Hosts run strictly in the order of ranks, so that every run has
-the same result.
+A host is a greenlet that runs until it exchanges data with the others; then the next host runs. Turns follow the ranks
+strictly, so that every run has the same result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lock-step: meetings of IPUs after time-steps, with merged copies over IPU-Links."""
+"""Simulate lock-step: all IPUs meet after a time-step, and a merged copy moves tensors over IPU-Links."""
 
 from __future__ import annotations
 
@@ -252,10 +252,7 @@ class Interconnect(Meeting):
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
     def _transfer(self, exchange_start: int, cause: int) -> None:
-        """Start the link directions of the copy; end a copy without links.
-
-        The exchange began at ``exchange_start``.
-        """
+        """Start the link directions of the copy; end a copy without links. The exchange began at ``exchange_start``."""
         if not self._copy.links:
             self._end(cause)
             return
@@ -278,10 +275,7 @@ class Interconnect(Meeting):
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
-        """End the copy and wake the IPUs.
-
-        If every IPU sleeps through the next time-step, begin its meeting.
-        """
+        """End the copy and wake the IPUs. If every IPU sleeps through the next time-step, begin its meeting."""
         if (wake_event := self._finish(cause)) is not None:
             self._clock.happen(wake_event, cause)
         elif self._sleepers == self._everyone:
@@ -349,9 +343,6 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 
 def build(context: Context) -> list[Interconnect]:
-    """Return the meetings after time-steps; empty in point-to-point.
-
-    Replicas meet jointly, or each separately.
-    """
+    """Return the meetings after time-steps; empty in point-to-point. Replicas meet jointly, or each separately."""
     meetings = context.costs.copies.meetings
     return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

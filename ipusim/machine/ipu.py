@@ -1,4 +1,4 @@
-"""The process of an IPU, which carries out a list of instructions in order, and records spans of passes and waits."""
+"""Run an IPU's instructions in order, as a process in simulated time, and record passes and waits as spans."""
 
 from __future__ import annotations
 

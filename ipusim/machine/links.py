@@ -1,11 +1,11 @@
-"""IPU-Links that carry individual tensors: crossing routes share bandwidth, max-min fair.
+"""Carry tensors over IPU-Links one by one, with max-min fair shares where routes cross.
 
-Between events every tensor moves at its max-min fair rate over the links that it crosses (progressive filling;
-Bertsekas and Gallager, Data Networks, section 6.5.2). A tensor arrives in the first whole cycle in which the last byte
-has passed. Arithmetic is exact.
+Point-to-point deliveries and moves of activations use these links. Between events every tensor moves at its max-min
+fair rate over the links of its route (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A
+tensor arrives in the first whole cycle in which the last byte has passed. Arithmetic is exact.
 
-Nearly every tensor has exclusive use of its links. Exclusive use is known at handover: the end of every earlier tensor
-is known, and a later tensor ends the exclusive use at handover. Exclusive use costs a single event, and no fractions.
+Nearly every tensor has its links to itself. Such a tensor costs a single event and no fractions: the ends of all
+earlier tensors are known when it is sent, and a later tensor that shares a link switches to fair rates.
 """
 
 from __future__ import annotations

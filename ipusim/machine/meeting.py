@@ -1,4 +1,4 @@
-"""Meetings of IPUs: the last arrival begins joint work, which releases the IPUs."""
+"""Let IPUs meet: the last arrival begins joint work, such as a copy, whose end releases the IPUs."""
 
 from __future__ import annotations
 
@@ -74,10 +74,7 @@ class Meeting(Facility):
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of earlier arrivals, and open the next meeting.
-
-        Returns the spans of the waits, by IPU.
-        """
+        """Record the waits of earlier arrivals, and open the next meeting. Returns the spans of the waits, by IPU."""
         time = self._clock.now
         spans = {}
         for ipu in self._numbers:
@@ -107,10 +104,7 @@ def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int)
 
 
 def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
-    """Return the end of a collective that ``workers`` begin now.
-
-    A round ends with its last link.
-    """
+    """Return the end of a collective that ``workers`` begin now. A round ends with its last link."""
     time = clock.end(workers, kind, clock.now, cost.lead_cycles)
     for number, round_of in enumerate(cost.rounds):
         if number in cost.starts:

@@ -1,8 +1,8 @@
-"""Real arithmetic in the simulated machine: tensors on IPUs, and passes.
+"""Execute passes with real NumPy arithmetic on the tensors of simulated IPUs.
 
-A tensor is on a single IPU. Outputs of a pass wait in the IPU's outbox until the copy at the end of the time-step;
-inputs must be on the IPU at the start of the pass. A wrong order, or a stage on a wrong IPU, therefore stops the run
-with a missing tensor.
+IPU processes call the executor at the simulated time of an event. A tensor is on a single IPU. Outputs of a pass wait
+in the IPU's outbox until the copy at the end of the time-step; inputs must be on the IPU at the start of the pass. A
+wrong order, or a stage on a wrong IPU, therefore stops the run with a missing tensor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A single BLAS thread, for equal bits on any number of cores.
-
-Several threads would spin over small matrices.
-"""
+"""Limit BLAS to a single thread, which gives equal bits on any number of cores."""
 
 from __future__ import annotations
 

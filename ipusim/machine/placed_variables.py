@@ -1,4 +1,4 @@
-"""The variables of a replica on their IPUs, and the optimizer's updates."""
+"""Hold a replica's variables on their IPUs, and apply the optimizer's updates."""
 
 from __future__ import annotations
 

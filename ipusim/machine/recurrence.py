@@ -1,4 +1,4 @@
-"""Find out whether a run repeats itself, from the complete states of the machine at marks (noted moments).
+"""Detect that a run repeats itself, from complete states of the machine at marks (noted moments).
 
 Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
 future, with times relative to now and micro-batches relative to the mark. The remaining instructions of every IPU are

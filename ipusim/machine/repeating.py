@@ -1,6 +1,7 @@
-"""A repetitive run, simulated in part: a shorter run, and blocks of its spans that repeat.
+"""Find the repeating parts of a simulated short run, so that they can stand for a longer run.
 
-Each repetition of a block is a copy of it; a longer run has more copies.
+Takes the Timeline of a short run with states noted at marks, and returns blocks: groups of spans that repeat. Each
+repetition is a copy of the block; a longer run has more copies.
 """
 
 from __future__ import annotations

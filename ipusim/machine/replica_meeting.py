@@ -1,4 +1,4 @@
-"""Meetings of replicas within an execution: all-gathers of variables, and collectives called by passes.
+"""Let replicas meet within an execution: to gather sharded variables, and for collectives called by passes.
 
 A collective of a pass runs before the pass, as the order of a pass's parts does not change the sum of their durations.
 The participants of a meeting have equal numbers within their replicas; such a number is called a shard.
@@ -67,10 +67,7 @@ class ReplicaMeeting(Meeting):
         self._do_together(self._carry_out(self._parts, self._step))
 
     def _carry_out(self, parts: Sequence[CollectivePart], step: int) -> Process:
-        """Carry out the rounds of every collective, and release the IPUs.
-
-        A SimPy process.
-        """
+        """Carry out the rounds of every collective, and release the IPUs. A SimPy process."""
         spans = {ipu: last_span for ipu, (_, last_span) in self._arrived.items()}
         spans |= self._record_waits(step)
         for part in parts:

@@ -1,7 +1,4 @@
-"""Costs of copies between IPUs after a change of routes.
-
-Routes change when a cable dies, or an IPU is replaced.
-"""
+"""Price copies between IPUs again after routes change, when a cable dies or a spare replaces an IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Resources that share a piece of work, by kind and name."""
+"""Name the resources that share a piece of work, such as IPUs, link directions and host connections.
+
+The clock looks up speeds and delays under these names (:class:`ipusim.hardware.resources.Resource`).
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,7 @@ def host_ports(track: HostTrack, replicas: Iterable[int]) -> Workers:
 
 
 def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
-    """Return the host's resources on a track, per replica.
-
-    Replica 0 owns a resource shared by replicas.
-    """
+    """Return the host's resources on a track, per replica. Replica 0 owns a resource shared by replicas."""
     return tuple(Resource("host", replica, track) for replica in replicas)
 
 

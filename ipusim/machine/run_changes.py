@@ -1,6 +1,7 @@
-"""Internal disturbances: pauses and moves after losses, stated pass lengths, skips, watching.
+"""Define disturbances that only the simulator adds to a run: pauses, moves to spare IPUs, skipped periods.
 
-Scenarios cannot name these disturbances. :mod:`ipusim.machine.disturbances` has their rules.
+Scenarios cannot name them. Modules of :mod:`ipusim.runs` add them to the System for losses of IPUs, measured times, and
+the omission of repeating parts; :mod:`ipusim.machine.disturbances` defines their effect.
 """
 
 from __future__ import annotations

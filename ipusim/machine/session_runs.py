@@ -1,4 +1,4 @@
-"""Time between executions, in which IPUs wait: the host's program, exchanges of hosts, and pauses after lost IPUs."""
+"""Make IPUs wait between executions: for the host's program, exchanges of hosts, or the loss of an IPU."""
 
 from __future__ import annotations
 

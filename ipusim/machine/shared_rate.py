@@ -1,4 +1,4 @@
-"""A resource that serves parallel transfers, at a rate per number of transfers."""
+"""Simulate a resource that serves transfers in parallel, at a rate that depends on their number."""
 
 from __future__ import annotations
 

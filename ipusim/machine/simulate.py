@@ -1,4 +1,4 @@
-"""Run a Plan on a System: build the processes, run them, return the Timeline."""
+"""Simulate a Plan on a System: build the machine's processes, run them, return the Timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speed and delays of every resource under a system's combined disturbances.
+"""Combine a system's disturbances into speed and delay of every resource over time, for the clock.
 
 A window is a period of lower speed, or of delayed begins, of a resource (:class:`SlowPeriod`).
 """

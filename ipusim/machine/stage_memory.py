@@ -1,4 +1,4 @@
-"""Tensors of a stage on its IPU: parameters, optimizer state and gradient accumulators."""
+"""Hold the variables of one stage on its IPU: weights, optimizer state, gradient accumulators."""
 
 from __future__ import annotations
 
@@ -90,10 +90,7 @@ class StageMemory:
     def recompute(
         self, x: Any, labels: Array | None, key: Key | None, untrained: Untrained | None
     ) -> tuple[Any, Saved]:
-        """Repeat a forward pass on the untrained variables from its first run.
-
-        Statistics count once.
-        """
+        """Repeat a forward pass on the untrained variables from its first run. Statistics count once."""
         with Surrounded(untrained=untrained):
             return self.passes.forward(x, labels, key)
 

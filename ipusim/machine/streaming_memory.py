@@ -1,4 +1,4 @@
-"""Streaming Memory: parallel transfers of several IPUs share the DRAM bandwidth of their machine."""
+"""Simulate Streaming Memory: transfers of several IPUs share the DRAM bandwidth of their machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors between passes: on IPUs, between steps, and on the way to the host.
+"""Hold a replica's tensors between passes: on IPUs, in transit between them, and on the way to the host.
 
 Concurrent stages send their outputs in pieces to the next stage, and receive its gradient in pieces.
 """
@@ -106,10 +106,7 @@ class IpuMemory:
         return preceding_outputs[0] if len(preceding_outputs) == 1 else preceding_outputs
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
-        """Return ``tensor`` followed by the values under ``names``.
-
-        Raises KeyError if any value is missing.
-        """
+        """Return ``tensor`` followed by the values under ``names``. Raises KeyError if any value is missing."""
         if not names:
             return tensor
         fetched = [self.waiting_values.pop((backward, name, micro_batch)) for name in names]
@@ -147,10 +144,7 @@ class Transfers:
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move an output to the next step's only IPU.
-
-        Steps on several IPUs need :meth:`copy`.
-        """
+        """Move an output to the next step's only IPU. Steps on several IPUs need :meth:`copy`."""
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
         self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
 

@@ -1,4 +1,4 @@
-"""A collective among replicas, such as an all-reduce, called by a stage in the middle of a pass."""
+"""Describe a stage's call of a collective among replicas, such as an all-reduce, in the middle of a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host call of a stage in the middle of a pass: bytes sent, host work, bytes returned."""
+"""Describe a stage's host call in the middle of a pass: bytes sent, host work, bytes returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profile of a computational stage (layers that an IPU runs): work of its passes for a micro-batch, and memory."""
+"""Describe what a stage (layers that an IPU runs) costs per micro-batch: work of its passes, and memory."""
 
 from __future__ import annotations
 

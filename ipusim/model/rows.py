@@ -1,4 +1,4 @@
-"""Tables of kinds, such as layers or optimizers, with rows read from classes.
+"""Read tables of kinds, such as layers or optimizers, from classes.
 
 A class with a ``kind`` is a row: a dataclass whose fields are keys, annotated with bounds and meanings
 (:mod:`ipusim.model.layers.keys`). The first paragraph of the docstring describes the kind. Scenarios, their JSON

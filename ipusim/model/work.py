@@ -1,4 +1,4 @@
-"""Work of a layer's pass over a micro-batch: products, vector operations by kind, and bytes.
+"""Describe the work of a layer's pass over a micro-batch: products, vector operations by kind, bytes.
 
 Work describes shapes without time: :mod:`ipusim.pricing` converts work to cycles on a given IPU.
 """

@@ -1,4 +1,4 @@
-"""A workload is everything that a run computes: stages, data, weights, and their update.
+"""Define the workload, everything that a run computes: stages, data, weights, and their update.
 
 The machine's executor runs the workload with NumPy.
 """

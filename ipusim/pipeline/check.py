@@ -1,4 +1,4 @@
-"""Check the rules of every Plan, independently of the code that lays Plans out.
+"""Check that a Plan obeys the rules of every Plan, independently of the code that lays Plans out.
 
 The rules follow from the life of one micro-batch. In lock-step, a pass may start only in a time-step after its inputs
 were produced, because tensors move at the end of a time-step. The last stage's backward pass is an exception: its

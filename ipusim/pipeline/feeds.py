@@ -1,4 +1,4 @@
-"""Infeed and outfeed of a pipeline: size of elements and selection of results."""
+"""Describe a pipeline's infeed and outfeed: size of elements, and selection of results."""
 
 from __future__ import annotations
 

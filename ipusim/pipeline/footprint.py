@@ -1,4 +1,4 @@
-"""Memory footprint of a program: bytes resident on each IPU, and bytes alive during each stage's passes.
+"""Compute a program's memory: bytes resident on each IPU, and bytes alive during each stage's passes.
 
 Poplar allocates data shared between its programs once, at compile time, for the whole run: parameters, optimizer
 state, accumulators, and buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each

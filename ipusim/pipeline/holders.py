@@ -1,4 +1,4 @@
-"""Holders of memory, such as parameters: a table of their names, keys and looks for tables, charts and messages.
+"""List the holders of memory, such as parameters, with name, key and look for tables, charts and messages.
 
 A new holder needs a row here, and its bytes in :mod:`ipusim.pipeline.footprint`. Rows have the order of
 ``summary.json``.

@@ -1,4 +1,4 @@
-"""Instructions of IPUs: passes, and all steps between passes.
+"""Define the instructions of IPUs: passes, and all steps between passes, as integer rows.
 
 An instruction is a row of five integers: IPU, code, stage, micro-batch, and a number whose meaning depends on the code.
 Only ``BEGIN_IO`` has a period in executions in place of the stage.

@@ -1,4 +1,4 @@
-"""Tiles of each IPU reserved for host copies: Graphcore's ``IPUConfig.io_tiles``."""
+"""Describe the tiles of each IPU that are reserved for host copies: Graphcore's ``IPUConfig.io_tiles``."""
 
 from __future__ import annotations
 

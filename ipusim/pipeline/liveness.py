@@ -2,7 +2,7 @@
 
 A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
 FIFO takes over. The buffer also holds a stash taken out of the FIFO until the backward pass, its first half, or the
-recomputation has used it. So the micro-batch in use is outside the FIFO, like micro-batches beyond the FIFO's
+recomputation has used it. The FIFO therefore excludes the micro-batch in use, and micro-batches beyond its
 capacity. Only these micro-batches are alive; the FIFO's buffers are resident.
 """
 

@@ -1,10 +1,10 @@
-"""Moves of activations off their IPU and back, between forward and backward pass.
+"""Choose which activations leave their IPU between forward and backward pass, and when they move.
 
-Some micro-batches of each stage stay on the IPU; the rest takes turns in a few buffers. A micro-batch occupies a buffer
-from the start of its forward pass until the end of the move out, and from the start of the move back until the end of
-the pass that uses it. In point-to-point, moves overlap passes. In lock-step the IPU waits for moves, with two
-exceptions: moves on I/O tiles overlap the passes of a whole time-step, and moves to another IPU join the merged copy
-after a time-step.
+Both lowerings insert the moves into a Plan. Some micro-batches of each stage stay on the IPU; the rest takes turns in a
+few buffers. A micro-batch occupies a buffer from the start of its forward pass until the end of the move out, and from
+the start of the move back until the end of the pass that uses it. In point-to-point, moves overlap passes. In lock-step
+the IPU waits for moves, with two exceptions: moves on I/O tiles overlap the passes of a whole time-step, and moves to
+another IPU join the merged copy after a time-step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tensors stored outside of IPUs: Graphcore's offload options, moved activations, and variables on the host."""
+"""Resolve which tensors live outside of IPUs: Graphcore's offload options, moved activations, host variables."""
 
 from __future__ import annotations
 
@@ -296,10 +296,7 @@ def resolve_offload(
 def check_weight_sharding(
     sharded: bool | None, offload_weights: bool | None, *, remote_memory: bool, stage: str
 ) -> None:
-    """Refuse weights of ``stage`` sharded over replicas without offloading.
-
-    Raises UnsupportedProgramError.
-    """
+    """Refuse weights of ``stage`` sharded over replicas without offloading. Raises UnsupportedProgramError."""
     if sharded and (offload_weights is False or not remote_memory):
         raise UnsupportedProgramError(
             f"Requested replicated weight sharding for {stage} without offloading. This is currently not supported."

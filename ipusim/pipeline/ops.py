@@ -1,4 +1,4 @@
-"""Operations of a pipeline: passes of one computational stage over one micro-batch, printed as ``F1.3``."""
+"""Define a pipeline's operations: passes of one stage over one micro-batch, printed as ``F1.3``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Order: sequence of passes on each IPU, without copies and durations.
+"""Define the Order: the sequence of passes on each IPU, without copies and durations.
 
 An Order is data with integer columns, so an Order of a hundred thousand passes is cheap. Synchronisation is not part of
 an Order: a lowering turns an Order into a :class:`~ipusim.pipeline.plan.Plan`.

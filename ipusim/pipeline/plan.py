@@ -1,4 +1,4 @@
-"""The Plan: a list of instructions per IPU, with synchronisation and without durations."""
+"""Define the Plan: a list of instructions per IPU, with synchronisation and without durations."""
 
 from __future__ import annotations
 

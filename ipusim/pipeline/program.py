@@ -1,4 +1,4 @@
-"""A pipeline program: stages, places, repetitions and schedule, without time."""
+"""Define a pipeline program: stages, their IPUs, repetitions, feeds and schedule, without time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's rules for the arguments of a pipeline, with Graphcore's message texts.
+"""Check a pipeline's arguments by Graphcore's rules, with Graphcore's message texts.
 
 Texts and order follow ``pipelining_ops.pipeline``, ``IPUInfeedQueue`` and
 ``IPUOutfeedQueue``, and the compiler's ``pipeline_visitor`` in Graphcore's TensorFlow.

@@ -1,4 +1,4 @@
-"""Shape of a plan: stages, their IPUs, and micro-batches."""
+"""Define the shape of a pipeline, from which schedules make an Order: stages, IPUs, micro-batches."""
 
 from __future__ import annotations
 

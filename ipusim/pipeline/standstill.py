@@ -1,4 +1,4 @@
-"""Deadlock detection: a walk through the IPUs' instructions, and the circle of waiting IPUs.
+"""Explain a Plan's deadlock: walk through the IPUs' instructions, and find the circle of waiting IPUs.
 
 The walk goes instruction by instruction, which is slow. Only Plans already known to deadlock need the walk.
 """

@@ -1,4 +1,4 @@
-"""Check for missing tensors and circular waits, by instructions alone.
+"""Check a Plan for missing tensors and circular waits, by its instructions alone.
 
 The checks do not depend on the code that makes Plans. The life of one micro-batch determines the passes that need a
 tensor. The graph of instructions, linked along each IPU and from each send to its receive, must have no circle.

@@ -1,6 +1,7 @@
-"""Price collectives among replicas: sums of gradients, all-gathers of variables, collectives inside passes.
+"""Price collectives of a program on a System: gradient sums, all-gathers, and collectives inside passes.
 
-Collectives among copies of a stage, among hosts, and between IPUs and hosts for a weight update are priced too.
+Functions return None if the program has no such collective. Collectives take place among replicas, among copies of a
+stage, among hosts, or between IPUs and their host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Costs of a Plan on a System, in whole cycles of the tile clock; the machine never rounds."""
+"""Define Costs: what each part of a Plan costs on a System, in whole cycles of the tile clock.
+
+:mod:`ipusim.pricing.price` makes Costs, and the machine takes every duration from them without rounding.
+"""
 
 from __future__ import annotations
 

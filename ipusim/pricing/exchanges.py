@@ -1,4 +1,4 @@
-"""The host's exchanges between session runs: collectives of hosts, and copies of updated weights to IPUs."""
+"""Price the host's work between session runs: collectives of hosts, and copies of updated weights to IPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Laws: formula, rates, hardware figures and source of every kind of cost. A term is a cost by one law, in cycles."""
+"""Define laws: the formula, rates, hardware figures and source of every kind of cost.
+
+A term is a cost by one law, in cycles, with the numbers put into the formula. Tables of costs show laws and terms.
+"""
 
 from __future__ import annotations
 

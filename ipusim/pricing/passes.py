@@ -1,4 +1,4 @@
-"""The cost model: convert the work of a pass to whole cycles of the tile clock.
+"""Convert the work of a pass to whole cycles of the tile clock: the cost model.
 
 A layer's pass is a sequence of compute sets. Per compute set, the tiles sync, exchange operands, then compute from
 local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work follows:

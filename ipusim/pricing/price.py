@@ -1,4 +1,4 @@
-"""Price a Plan: compute the Costs of a program's Plan on a System. No other module makes Costs."""
+"""Price a Plan: return the cycles of every pass, copy and transfer of a program on a System, as Costs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A run whose times follow exactly from Plan and Costs, without simulating events; other runs are refused.
+"""Hold a run whose times follow exactly from Plan and Costs, without simulating events; refuse other runs.
 
-Retiming computes K sets of durations at once, the last axis of every array. A shard is an IPU's number within its
-replica.
+The modules of this room compute such a run for K sets of durations at once; K is the last axis of every array. A shard
+is an IPU's number within its replica.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Times of infeed and outfeed elements on IPU and host, computed without simulating events."""
+"""Compute when infeed and outfeed elements are ready on IPU and host, without simulating events."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Times of a run in point-to-point without simulating events: the end of every instruction, level by level.
+"""Compute when instructions end in point-to-point, without simulating events, as longest paths.
 
 A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the host's work on an element of a feed:
-``a`` is the IPU's previous node, ``b`` the node after which the awaited tensor was sent.
+``a`` is the IPU's previous node, ``b`` the node after which the awaited tensor was sent, ``lead`` the tensor's time on
+the way and ``w`` the node's duration. Nodes are computed level by level, for K sets of durations at once.
 """
 
 from __future__ import annotations

@@ -142,10 +142,7 @@ class Retiming:
         return cls(ExactRun.create(plan, program, system, costs, count, between or {}))
 
     def times(self) -> Iterator[ExecutionTimes]:
-        """Yield the times of every execution in order.
-
-        Raises NotExactError if tensors share a link.
-        """
+        """Yield the times of every execution in order. Raises NotExactError if tensors share a link."""
         run = self._run
         for execution, end in self._executions(run.durations, np.zeros(1, np.int64), with_record=True):
             if not execution.exact.all():

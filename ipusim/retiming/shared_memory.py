@@ -1,4 +1,4 @@
-"""Times of transfers from and to Streaming Memory between two meetings of IPUs, in equal shares of its bandwidth."""
+"""Compute transfers from and to Streaming Memory between two meetings of IPUs, in equal shares of bandwidth."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ class SharedMemory:
     def carry_out(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return begin and end of every instruction, by IPU and row.
-
-        ``start`` has the begin of every IPU.
-        """
+        """Return begin and end of every instruction, by IPU and row. ``start`` has the begin of every IPU."""
         first = min(start.values())
         key = tuple((ipu, start[ipu] - first, tuple(ipu_parts)) for ipu, ipu_parts in parts.items())
         if key not in self._cache:

@@ -124,10 +124,7 @@ def _first_pass(code: Cycles, rows: Sequence[int]) -> int:
 
 
 def _cycles(execution: Execution, shard: int, row: int) -> Cycles:
-    """Return the cycles of a pass, an update or a meeting of replicas.
-
-    The shape is (replicas or 1, K or 1).
-    """
+    """Return the cycles of a pass, an update or a meeting of replicas. The shape is (replicas or 1, K or 1)."""
     run, code = execution.run, execution.run.plan.instructions[row, 1]
     if code < PASSES:
         cycles: Cycles = execution.passes.table[execution.passes.rows[row]]
@@ -180,10 +177,7 @@ def _sharing(
 def _in_turn(
     execution: Execution, shard: int, rows: Sequence[int], time: Cycles, io_end: Cycles | None = None
 ) -> tuple[Cycles, Cycles]:
-    """Return the end of an IPU's instructions, and of its I/O tiles' copies.
-
-    The instructions begin at ``time``.
-    """
+    """Return the end of an IPU's instructions, and of its I/O tiles' copies. The instructions begin at ``time``."""
     io_end = time if io_end is None else io_end
     for row in rows:
         _, code, stage, micro_batch, number = execution.run.plan.instructions[row].tolist()

@@ -1,4 +1,4 @@
-"""Times of a run in lock-step without simulating events: the slowest IPU ends a time-step, and a copy follows.
+"""Compute the times of a run in lock-step, without events: the slowest IPU ends a time-step, a copy follows.
 
 Times are arrays over replicas and K sets of durations.
 """

@@ -1,4 +1,4 @@
-"""Costs and arithmetic of a request's stages, for all kinds of requests."""
+"""Hold costs and arithmetic of a request's stages, for all kinds of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost of a run's disturbances, from a second simulation without disturbances or arithmetic."""
+"""Measure the cost of a run's disturbances, by a second simulation without disturbances or arithmetic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Name the kind of a run's model, and the range of most errors of simulated throughput for that kind.
+"""Name the kind of a run's model, and the usual error of simulated throughput for that kind.
 
-Errors are relative to published throughputs; each row of ``ipusim validate`` is one published training.
+Errors are relative to published throughputs; each row of ``ipusim validate`` is one published training. A range holds
+the errors of most trainings of a kind.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hook that evaluates held-out samples between steps and after the last step."""
+"""Evaluate held-out samples between steps and after the last step, as a hook of a session."""
 
 from __future__ import annotations
 

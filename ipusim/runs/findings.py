@@ -1,4 +1,4 @@
-"""Collect the problems of a request during its conversion to domain values, to report all problems together."""
+"""Collect the problems of a request while it is assembled, to report all problems together."""
 
 from __future__ import annotations
 
@@ -36,10 +36,7 @@ class Findings:
         self._problems.append(Problem(path, text, error=error))
 
     def collect(self, path: KeyPath, context: str = "") -> OptionBlock:
-        """Return a block that turns its error into a problem at ``path``.
-
-        Execution continues after the block.
-        """
+        """Return a block that turns its error into a problem at ``path``. Execution continues after the block."""
         return OptionBlock(self, path, context)
 
     def attempt(

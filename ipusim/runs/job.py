@@ -1,4 +1,4 @@
-"""Job: an assembled request, checked and ready to run."""
+"""Define the Job: an assembled request, checked and ready to run."""
 
 from __future__ import annotations
 

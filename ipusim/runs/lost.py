@@ -1,4 +1,4 @@
-"""Losses of IPUs: lost executions, pauses of all IPUs, and moves to spare IPUs.
+"""Add the consequences of lost IPUs to a System: lost executions, pauses of all IPUs, moves to spare IPUs.
 
 A checkpoint follows every fixed number of weight updates. The work between the last checkpoint and a loss is one span
 of lost work. Detection and restart follow, then the executions since the checkpoint run again with the same feeds

@@ -1,4 +1,4 @@
-"""Compute the lengths of many runs of a Job at once, each with other cycles of passes, without simulating events."""
+"""Compute the lengths of many runs of a Job, each with other cycles of passes, without events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute the lengths of many runs of a Job at once, which differ in the seeds of their jitter, without events."""
+"""Compute the lengths of many runs of a Job that differ in the seeds of their jitter, without events."""
 
 from __future__ import annotations
 

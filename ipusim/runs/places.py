@@ -1,4 +1,4 @@
-"""Positions in text files, and problems with their positions."""
+"""Define positions in text files, and problems with their positions."""
 
 from __future__ import annotations
 

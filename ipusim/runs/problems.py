@@ -1,4 +1,4 @@
-"""Problems of a request: option, wrong value, and expected values."""
+"""Define the problems of a request: option, wrong value, and expected values."""
 
 from __future__ import annotations
 

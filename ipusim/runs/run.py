@@ -1,4 +1,4 @@
-"""Run: an executed Job with its results."""
+"""Define the Run: an executed Job with its results."""
 
 from __future__ import annotations
 

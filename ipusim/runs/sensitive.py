@@ -1,4 +1,4 @@
-"""Sensitivities of a run: changes of its length if each pass of a stage takes a cycle more, or a cycle less."""
+"""Measure how a run's length changes if each pass of a stage takes a cycle more, or a cycle less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Title of a run in pictures: the first sentence of its description."""
+"""Take the title of a run in pictures from its description: the first sentence."""
 
 from __future__ import annotations
 

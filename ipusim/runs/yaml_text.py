@@ -128,10 +128,7 @@ class Located:
 
 
 class _Plainly(SafeRepresenter):
-    """Representer that omits quotes only around unmistakable text.
-
-    Every YAML reader must take the value for text.
-    """
+    """Representer that omits quotes only around unmistakable text. Every YAML reader must take the value for text."""
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; the library adds quotes to texts that look like numbers."""

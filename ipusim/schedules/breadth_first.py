@@ -1,4 +1,4 @@
-"""Breadth first: an IPU runs every micro-batch through a stage before its next stage.
+"""Lay out the breadth-first schedule: an IPU runs all micro-batches through a stage before its next stage.
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
 also takes micro-batches backward from the last one. Ramps (fill and drain) are as short as in interleaved 1F1B, with

@@ -1,4 +1,4 @@
-"""Chimera: two copies of the pipeline in opposite directions, each filling the other's idle time.
+"""Lay out Chimera: two copies of the pipeline in opposite directions, each filling the other's idle time.
 
 Li and Hoefler, Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021. With N
 IPUs, N / 2 micro-batches enter from either end, and their passes never collide. Further groups of N micro-batches are

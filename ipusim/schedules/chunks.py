@@ -1,4 +1,7 @@
-"""Chunks: adjacent stages on an IPU, treated by GPU schedules like a single stage."""
+"""Build Orders from passes of chunks: adjacent stages on an IPU that GPU schedules treat as one stage.
+
+A schedule yields each IPU's passes of chunks; this module expands them to passes of stages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""V-Half and V-Min: ZB-V with half, or a third, of the activations, at the cost of a bubble.
+"""Lay out V-Half and V-Min: ZB-V with half, or a third, of the activations, at the cost of a bubble.
 
 Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Passes are laid out in slots
 of equal length. The passes of a micro-batch form a pattern of slots that repeats every six slots, one slot for each of

@@ -1,4 +1,4 @@
-"""A decorator that registers a function from shape to Order as a schedule."""
+"""Register a user's function from shape to Order as a schedule, by a decorator."""
 
 from __future__ import annotations
 

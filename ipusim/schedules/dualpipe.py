@@ -1,4 +1,4 @@
-"""DualPipe: micro-batches enter from both ends, and forward and backward passes share a slot.
+"""Lay out DualPipe: micro-batches enter from both ends, and forward and backward passes share a slot.
 
 DeepSeek-AI, DualPipe (dualpipe.py, dualpipev.py), 2025; ScheduleDualPipeV of torch.distributed.pipelining. In the main
 phase, an IPU runs the forward pass of one of its two stages with the backward pass of the other, so that copies of

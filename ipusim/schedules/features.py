@@ -1,4 +1,4 @@
-"""Features of schedules, and the check for unsupported features."""
+"""List the features that schedules may support, and refuse unsupported ones."""
 
 from __future__ import annotations
 

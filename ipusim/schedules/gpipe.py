@@ -1,4 +1,4 @@
-"""GPipe: all forward passes, then all backward passes (Huang et al., GPipe, NeurIPS 2019, figure 2)."""
+"""Lay out GPipe: all forward passes, then all backward passes (Huang et al., NeurIPS 2019, figure 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's grouped schedule, the default of pipelines.
+"""Lay out Graphcore's grouped schedule, the default of pipelines.
 
 In every time-step between the ramps (fill and drain) each IPU runs a backward pass, and then a forward pass.
 """

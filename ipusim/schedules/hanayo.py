@@ -1,4 +1,4 @@
-"""Waves, after Hanayo: stages go over the IPUs and back several times, with whole backward passes.
+"""Lay out waves, after Hanayo: stages go over the IPUs and back several times, with whole backward passes.
 
 Liu et al., Hanayo, SC 2023, merges the two directions of Chimera (Li and Hoefler, SC 2021) into one, without a second
 copy of weights. The paper's list of passes was not available: this schedule applies Chimera's rule to the merged path.

@@ -1,4 +1,4 @@
-"""Graphcore's interleaved schedule: IPUs alternate forward and backward passes, one per time-step.
+"""Lay out Graphcore's interleaved schedule: IPUs alternate forward and backward passes, one per time-step.
 
 A stage keeps the activations of fewer micro-batches than in the grouped schedule. A micro-batch goes through steps, a
 forward and a backward pass of each stage; the overlap is the number of micro-batches under way at a time.

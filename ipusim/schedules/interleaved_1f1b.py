@@ -1,4 +1,4 @@
-"""Interleaved 1F1B: several distant stages per IPU, which shortens ramps to a single stage.
+"""Lay out interleaved 1F1B: several distant stages per IPU, which shortens ramps to a single stage.
 
 Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021,
 section 2.2.2: a group has as many micro-batches as there are IPUs, and goes through all stages of an IPU. Groups

@@ -1,7 +1,10 @@
-"""1F1B: after a warm-up, each IPU alternates forward and backward passes; eager 1F1B has a longer warm-up.
+"""Lay out 1F1B, where IPUs alternate forward and backward passes after a warm-up; and eager 1F1B.
+
+Eager 1F1B has a longer warm-up.
 
 PipeDream-Flush in Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML 2021; the default of
-Megatron-LM. As fast as GPipe, and an IPU keeps at most one micro-batch per IPU from this one to the last.
+Megatron-LM. 1F1B is as fast as GPipe. An IPU keeps at most as many micro-batches as there are IPUs from itself to the
+last.
 """
 
 from __future__ import annotations

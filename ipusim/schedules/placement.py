@@ -1,4 +1,4 @@
-"""Placement of stages by formula: cyclic over the IPUs, or back and forth."""
+"""Place stages on IPUs by formula: cyclic over the IPUs, or back and forth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PopART's pipeline: the last stage's forward and backward pass are one pipeline stage, in one cycle.
+"""Lay out PopART's pipeline: the last stage's forward and backward pass are one pipeline stage, in one cycle.
 
 Graphcore, PopART, docs/notes/transforms/pipelining.md: L IPUs have P = 2 L - 1 pipeline stages in training, and
 pipeline stage s runs micro-batch c - s in cycle c. An IPU runs its forward pass before its backward pass. PopART needs

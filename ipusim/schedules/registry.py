@@ -1,4 +1,7 @@
-"""Schedules by name. A new schedule needs one function and one registration, here or from outside."""
+"""Register and find schedules by name.
+
+A new schedule needs one function from shape to Order and one registration, in this module or from outside.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule: rule, supported features, and placement of stages."""
+"""Define a schedule: name, function from shape to Order, supported features, and placement of stages."""
 
 from __future__ import annotations
 

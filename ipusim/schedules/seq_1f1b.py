@@ -1,4 +1,4 @@
-"""Seq1F1B: 1F1B with micro-batches split into segments along their sequence, with shorter ramps.
+"""Lay out Seq1F1B: 1F1B with micro-batches split into segments along their sequence, for shorter ramps.
 
 Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language Model Training (arXiv 2406.03488).
 A stage attends to keys and values of earlier segments, so forward passes of a micro-batch run in segment order.

@@ -1,4 +1,4 @@
-"""Schedules with one micro-batch alive at a time: Sequential, sharded execution, and a single IPU.
+"""Lay out schedules with one micro-batch alive at a time: Sequential, sharded execution, a single IPU.
 
 Batch serialization is Sequential on one IPU, with each stage running several micro-batches before the next begins.
 In Graphcore's compiler the body of each stage becomes a loop, and values between stages become buffers with as many

@@ -1,4 +1,4 @@
-"""Orders in the CSV format of torch.distributed.pipelining: a row per rank, a column per time-step.
+"""Read and write Orders in torch.distributed.pipelining's CSV: a row per rank, a column per time-step.
 
 A cell contains stage, pass and micro-batch, such as ``1F3``; idle cells are empty. Ranks become IPUs.
 Cells follow ``_Action`` in torch/distributed/pipelining/schedules.py, rows follow ``_dump_csv``, and

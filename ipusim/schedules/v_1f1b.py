@@ -1,4 +1,4 @@
-"""1F1B-V: two stages per IPU, placed as a V, with two thirds of 1F1B's activations and whole backward passes.
+"""Lay out 1F1B-V: two stages per IPU as a V, with two thirds of 1F1B's activations, whole backward passes.
 
 Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Like in V-Half, a micro-batch's passes form
 a pattern of slots that repeats every six slots; a backward pass takes two slots. Then each pass moves to the

@@ -1,4 +1,4 @@
-"""Schedules written as words: passes of each IPU before, in and after a period.
+"""Create schedules written as words: passes of each IPU before, in and after a period.
 
 A letter of a word is a pass of a stage, such as ``F0``, over the stage's next micro-batch. A period has the passes of
 a micro-batch, so every further period adds a micro-batch. A bar, ``|``, ends a time-step of lock-step; passes of

@@ -1,8 +1,10 @@
-"""ZB-V: two stages per IPU, placed as a V, with split backward passes; no bubble for equally long passes.
+"""Lay out ZB-V: two stages per IPU, placed as a V, with split backward passes.
+
+If all passes are equally long, ZB-V has no bubble (idle time between an IPU's first and last pass).
 
 Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6; ScheduleZBVZeroBubble of
-torch.distributed.pipelining. The last stage is on the first IPU, so gradients begin on the same IPU as
-activations, and no IPU keeps more than the first IPU of 1F1B.
+torch.distributed.pipelining. The last stage is on the first IPU, so gradients begin on the same IPU as activations, and
+no IPU keeps more than the first IPU of 1F1B.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ZB-V for few micro-batches, searched like in its authors' code: pass by pass, for all IPUs together.
+"""Search the ZB-V schedule for few micro-batches, pass by pass, like its authors' code.
 
 Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. Each pass takes one slot. Forward passes fill the
 time until an IPU's first gradient, as far as memory allows. Then each IPU alternates gradients and forward passes, with

@@ -1,4 +1,4 @@
-"""Zero bubble H1 and H2: split backward passes, with weight-gradient halves in otherwise idle time.
+"""Lay out zero bubble H1 and H2: split backward passes, with weight-gradient halves in otherwise idle time.
 
 Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sections 2.3 and 2.4. H1 has the order of 1F1B, and no IPU keeps
 more micro-batches than the first IPU of 1F1B. The last IPU returns gradients before it computes weight gradients, so

@@ -109,10 +109,7 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
 
 
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
-    """Return a Choice of copies with a span inside a window of cycles.
-
-    ``start`` and ``end`` are the rows' columns.
-    """
+    """Return a Choice of copies with a span inside a window of cycles. ``start`` and ``end`` are the rows' columns."""
 
     def choose(repeat: Repeat, added: Column) -> CopySet:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)

@@ -49,10 +49,7 @@ Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
 def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
-    """Write a Timeline as an npz archive.
-
-    Equal Timelines of equal title give equal bytes.
-    """
+    """Write a Timeline as an npz archive. Equal Timelines of equal title give equal bytes."""
     # The file omits the IPUs at the end unless an IPU was replaced, which is rare.
     entries = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
     header = np.frombuffer(json.dumps(entries, ensure_ascii=False).encode(), dtype=np.uint8)
@@ -176,10 +173,7 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
-    """Return the columns as a table.
-
-    Raises FileError unless they are whole numbers of equal length.
-    """
+    """Return the columns as a table. Raises FileError unless they are whole numbers of equal length."""
     shape = arrays["start"].shape
     for name in Span._fields:
         if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
@@ -188,10 +182,7 @@ def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
 
 
 def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
-    """Return the TimelineInfo of a JSON text.
-
-    Raises FileError for wrong keys and impossible runs.
-    """
+    """Return the TimelineInfo of a JSON text. Raises FileError for wrong keys and impossible runs."""
     if text.nbytes > _MOST_INFO_BYTES:
         raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
     try:

@@ -1,4 +1,4 @@
-"""The host's tracks in a Timeline: values of ``link`` in HOST spans."""
+"""Number the host's tracks in a Timeline: values of ``link`` in HOST spans."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from enum import IntEnum
 
 
 class HostTrack(IntEnum):
-    """A kind of host work; saved Timelines hold the numbers.
-
-    A new kind takes the next number.
-    """
+    """A kind of host work; saved Timelines hold the numbers. A new kind takes the next number."""
 
     INFEED = 0
     OUTFEED = 1

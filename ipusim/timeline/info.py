@@ -1,4 +1,4 @@
-"""The objects behind a Timeline's columns: device, pipeline, and names."""
+"""Define the objects behind a Timeline's integer columns: device, pipeline, and names."""
 
 from __future__ import annotations
 
@@ -133,10 +133,7 @@ class TimelineInfo:
 
 
 def layers_text(names: Sequence[str]) -> str:
-    """Join names of layers to a text.
-
-    Long lists keep the first names, the last name and the number of layers.
-    """
+    """Join names of layers to a text. Long lists keep the first names, the last name and the number of layers."""
     text = ", ".join(names)
     if len(text) <= _LAYERS_TEXT:
         return text

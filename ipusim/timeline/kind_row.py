@@ -1,4 +1,4 @@
-"""Properties of a span kind: a row of the table in :mod:`ipusim.timeline.kinds`."""
+"""Define the properties of a span kind: a row of the table in :mod:`ipusim.timeline.kinds`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of spans, with the properties for tables, pictures, traces and analyses.
+"""List the kinds of spans (recorded intervals), with properties for tables, pictures, traces and analyses.
 
 A new kind needs a row with the next free number, and code that records spans. Rows stand in the order of the legend,
 which is also the order of stacked boxes from the bottom up; saved Timelines hold the numbers.

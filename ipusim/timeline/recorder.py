@@ -1,4 +1,4 @@
-"""The recorder: append-only integer columns, filled by the machine during a run.
+"""Record the spans of a run in append-only integer columns, filled by the machine.
 
 Kind, IPU, stage and other properties of a span are known before the run. Such a description is stored once, and a
 span takes five integers.

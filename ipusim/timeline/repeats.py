@@ -1,4 +1,4 @@
-"""Blocks: rows of a Timeline that represent several copies.
+"""Define blocks: rows of a Timeline that represent several copies, for runs that repeat.
 
 A long execution is recorded until its state recurs. The rows between two equal states are a block: copy ``q`` is later
 by ``q`` times the block's cycles, with micro-batch, time-step and execution shifted likewise. Blocks nest if whole
@@ -207,10 +207,7 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
-    """Return a mask of rows whose copy follows a block's length later.
-
-    The shape is (rows - length,).
-    """
+    """Return a mask of rows whose copy follows a block's length later. The shape is (rows - length,)."""
     size = block.last - block.first
     added = {
         "start": block.cycles,

@@ -1,4 +1,4 @@
-"""A span: a row of a Timeline; and its description, known in advance."""
+"""Define a span (a row of a Timeline, such as a pass) and its description, known in advance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a run's time, and causes of idle IPUs, with their looks (names and colours) in charts."""
+"""List the parts of a run's time and the causes of idle IPUs, with names and colours in charts."""
 
 from __future__ import annotations
 

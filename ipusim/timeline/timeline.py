@@ -1,4 +1,4 @@
-"""The Timeline: read-only integer columns of spans, with the objects behind the columns."""
+"""Define the Timeline: the recorded spans of a run as read-only integer columns, with the objects behind them."""
 
 from __future__ import annotations
 

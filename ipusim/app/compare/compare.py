@@ -1,4 +1,4 @@
-"""Runs of a comparison: several scenarios, or one under several schedules, orders and sync modes.
+"""Run a comparison: several scenarios, or one under several schedules, orders and sync modes.
 
 Only time is simulated, unless losses are requested: time does not depend on data.
 """
@@ -280,10 +280,7 @@ def _schedule_name(text: str, request: Request) -> str:
 
 
 def _names_of(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
-    """Return ``names`` in the spelling of ``choices``, ignoring case.
-
-    Raises ProgramError for an unknown name.
-    """
+    """Return ``names`` in the spelling of ``choices``, ignoring case. Raises ProgramError for an unknown name."""
     name_of = {name.lower(): name for name in choices}
     for name in names:
         if name.lower() not in name_of:

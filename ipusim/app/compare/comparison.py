@@ -1,4 +1,4 @@
-"""Ranking of compared runs: labels, deciding measure, best run, and trade-off front."""
+"""Rank compared runs: labels, deciding measure, best run, and trade-off front."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Comparison:
         return sorted(rows, key=self.cost)
 
     def label(self, row: Row) -> str:
-        """Return the label of a row."""
+        """Return a row's label."""
         return self.labels[self.rows.index(row)]
 
     def _differ(self, name: str) -> bool:

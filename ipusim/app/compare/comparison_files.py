@@ -1,4 +1,4 @@
-"""Files of a comparison: figures, and a slide with bars above traces and memory."""
+"""Make the files of a comparison: figures, and a slide with bars above traces and memory."""
 
 from __future__ import annotations
 
@@ -70,10 +70,7 @@ def comparison_chart(
 
 
 def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
-    """Return the rows that fit a slide.
-
-    Order of preference: first run, best run, fitting runs, then time.
-    """
+    """Return the rows that fit a slide. Order of preference: first run, best run, fitting runs, then time."""
     most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows

@@ -1,4 +1,4 @@
-"""Verdict on a comparison: sentences and a table."""
+"""Describe a comparison in sentences and a table."""
 
 from __future__ import annotations
 
@@ -77,10 +77,7 @@ def _mode(group: Comparison) -> str:
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
-    """Yield reasons for refusals and missing fit, and remarks on unknowns.
-
-    Rows named by the verdict are left out.
-    """
+    """Yield reasons for refusals and missing fit, and remarks on unknowns. Rows named by the verdict are left out."""
     faster = [row for group in comparison.groups for row in _faster(group)]
     for row in comparison.rows:
         if row.times is None:

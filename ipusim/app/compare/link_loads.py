@@ -1,4 +1,4 @@
-"""Load of a system's links under the compared selection orders, and their map."""
+"""Compute the load of a system's links under the compared selection orders, and draw their map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Type checks of public functions' arguments: a wrong type gives a single message."""
+"""Check the argument types of public functions: a wrong type gives a single message."""
 
 from __future__ import annotations
 
@@ -66,10 +66,7 @@ def check_types(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a type.
-
-    Numbers may be NumPy's. A text is no list of texts.
-    """
+    """Return whether a value has a type. Numbers may be NumPy's. A text is no list of texts."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if Path in inner and isinstance(value, str | Path):

@@ -1,4 +1,4 @@
-"""Run in a test, with checks against its scenario's expectations and a pin."""
+"""Run a scenario in a test, with checks against its expectations and a pin."""
 
 from __future__ import annotations
 
@@ -68,10 +68,7 @@ class CheckedRun(Run):
 
 
 def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:
-    """Run a scenario with changed options, given by dotted name.
-
-    Raises as :func:`ipusim.run` does.
-    """
+    """Run a scenario with changed options, given by dotted name. Raises as :func:`ipusim.run` does."""
     with placed_request(scenario) as request:
         job = assemble(request.replace(changes) if changes else request)
         check_expectations(job)

@@ -1,4 +1,4 @@
-"""Comparison of several runs in a notebook."""
+"""Compare runs in a notebook."""
 
 from __future__ import annotations
 

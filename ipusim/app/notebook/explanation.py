@@ -1,4 +1,4 @@
-"""Explanation of a run's time in a notebook."""
+"""Show the explanation of a run's time in a notebook."""
 
 from __future__ import annotations
 

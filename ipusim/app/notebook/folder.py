@@ -1,4 +1,4 @@
-"""Run folder with a display for notebooks."""
+"""Show a run folder in a notebook."""
 
 from __future__ import annotations
 

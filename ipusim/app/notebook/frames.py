@@ -1,4 +1,4 @@
-"""Spans, IPUs, memory and losses as pandas DataFrames."""
+"""Convert spans, IPUs, memory and losses to pandas DataFrames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, sentences and pictures as HTML for notebook cells."""
+"""Write tables, sentences and pictures as HTML for notebook cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders printed as grids."""
+"""Print an Order as a grid."""
 
 from __future__ import annotations
 

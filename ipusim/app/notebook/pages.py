@@ -1,4 +1,4 @@
-"""Run folders as a single HTML page, from Python."""
+"""Write run folders as a single HTML page, from Python."""
 
 from __future__ import annotations
 

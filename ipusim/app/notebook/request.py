@@ -1,4 +1,4 @@
-"""Requests from arguments of notebook functions: Request, Job, options, or path."""
+"""Make Requests from arguments of notebook functions: Request, Job, options, or path."""
 
 from __future__ import annotations
 

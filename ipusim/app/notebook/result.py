@@ -1,4 +1,4 @@
-"""Results of studies in a notebook: sentences and tables above the main chart."""
+"""Show results of studies in a notebook: sentences and tables above the main chart."""
 
 from __future__ import annotations
 

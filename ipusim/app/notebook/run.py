@@ -1,4 +1,4 @@
-"""Runs in a notebook: from a request to pictures and tables."""
+"""Run a request in a notebook, and show its pictures and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notebook display of a run, either just ended or stored in a folder."""
+"""Show a run in a notebook, either just ended or stored in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Best plan for a request in a notebook."""
+"""Suggest the best plan for a request in a notebook."""
 
 from __future__ import annotations
 
@@ -62,10 +62,7 @@ class Suggestion(ResultView):
 
     @property
     def request(self) -> Request:
-        """Original request with the suggested plan, ready for :func:`ipusim.run`.
-
-        Raises IpusimError without a plan.
-        """
+        """Original request with the suggested plan, ready for :func:`ipusim.run`. Raises IpusimError without a plan."""
         return self.result.request
 
     @property

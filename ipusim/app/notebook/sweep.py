@@ -1,4 +1,4 @@
-"""Sweeps over varied options as table and chart in a notebook."""
+"""Sweep options in a notebook, and show the results as table and chart."""
 
 from __future__ import annotations
 

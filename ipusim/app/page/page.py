@@ -1,4 +1,4 @@
-"""Report page of run folders, self-contained for sharing."""
+"""Write the report page of run folders, self-contained for sharing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a page from a run folder's summary."""
+"""Make the tables of a page from a run folder's summary."""
 
 from __future__ import annotations
 

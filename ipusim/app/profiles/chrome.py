@@ -1,4 +1,4 @@
-"""Chrome traces of torch's profiler and other tools: JSON events named after passes.
+"""Read passes from Chrome traces of torch's profiler and other tools: JSON events named after passes.
 
 The format is Chrome's Trace Event Format: a mapping with ``traceEvents``, a list of events with an optional closing
 bracket, or an event per line. Complete events (X), pairs of begin and end (B, E) and asynchronous pairs (b, e) are

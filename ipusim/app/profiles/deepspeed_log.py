@@ -1,4 +1,4 @@
-"""Logs of DeepSpeed's wall clock breakdown: timers of its pipeline engine by rank.
+"""Read passes from logs of DeepSpeed's wall clock breakdown: timers of its pipeline engine by rank.
 
 With ``wall_clock_breakdown`` each line has ``rank=N time (ms) |`` and timers in milliseconds, summed over the
 micro-batches of an iteration: ``forward_microstep``, ``backward_microstep`` and ``step_microstep``. DeepSpeed logs on

@@ -1,4 +1,4 @@
-"""Logs of Megatron-LM with its timers on every rank.
+"""Read passes from logs of Megatron-LM with its timers on every rank.
 
 The format is that of ``--timing-log-level 2 --timing-log-option all``, written by ``timers.py`` of Megatron Core 0.13
 and by Megatron-LM since 2022: after ``times across ranks (ms):`` the name of each timer, followed by a line per rank. A

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of Megatron-LM, as OTLP in JSON or from the console exporter.
+"""Read passes from Megatron-LM's OpenTelemetry spans, as OTLP in JSON or from the console exporter.
 
 Names, attributes and exporters follow Megatron-LM's docs/user-guide/observability. With the span group ``microbatch``,
 each pass has a span ``megatron.microbatch.forward`` or ``.backward``. Updates are ``megatron.optimizer_step``, receives

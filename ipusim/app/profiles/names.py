@@ -1,4 +1,4 @@
-"""Rules that find the pass, stage and micro-batch of a measured span from its name in a trace or log."""
+"""Find a measured span's pass, stage and micro-batch from its name in a trace or log, by rules."""
 
 from __future__ import annotations
 

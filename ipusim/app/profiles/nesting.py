@@ -1,4 +1,4 @@
-"""Nested spans of a thread: receives, updates and recomputations inside passes, and passes without them."""
+"""Resolve nested spans of a thread: subtract receives, updates and recomputations from passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVTX ranges of Nsight Systems: a report exported as SQLite, or a summary in CSV.
+"""Read passes from NVTX ranges of Nsight Systems: a report exported as SQLite, or a summary in CSV.
 
 ``nsys export --type sqlite`` writes a table ``NVTX_EVENTS`` with ``start`` and ``end`` in nanoseconds, ``text`` or
 ``textId`` into ``StringIds``, and ``globalTid`` with the thread in bits 0 to 23 and the process in bits 24 to 47.
@@ -62,10 +62,7 @@ def read_report(source: Source, options: Options) -> Recording:
 
 
 def read_summary(source: Source, options: Options) -> Recording:
-    """Return the medians of a summary, as one span per instance.
-
-    Raises FileError for another table.
-    """
+    """Return the medians of a summary, as one span per instance. Raises FileError for another table."""
     names, path = Names(options.names, (*TORCH, *MEGATRON)), source.path
     recording = Recording(path, "Nsight Systems")
     rows = csv.DictReader(line for _, line in source.lines())

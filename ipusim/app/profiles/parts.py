@@ -1,4 +1,4 @@
-"""Passes made of parts: spans summed into a single span per pass."""
+"""Join passes that a profile records in parts: spans summed into a single span per pass."""
 
 from __future__ import annotations
 
@@ -51,10 +51,7 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
 
 
 def refuse_unlike(spans: Sequence[Span]) -> None:
-    """Refuse unlike names for a pass of a stage, unless they are parts.
-
-    Raises FileError with the reason.
-    """
+    """Refuse unlike names for a pass of a stage, unless they are parts. Raises FileError with the reason."""
     kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:

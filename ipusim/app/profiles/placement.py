@@ -1,4 +1,4 @@
-"""Stages of passes: named by spans, stated by files, or equal groups of ranks."""
+"""Determine the stages of measured passes: named by spans, stated by files, or equal groups of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks of processes: stated by files, inferred from names, or assumed."""
+"""Determine the ranks of measured processes: stated by files, inferred from names, or assumed."""
 
 from __future__ import annotations
 

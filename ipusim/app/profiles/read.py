@@ -1,4 +1,4 @@
-"""Readers of profilers' files, chosen by the first bytes.
+"""Choose the reader of a profiler's file by its first bytes, and read it.
 
 A reader returns a :class:`~ipusim.app.profiles.spans.Recording`. A new reader is a module and a row of ``READERS``.
 """

@@ -1,4 +1,4 @@
-"""Profiler files as bytes, lines or JSON: unpacked, cleaned and limited in size."""
+"""Read a profiler's file as bytes, lines or JSON: unpacked, cleaned and limited in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of readers: spans, and facts stated by a file."""
+"""Define a recording, the result of every reader: spans, and facts stated by a file."""
 
 from __future__ import annotations
 
@@ -156,10 +156,7 @@ class Recording:
     stages_from: str = ""
 
     def add(self, span: Span, name: str) -> None:
-        """Add a span called ``name``.
-
-        Raises FileError if the length or number of spans exceeds a scenario's limits.
-        """
+        """Add a span called ``name``. Raises FileError if the length or number of spans exceeds a scenario's limits."""
         if not 0 <= span.us / span.micro_batches <= LONGEST_US:
             self.refuse_length(float(span.us / span.micro_batches), name)
         if len(self.spans) >= MOST:

@@ -1,4 +1,4 @@
-"""Stages from spans on ranks: median times of passes, and stages that share an IPU."""
+"""Compute stages from spans on ranks: median times of passes, and stages that share an IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training steps, bounded by weight updates, without warm-up steps and unusual counts."""
+"""Divide spans into training steps, bounded by weight updates, without warm-up and unusual counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans by thread: nesting, threads as ranks, and device spans in place of host spans."""
+"""Group a file's spans by thread: nesting, threads as ranks, device spans in place of host spans."""
 
 from __future__ import annotations
 
@@ -132,10 +132,7 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
 def _ranks_of_threads(
     process: str, threads: Mapping[str, list[Span]], recording: Recording, notes: list[str]
 ) -> list[Span]:
-    """Return the spans of a process's threads.
-
-    Threads are ranks if several run the same forward passes.
-    """
+    """Return the spans of a process's threads. Threads are ranks if several run the same forward passes."""
     workers = {
         thread: spans for thread, spans in threads.items() if any(span.activity in (FORWARD, OVERLAP) for span in spans)
     }

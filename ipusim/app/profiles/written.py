@@ -1,4 +1,4 @@
-"""Measured stages as a CSV file for ``stages: FILE.csv``, and as a scenario with this file."""
+"""Write measured stages as a CSV file for ``stages: FILE.csv``, and as a scenario with this file."""
 
 from __future__ import annotations
 
@@ -48,10 +48,7 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return the statistics of stage times, and sources of ranks.
-
-        Median, least and most are in microseconds.
-        """
+        """Return the statistics of stage times, and sources of ranks. Median, least and most are in microseconds."""
         return {
             "tool": self.stages.tool,
             "count": self.stages.count,
@@ -77,10 +74,7 @@ def measured_data(stages: Stages) -> dict[str, Any]:
 
 
 def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
-    """Return the scenario of measured stages, with times in the file ``table``.
-
-    ``files`` are the measured files.
-    """
+    """Return the scenario of measured stages, with times in the file ``table``. ``files`` are the measured files."""
     several = f" and {len(files) - 1} more" if len(files) > 1 else ""
     number = len(stages.stages)
     title = "One stage" if number == 1 else f"{number} stages"

@@ -80,10 +80,7 @@ def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fract
 
 
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
-    """Return a layer's activation bytes on a device, divided by s b h.
-
-    Source: Korthikanti et al. 2022, table 2.
-    """
+    """Return a layer's activation bytes on a device, divided by s b h. Source: Korthikanti et al. 2022, table 2."""
     parts = row.number("t")
     scores = 5 * row.number("a") * row.number("s") / (row.number("h") * parts)
     if keeps == "full recomputation":

@@ -1,4 +1,4 @@
-"""Closed forms of schedules from papers, each compared with runs at twenty points: choices of the form's letters."""
+"""Compare closed forms of schedules from papers with runs at twenty points: choices of a form's letters."""
 
 from __future__ import annotations
 

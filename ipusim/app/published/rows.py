@@ -1,4 +1,4 @@
-"""Published values of schedules with inputs and sources, read from the package's file."""
+"""Read published values of schedules, with inputs and sources, from the package's file."""
 
 from __future__ import annotations
 

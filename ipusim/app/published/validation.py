@@ -1,4 +1,4 @@
-"""Validation of schedules against publications: printed values, rankings and closed forms.
+"""Validate schedules against publications: printed values, rankings and closed forms.
 
 Four tallies are kept separate: exact values, values within an error, rankings of two values, and points of
 forms are facts of different kinds.

@@ -1,4 +1,4 @@
-"""First difference of a run from its pin, with its causes.
+"""Find the first difference of a run from its pin, with its causes.
 
 A pin holds the recorded results of an earlier run. Causes come from Plan, options and prices: the cycles of an
 operation, by a formula called law.

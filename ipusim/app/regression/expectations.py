@@ -1,4 +1,4 @@
-"""Expectations of a scenario, compared with figures of its run or known before."""
+"""Compare a scenario's expectations with figures of its run, or with figures known before."""
 
 from __future__ import annotations
 
@@ -74,10 +74,7 @@ def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
 
 
 def check_expectations(job: Job) -> None:
-    """Refuse expectations on figures missing from a run of ``job``.
-
-    Raises RequestError with every problem.
-    """
+    """Refuse expectations on figures missing from a run of ``job``. Raises RequestError with every problem."""
     problems = []
     for path, expectation in expectations(job.request.options):
         if reason := _lacking(job, expectation):

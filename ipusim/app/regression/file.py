@@ -1,4 +1,4 @@
-"""Pin files: recorded results of a run, written beside its scenario, and read as untrusted data."""
+"""Read and write pin files: recorded results of a run beside its scenario, read as untrusted data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check of a scenario's run against its expectations and its pin, the recorded results of an earlier run."""
+"""Check a scenario's run against its expectations and its pin, the recorded results of an earlier run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprints of long lists: first items as text, and hashes of blocks to locate differences.
+"""Fingerprint long lists: first items as text, and hashes of blocks to locate differences.
 
 Pins, files with recorded results of a run, contain fingerprints. A block is one of several equal parts of a list.
 """

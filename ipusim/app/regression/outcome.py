@@ -1,4 +1,4 @@
-"""Outcomes of scenario tests."""
+"""Define the outcomes of scenario tests, and their report."""
 
 from __future__ import annotations
 

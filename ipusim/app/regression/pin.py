@@ -1,4 +1,4 @@
-"""Content of a pin: request, device, Plan, prices, time, memory and learning, as plain data.
+"""Collect a pin's content: request, device, Plan, prices, time, memory and learning, as plain data.
 
 A pin records a run, to be compared with later runs. A price is the cycles of an operation, by a formula called law.
 """

@@ -1,4 +1,4 @@
-"""Parallel test of scenarios that have expectations or pins, in files and folders.
+"""Test scenarios that have expectations or pins in parallel, from files and folders.
 
 A pin is a file beside a scenario with recorded results of its run.
 """

@@ -1,4 +1,4 @@
-"""Array types of columns and coordinates."""
+"""Define the array types of columns and coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time axes of a trace: cycles below, seconds above, in units with short numbers.
+"""Draw time axes of a trace: cycles below, seconds above, in units with short numbers.
 
 A break is a narrow gap of the axis in place of periods that the picture leaves out.
 """

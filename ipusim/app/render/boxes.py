@@ -1,4 +1,4 @@
-"""Rectangles of an execution trace, as arrays; no drawing.
+"""Compute the rectangles of an execution trace as arrays; no drawing.
 
 A look is the colour and hatching of a kind of work, an entry of ``LOOKS``.
 

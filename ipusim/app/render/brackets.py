@@ -1,4 +1,4 @@
-"""Brackets above a trace with phase names, fitted to the available room."""
+"""Draw brackets with phase names above a trace, fitted to the available room."""
 
 from __future__ import annotations
 

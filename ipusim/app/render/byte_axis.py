@@ -1,4 +1,4 @@
-"""Axes of bytes: round ticks in a common unit, a margin, and the memory limit."""
+"""Choose round ticks, a common unit and the memory limit of an axis of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of several runs: traces on a common time axis, with memory or bars."""
+"""Draw several runs in one picture: traces on a common time axis, with memory or bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes and lines of a Timeline at a given width, chosen before drawing."""
+"""Choose the boxes and lines of a Timeline at a given width, before drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Execution trace as a figure: work of IPUs over time, optionally with the critical path."""
+"""Draw an execution trace: work of IPUs over time, optionally with the critical path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reproducible figures: equal bytes on every repeat, regardless of the user's matplotlib settings."""
+"""Make figures reproducible: equal bytes on every repeat, regardless of the user's matplotlib settings."""
 
 from __future__ import annotations
 

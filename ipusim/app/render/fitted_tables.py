@@ -1,4 +1,4 @@
-"""Tables fitted to a terminal's width: wrapped at words, split into parts, or turned into records.
+"""Fit tables to a terminal's width: wrap at words, split into parts, or turn rows into records.
 
 Nothing is cut or left out.
 """

@@ -1,4 +1,4 @@
-"""Folding of large traces: one replica for all, or several IPUs to a row."""
+"""Fold large traces into few rows: one replica for all, or several IPUs to a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strip beside bars of IPUs: growth of the run per cycle of each pass, as colours."""
+"""Draw a strip beside bars of IPUs: how much the run grows per cycle of each pass, as colours."""
 
 from __future__ import annotations
 

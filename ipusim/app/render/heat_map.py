@@ -1,4 +1,4 @@
-"""Heat map with numbers in cells, if there is room."""
+"""Draw a heat map, with numbers in cells if there is room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histogram of run times, with marks at special times."""
+"""Draw a histogram of run times, with marks at special times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of each IPU as a bar of arithmetic and other parts."""
+"""Draw each IPU's time as a bar: arithmetic, and idle time by cause."""
 
 from __future__ import annotations
 

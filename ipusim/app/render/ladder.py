@@ -1,4 +1,4 @@
-"""Layout of a system's maps: rungs of two IPUs side by side, in titled panels.
+"""Place the IPUs of a system's map: rungs of two IPUs side by side, in titled panels.
 
 A cable between distant IPUs, as at the ends of a torus, appears as a short line at either IPU, a stub.
 """

@@ -1,4 +1,4 @@
-"""Layout of panels below each other on a common time axis, in inches."""
+"""Stack panels below each other on a common time axis, in inches."""
 
 from __future__ import annotations
 
@@ -204,10 +204,7 @@ class _LaidOut:
 def _laid_out(
     panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None, picture: Picture, row: float
 ) -> _LaidOut:
-    """Return the layout of panels with rows ``row`` inches high.
-
-    Raises OptionError for too narrow a picture.
-    """
+    """Return the layout of panels with rows ``row`` inches high. Raises OptionError for too narrow a picture."""
     rows, figure_in = sum(panel.rows for panel in panels), picture.width_in
     bars_in = 0.0 if bars is None else bars.height_in(figure_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
@@ -313,10 +310,7 @@ def _heading_in(lines: Sequence[str]) -> float:
 
 
 def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
-    """Return ``row``, bounded by the room of several panels.
-
-    Raises OutputError if a slide has no room.
-    """
+    """Return ``row``, bounded by the room of several panels. Raises OutputError if a slide has no room."""
     if not slide:
         return max(min(row, (_TALLEST - base_in) / rows), _LEAST_ROW)
     room = (SLIDE_IN - base_in) / rows

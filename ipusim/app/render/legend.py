@@ -1,4 +1,4 @@
-"""Legend under a picture: samples and names in even lines that never overlap.
+"""Draw the legend under a picture: samples and names in even lines that never overlap.
 
 A look is the colour and hatching of a kind of work.
 

@@ -1,4 +1,4 @@
-"""Text layout: widths before drawing, line breaks, and labels moved apart."""
+"""Lay out text: measure widths before drawing, break lines, and move labels apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Map of a system's IPU-Links: routes of copies and link loads by selection order."""
+"""Draw a system's IPU-Links: routes of copies and link loads, by selection order."""
 
 from __future__ import annotations
 

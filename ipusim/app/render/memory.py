@@ -1,4 +1,4 @@
-"""Memory chart: memory of IPUs over time, and a bar of each peak by holder."""
+"""Draw the memory chart: memory of IPUs over time, and a bar of each peak by holder."""
 
 from __future__ import annotations
 
@@ -145,10 +145,7 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
 def _rows(
     timeline: Timeline, fit: analysis.Fit, window: Window, most_steps: int, peaks: Sequence[int]
 ) -> list[IpuLayers]:
-    """Return the layers of every IPU with a stage in the first replica.
-
-    ``peaks`` are the cycles of their peaks.
-    """
+    """Return the layers of every IPU with a stage in the first replica. ``peaks`` are the cycles of their peaks."""
     footprint = fit.footprint
     curves = analysis.memory_curves(timeline, footprint)
     return [

@@ -1,4 +1,4 @@
-"""Layers of an IPU's memory over time and at its peak; no drawing.
+"""Compute the layers of an IPU's memory over time and at its peak; no drawing.
 
 A layer is a band of the memory chart: the bytes of a holder (a use of memory, such as weights), or of its unused part.
 """

@@ -1,4 +1,4 @@
-"""Low strip with memory over time of the fullest and the emptiest IPU."""
+"""Draw a low strip with the memory over time of the fullest and the emptiest IPU."""
 
 from __future__ import annotations
 

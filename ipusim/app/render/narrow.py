@@ -1,4 +1,4 @@
-"""Widening and merging of boxes that are too narrow to see; no drawing.
+"""Widen or merge boxes of a trace that are too narrow to see; no drawing.
 
 A box narrower than a pixel would be visible at some positions only. Each narrow box is widened at the cost of the time
 after it. Dense groups of narrow boxes, which would move far, become stacks: boxes as high as each look's share of the

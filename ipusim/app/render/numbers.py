@@ -1,4 +1,4 @@
-"""Labels in the boxes of a trace: micro-batch numbers and words; no drawing."""
+"""Choose the labels in the boxes of a trace: micro-batch numbers and words; no drawing."""
 
 from __future__ import annotations
 
@@ -89,10 +89,7 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
 
 
 def _is_cut(content: Content) -> npt.NDArray[np.bool_]:
-    """Return for every box whether the window cuts it.
-
-    Cut boxes may be too narrow for their number.
-    """
+    """Return for every box whether the window cuts it. Cut boxes may be too narrow for their number."""
     timeline, window, boxes = content.timeline, content.window, content.boxes
     early = timeline.ipu[(timeline.start < window.start) & (timeline.end > window.start)]
     late = timeline.ipu[(timeline.start < window.end) & (timeline.end > window.end)]

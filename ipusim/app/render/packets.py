@@ -1,4 +1,4 @@
-"""Batches of protobuf messages that differ only in numbers.
+"""Encode batches of protobuf messages that differ only in numbers.
 
 The protobuf library makes one message with a placeholder for each number. NumPy then fills the placeholders of
 thousands of copies with a few array operations: 0.4 us for two packets with ten numbers, against 3 us with the library.

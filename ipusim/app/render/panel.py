@@ -1,4 +1,4 @@
-"""Drawing of a Timeline into axes: rows of boxes with numbers, and lines across them."""
+"""Draw a Timeline into axes: rows of boxes with numbers, and lines across them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perfetto trace of a run: protobuf packets for ui.perfetto.dev and trace_processor.
+"""Write the Perfetto trace of a run: protobuf packets for ui.perfetto.dev and trace_processor.
 
 Messages come from the ``perfetto`` package, whose protocol documents their fields.
 """

@@ -1,4 +1,4 @@
-"""Options of every picture: title, size and theme, and errors of unreadable sizes."""
+"""Define the options of every picture: title, size and theme; refuse unreadable sizes."""
 
 from __future__ import annotations
 
@@ -45,10 +45,7 @@ class Picture:
     theme: str = THEMES[0]
 
     def __post_init__(self) -> None:
-        """Check title, size and theme.
-
-        Raises OptionError.
-        """
+        """Check title, size and theme. Raises OptionError."""
         if self.theme not in THEMES:
             raise OptionError("theme", f"expected {runs.one_of(THEMES)}, got {runs.show(self.theme)}")
         title = self.title

@@ -1,4 +1,4 @@
-"""Chart of matrix products by shape: measured points and modelled lines."""
+"""Draw matrix products by shape: measured points and modelled lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortened long runs: only the first and last of repeated periods.
+"""Shorten long runs for pictures and files: keep only the first and last of repeated periods.
 
 A Timeline stores equal periods of a long run once, as a block of rows with a number of repeats. Pictures break their
 time axis at the periods without rows, and files leave them out.

@@ -1,4 +1,4 @@
-"""Signs in a sweep's chart for points without a value."""
+"""Draw signs in a sweep's chart for points without a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common style of pictures: span looks by legend position, text sizes, lines."""
+"""Define the common style of pictures: span looks by legend position, text sizes, lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of a sweep: measures against the varied options, one panel per measure."""
+"""Draw charts of a sweep: measures against the varied options, one panel per measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panel of a sweep's chart: a measure against the varied options, as lines or bars."""
+"""Draw a panel of a sweep's chart: a measure against the varied options, as lines or bars."""
 
 from __future__ import annotations
 
@@ -194,10 +194,7 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, is_single: bool) -> None:
-    """Draw a ceiling, and the line's first point near it.
-
-    With ``is_single``, words are added.
-    """
+    """Draw a ceiling, and the line's first point near it. With ``is_single``, words are added."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if is_single:
         _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
@@ -220,10 +217,7 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, is_sin
 
 
 def _write_above(panel: Axes, level: float, words: str, points: float, **style: Any) -> None:
-    """Write words above the right end of a horizontal line.
-
-    ``points`` is the distance.
-    """
+    """Write words above the right end of a horizontal line. ``points`` is the distance."""
     panel.annotate(
         words,
         (1.0, level),

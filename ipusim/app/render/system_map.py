@@ -1,4 +1,4 @@
-"""Maps of a system: IPUs and their cables, coloured by a number."""
+"""Draw maps of a system: IPUs and their cables, coloured by a number."""
 
 from __future__ import annotations
 
@@ -83,10 +83,7 @@ def system_maps(
 
 
 def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, most: float) -> None:
-    """Draw cables as lines and IPUs as circles, with numbers where space permits.
-
-    Coordinates are in inches.
-    """
+    """Draw cables as lines and IPUs as circles, with numbers where space permits. Coordinates are in inches."""
     radius = min(_CIRCLE * ladder.step, _RADIUS)
 
     def face(number: float) -> str:

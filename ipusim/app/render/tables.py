@@ -1,4 +1,4 @@
-"""Summaries as rows of text, for a terminal or a Markdown page; no drawing."""
+"""Define tables of text, and summarise a run as tables, for a terminal or a Markdown page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Themes of pictures: colours for dark paper, and greys for print."""
+"""Recolour pictures for a theme: dark paper, or greys for print."""
 
 from __future__ import annotations
 
@@ -75,10 +75,7 @@ _THEMES: Final[dict[str, Theme | None]] = {"light": None, "dark": in_dark, "prin
 
 
 def apply_theme(figure: Figure, name: str) -> None:
-    """Recolour a figure for a theme.
-
-    Unreadable text becomes black or white.
-    """
+    """Recolour a figure for a theme. Unreadable text becomes black or white."""
     theme = _THEMES[name]
     if theme is None:
         return

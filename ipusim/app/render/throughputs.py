@@ -1,4 +1,4 @@
-"""Chart of simulated against published throughputs; points on the diagonal have no error."""
+"""Draw simulated against published throughputs; points on the diagonal have no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars of run times on a common scale, divided into parts."""
+"""Draw bars of run times on a common scale, divided into parts."""
 
 from __future__ import annotations
 

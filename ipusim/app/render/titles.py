@@ -1,4 +1,4 @@
-"""Titles of pictures: a headline with the run's description, and a line with its configuration."""
+"""Write titles of pictures: a headline with the run's description, and a line with its configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of cycles to whole nanoseconds; spans that meet in cycles meet in the file.
+"""Convert cycles to whole nanoseconds; spans that meet in cycles meet in the file.
 
 Boundaries are rounded, never durations: viewers that read start and duration find no overlapping neighbours.
 """

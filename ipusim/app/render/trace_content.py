@@ -1,4 +1,4 @@
-"""Content of a trace file before encoding: tracks, slices, flows and counters.
+"""Collect the content of a trace file before encoding: tracks, slices, flows and counters.
 
 A span of all IPUs has a slice on every IPU's track. Times are whole nanoseconds; exact cycles are arguments of the
 slices.

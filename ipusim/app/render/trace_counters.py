@@ -1,4 +1,4 @@
-"""Counters over a run: busy IPUs, micro-batches in flight, bytes in copies, memory of IPUs."""
+"""Compute counters over a run: busy IPUs, micro-batches in flight, bytes in copies, memory of IPUs."""
 
 from __future__ import annotations
 
@@ -61,10 +61,7 @@ def counters(
 
 
 def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
-    """Yield a counter for every part of the run's time, in cycles.
-
-    Its name contains the share, as in the verdict.
-    """
+    """Yield a counter for every part of the run's time, in cycles. Its name contains the share, as in the verdict."""
     start = np.zeros(1, dtype=np.int64)
     if waterfall is None:
         return

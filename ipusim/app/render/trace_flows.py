@@ -1,4 +1,4 @@
-"""Tensors that cross IPUs: producing and consuming passes."""
+"""Find the tensors that cross IPUs, with their producing and consuming passes."""
 
 from __future__ import annotations
 

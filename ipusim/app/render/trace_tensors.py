@@ -1,4 +1,4 @@
-"""Tensors of inter-IPU copies, by sending IPU, receiving IPU and link."""
+"""Find the tensors of inter-IPU copies, by sending IPU, receiving IPU and link."""
 
 from __future__ import annotations
 

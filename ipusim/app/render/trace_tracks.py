@@ -1,4 +1,4 @@
-"""Tracks of a trace file: names, nesting and order from the top down.
+"""Choose the tracks of a trace file: names, nesting and order from the top down.
 
 The most important tracks are direct children of the run, which viewers unfold: phases, IPUs, and counters over all
 IPUs. IPU-Links with traffic and the host form groups. IPUs follow the order of ``TimelineInfo.ipu_rows``. Links follow

@@ -1,4 +1,4 @@
-"""Verdict on a run in a few lines: speed, utilisation, bottleneck, and comparison with one IPU."""
+"""Describe a run in a few lines: speed, utilisation, bottleneck, and comparison with one IPU."""
 
 from __future__ import annotations
 
@@ -69,10 +69,7 @@ def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
-    """Return useful compute and other parts of a run's time, largest first.
-
-    Remarks explain negative parts.
-    """
+    """Return useful compute and other parts of a run's time, largest first. Remarks explain negative parts."""
     if waterfall is None:
         return "not computed for a long run without repetition: use ipusim explain"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]

@@ -1,4 +1,4 @@
-"""Window of a run that a picture shows, in cycles."""
+"""Choose the window of a run that a picture shows, in cycles."""
 
 from __future__ import annotations
 
@@ -119,10 +119,7 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 
 
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
-    """Return the window of one execution with its weight update.
-
-    Raises TimelineError for an unknown execution.
-    """
+    """Return the window of one execution with its weight update. Raises TimelineError for an unknown execution."""
     found_execution = analysis.find_execution(timeline, execution)
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""

@@ -1,4 +1,4 @@
-"""Measured training step: passes in cycles on aligned rank clocks, and as a Timeline."""
+"""Align a measured training step: passes in cycles on a common clock of all ranks, and as a Timeline."""
 
 from __future__ import annotations
 

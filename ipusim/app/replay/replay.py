@@ -1,4 +1,4 @@
-"""Comparison of a measured step with its simulation, by parts of the difference."""
+"""Compare a measured step with its simulation, by parts of the difference."""
 
 from __future__ import annotations
 

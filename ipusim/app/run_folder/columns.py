@@ -1,4 +1,4 @@
-"""Runs as named columns, the content of DataFrames and exported tables."""
+"""Turn runs into named columns, the content of DataFrames and exported tables."""
 
 from __future__ import annotations
 
@@ -130,20 +130,14 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
 
 
 def in_rows(timeline: Timeline) -> Timeline:
-    """Return a run with a row per span.
-
-    Raises OutputError if spans exceed a table's rows.
-    """
+    """Return a run with a row per span. Raises OutputError if spans exceed a table's rows."""
     if timeline.repeats and timeline.spans_in_all > timelines.MOST_SPANS:
         raise _too_many(timeline)
     return timeline.expanded()
 
 
 def _part_between(timeline: Timeline, start: int, end: int) -> Timeline:
-    """Return the spans between two cycles.
-
-    Raises OutputError if spans exceed a table's rows.
-    """
+    """Return the spans between two cycles. Raises OutputError if spans exceed a table's rows."""
     part = timeline.around(start, end, timelines.MOST_SPANS, 1)
     if any(gap.start < end and gap.end > start for gap in left_out(part)):
         raise _too_many(timeline)

@@ -1,4 +1,4 @@
-"""Export of run folders as CSV or Parquet: spans, memory over time, IPUs."""
+"""Export run folders as CSV or Parquet: spans, memory over time, IPUs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ TABLES: Final = (".csv", ".parquet")
 
 
 def run_file(run: Path, name: str) -> Path:
-    """Return a run folder's file, or ``run`` if already a file.
-
-    Raises FileError for any other path.
-    """
+    """Return a run folder's file, or ``run`` if already a file. Raises FileError for any other path."""
     if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
         reason = "a folder without" if run.is_dir() else "no such file"
         raise FileError(f"{run}: expected a run folder with {name}, or the file {name}, got {reason}")

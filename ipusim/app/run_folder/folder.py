@@ -1,4 +1,4 @@
-"""Results folder with a lock for a single writer and atomic updates."""
+"""Write a results folder, with a lock for a single writer and atomic updates."""
 
 from __future__ import annotations
 
@@ -283,10 +283,7 @@ class ResultsFolder:
         return _listing(digest, name) in lines
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
-        """Move old files away, new files in, and stale files away.
-
-        On failure or interrupt every move is undone.
-        """
+        """Move old files away, new files in, and stale files away. On failure or interrupt every move is undone."""
         with ExitStack() as undo:
             for name in (*names, *stale):
                 with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Run folder's file with the memory of IPUs over time: a curve for each IPU, with an entry for each change."""
+"""Read and write the memory of IPUs over time in a run folder: a curve per IPU, an entry per change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs to analyse: stored runs, or scenarios simulated for time alone."""
+"""Open runs to analyse: stored runs, or scenarios simulated for time alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for overwriting: only files written by ipusim, never inputs of the command.
+"""Protect files from being overwritten: commands replace only files of ipusim, never their own inputs.
 
 Pictures, pages and scenarios contain a mark of ipusim. Files of a results folder are listed, see
 :mod:`ipusim.app.run_folder.folder`.

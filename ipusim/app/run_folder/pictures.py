@@ -1,4 +1,4 @@
-"""Picture files of a run; importing this module imports matplotlib."""
+"""Draw the picture files of a run; importing this module imports matplotlib."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as files of a run folder."""
+"""Make the files of a run folder from a run's results."""
 
 from __future__ import annotations
 

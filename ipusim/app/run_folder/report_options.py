@@ -1,4 +1,4 @@
-"""Checks of a run's file options, before the run and before importing matplotlib."""
+"""Check a run's file options, before the run and before importing matplotlib."""
 
 from __future__ import annotations
 

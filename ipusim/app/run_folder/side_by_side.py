@@ -1,4 +1,4 @@
-"""File contents made in forked children on spare cores."""
+"""Make file contents in forked children on spare cores."""
 
 from __future__ import annotations
 

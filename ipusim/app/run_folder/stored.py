@@ -1,4 +1,4 @@
-"""Stored runs, read from run folders."""
+"""Read stored runs from run folders."""
 
 from __future__ import annotations
 
@@ -81,10 +81,7 @@ class StoredRun:
 
     @property
     def curves(self) -> tuple[analysis.MemoryCurve, ...]:
-        """Memory curve of every IPU; empty if not in the folder.
-
-        Raises FileError for malformed curves.
-        """
+        """Memory curve of every IPU; empty if not in the folder. Raises FileError for malformed curves."""
         return read_memory(self.folder, len(self.timeline.info.ipus))
 
     @property
@@ -108,10 +105,7 @@ class StoredRun:
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
-        """Parts of the run's time; None if not in the folder.
-
-        Raises FileError for malformed parts.
-        """
+        """Parts of the run's time; None if not in the folder. Raises FileError for malformed parts."""
         parts = self.summary.get("waterfall")
         with self.as_written("the parts of the time in the format of a run"):
             return None if parts is None else analysis.Waterfall.from_dict(parts)

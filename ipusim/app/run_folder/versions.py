@@ -1,4 +1,4 @@
-"""Versions of ipusim and of packages that affect figures and pictures."""
+"""State the versions of ipusim and of packages that affect figures and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading of scenario files as Requests and Jobs."""
+"""Load scenario files as Requests and Jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV files of measured stages as scenarios with default machine, schedule and count."""
+"""Make a scenario from a CSV file of measured stages, with default machine, schedule and count."""
 
 from __future__ import annotations
 

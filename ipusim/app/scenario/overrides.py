@@ -1,4 +1,4 @@
-"""Overrides of a scenario's values on the command line: ``--set path=value``."""
+"""Apply overrides of a scenario's values from the command line: ``--set path=value``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of a scenario with positions in the file."""
+"""Raise a scenario's problems with positions in the file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from ipusim.base.errors import MOST_LINES, IpusimError, OutOfMemoryError
 
 
 class ScenarioError(IpusimError, ValueError):
-    """Every problem of a scenario, in the order of the file.
-
-    ``str(error)`` has a line per problem.
-    """
+    """Every problem of a scenario, in the order of the file. ``str(error)`` has a line per problem."""
 
     def __init__(self, problems: Iterable[runs.PlacedProblem]) -> None:
         """Sort the problems by position and drop duplicates."""

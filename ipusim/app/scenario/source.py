@@ -1,4 +1,4 @@
-"""Scenario files as plain data, with positions of keys and values, and the description."""
+"""Read scenario files as plain data, with positions of keys and values, and the description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests as texts of equivalent scenarios."""
+"""Write Requests as texts of equivalent scenarios."""
 
 from __future__ import annotations
 

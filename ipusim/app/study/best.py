@@ -1,4 +1,4 @@
-"""Ranking of outcomes, shared by comparisons and sweeps."""
+"""Rank outcomes, for comparisons and sweeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of an outcome by name, and as rows and columns."""
+"""Collect the figures of an outcome by name, and as rows and columns."""
 
 from __future__ import annotations
 

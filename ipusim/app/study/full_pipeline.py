@@ -1,4 +1,4 @@
-"""Time of a weight update, and of a full pipeline at any count.
+"""Compute the time of a weight update, and of a full pipeline at any count.
 
 The time of a full pipeline grows linearly with the gradient accumulation count: in lock-step by a time-step per
 micro-batch, in point-to-point by a constant per period of a few micro-batches. Three small counts with equal

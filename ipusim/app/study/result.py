@@ -1,4 +1,4 @@
-"""Results of studies for command, notebook and files: sentences, tables, rows, data and charts."""
+"""Define results of studies for command, notebook and files: sentences, tables, rows, data and charts."""
 
 from __future__ import annotations
 

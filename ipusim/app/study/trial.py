@@ -1,4 +1,4 @@
-"""Trials: changed requests laid out for time alone, or their refusals.
+"""Try changed requests: lay them out and simulate only their time, or keep their refusals.
 
 Time does not depend on data, hence trials do no arithmetic. Programs too large for their memory are laid out and run
 too.

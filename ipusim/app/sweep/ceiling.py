@@ -1,4 +1,4 @@
-"""Limit of throughput over accumulation counts, and counts near the limit.
+"""Find the limit of throughput over accumulation counts, and counts near the limit.
 
 A full pipeline takes a + b G cycles for G micro-batches per weight update: a for ramps and update, b per micro-batch,
 in lock-step a time-step. Throughput therefore approaches the limit given by b from below. Both constants come from

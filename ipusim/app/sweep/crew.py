@@ -1,4 +1,4 @@
-"""Worker pool of a sweep: local processes through joblib, or workers of a Dask cluster.
+"""Run a sweep's points in a worker pool: local processes through joblib, or a Dask cluster.
 
 A worker caches the common parts of its sweep's points, until it works for another sweep.
 """

@@ -1,4 +1,4 @@
-"""Distribution of a scenario's time under jitter, from several runs with different seeds."""
+"""Compute the distribution of a scenario's time under jitter, from runs with different seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journal of a sweep's finished points on disk, from which an interrupted sweep continues.
+"""Keep a sweep's finished points on disk, so that an interrupted sweep continues.
 
 A line holds a point with its key: a hash of its options and of the files they name. Points are reused only under equal
 keys.

@@ -1,4 +1,4 @@
-"""Measures that rank and draw the points of a sweep."""
+"""Define the measures that rank and draw the points of a sweep."""
 
 from __future__ import annotations
 

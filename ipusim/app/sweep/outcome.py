@@ -1,4 +1,4 @@
-"""Outcome of a sweep's point: figures, or the reason for their absence."""
+"""Define the outcome of a sweep's point: figures, or the reason for their absence."""
 
 from __future__ import annotations
 

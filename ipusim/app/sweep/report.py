@@ -1,4 +1,4 @@
-"""Files and tables of a sweep: rows, best points, and a chart of a measure."""
+"""Report a sweep as files and tables: rows, best points, and a chart of a measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweep points over seeds of jitter, and over slower IPUs and cables, computed without events where exact."""
+"""Compute sweep points over jitter seeds, slower IPUs and cables, without events where exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input of a sweep: a scenario with varied options, or a study file with both.
+"""Read the input of a sweep: a scenario with varied options, or a study file with both.
 
 A study file is YAML with the keys ``scenario`` (a file, relative to the study's folder), ``vary`` (paths of options,
 each with a list of values, or a text as in ``--vary``), ``zip`` and ``measure``.

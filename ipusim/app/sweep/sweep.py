@@ -1,4 +1,4 @@
-"""Sweeps: workers simulate a request at every point once, and save points as they finish.
+"""Run a sweep: workers simulate a request at every point once, and save points as they finish.
 
 Points that differ only in disturbances are computed without events where exact.
 """

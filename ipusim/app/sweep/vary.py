@@ -1,4 +1,4 @@
-"""Axes of a sweep: options by path with their values, crossed or varied together."""
+"""Parse the axes of a sweep: options by path with their values, crossed or varied together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weak points: IPUs and cables whose slowing costs most, tried separately."""
+"""Find weak points: IPUs and cables whose slowing costs most, tried separately."""
 
 from __future__ import annotations
 

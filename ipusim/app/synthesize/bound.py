@@ -1,4 +1,4 @@
-"""Lower bound for all Orders of a program: longest path of passes, busiest IPU, or busiest pair of IPUs.
+"""Bound the time of all Orders of a program from below: longest path of passes, busiest IPU or IPU pair.
 
 A letter stands for a pass of a stage over its next micro-batch, a turn for the number of a micro-batch (see ``tasks``).
 

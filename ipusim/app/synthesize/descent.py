@@ -1,4 +1,4 @@
-"""Local search over words: passes move along the critical path, and worse words are accepted for a while.
+"""Improve words by local search: move passes along the critical path, accept worse words for a while.
 
 A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 

@@ -1,4 +1,4 @@
-"""Provably optimal time-steps for few passes in lock-step: shortest paths through pipeline states (A*).
+"""Prove optimal time-steps for few passes in lock-step: shortest paths through pipeline states (A*).
 
 A state counts finished passes of each stage; as micro-batches are alike, their order does not matter. A time-step leads
 from state to state, and takes as long as its slowest IPU plus the meeting. If an IPU has time for another forward pass,

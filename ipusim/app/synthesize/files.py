@@ -1,4 +1,4 @@
-"""Files of a synthesis: the Order as words and as torch's CSV, a scenario that runs it, and a picture."""
+"""Make the files of a synthesis: the Order as words and as torch's CSV, a scenario, and a picture."""
 
 from __future__ import annotations
 

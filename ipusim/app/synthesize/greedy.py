@@ -1,4 +1,4 @@
-"""Greedy construction of words, the sequences of the IPUs' passes.
+"""Construct words, the sequences of the IPUs' passes, greedily.
 
 The IPU that can begin first runs its most urgent pass, as far as memory allows.
 

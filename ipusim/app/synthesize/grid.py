@@ -1,4 +1,4 @@
-"""Passes in time-steps of lock-step, with their cycles.
+"""Assign passes to time-steps of lock-step, and compute their cycles.
 
 A time-step lasts as long as its slowest IPU, and a merged copy follows. The cycles therefore depend on time-steps of
 passes, not only on their order. The halves of a backward pass run as one whole pass if they share a time-step. A

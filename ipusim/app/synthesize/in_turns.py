@@ -1,4 +1,4 @@
-"""Construction of words, the sequences of the IPUs' passes, in turns.
+"""Construct words, the sequences of the IPUs' passes, in turns.
 
 A turn has a forward pass of every IPU, then a backward pass of every IPU.
 

@@ -1,4 +1,4 @@
-"""Memory of every IPU under given words, the sequences of the IPUs' passes.
+"""Compute the memory of every IPU under given words, the sequences of the IPUs' passes.
 
 The bytes equal those of the words' Plan, except for tensors that wait to be received.
 """

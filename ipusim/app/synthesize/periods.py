@@ -1,4 +1,4 @@
-"""Periodic words for any count of micro-batches: in the middle of every word, a period with every letter once.
+"""Make words periodic for any count of micro-batches: a period in their middle has every letter once.
 
 A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 

@@ -1,4 +1,4 @@
-"""Starting points of a search: placements of stages, with words of schedules and of greedy construction.
+"""List the starting points of a search: placements of stages, with words of schedules and greedy words.
 
 A word is the sequence of an IPU's passes, in letters (see ``tasks``). The full count is the scenario's number of
 micro-batches.

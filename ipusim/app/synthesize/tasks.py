@@ -1,4 +1,4 @@
-"""Problem of the search: passes of every IPU as words of letters, with cycles and needs.
+"""Define the problem of the search: passes of every IPU as words of letters, with cycles and needs.
 
 A letter is a pass of a stage over the next micro-batch. Micro-batches are alike, so no other order of micro-batches is
 faster. An Order is a word per IPU that contains every letter once per micro-batch.

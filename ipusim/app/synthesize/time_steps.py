@@ -1,4 +1,4 @@
-"""Local search over time-steps in lock-step: moves passes to other time-steps, inserts and joins time-steps.
+"""Improve time-steps in lock-step by local search: move passes, insert and join time-steps.
 
 A grid assigns passes to time-steps.
 

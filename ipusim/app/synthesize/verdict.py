@@ -1,4 +1,4 @@
-"""Verdict on a synthesis, in sentences."""
+"""Describe a synthesis in sentences."""
 
 from __future__ import annotations
 

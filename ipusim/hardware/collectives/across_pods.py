@@ -1,4 +1,4 @@
-"""All-reduce over several pods: within pods, across GW-Links, then within pods again.
+"""Lay out an all-reduce over several pods: within pods, across GW-Links, then within pods again.
 
 Every pod reduce-scatters in two rings. IPUs with the same chunk, one per pod, then all-reduce the chunk in a ring over
 GW-Links. Finally every pod gathers. Only one chunk per IPU crosses the GW-Links, which are slower than IPU-Links. The

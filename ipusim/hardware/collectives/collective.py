@@ -1,4 +1,8 @@
-"""A collective as data: elements sent between participants, round by round."""
+"""Define a collective as data: elements sent between participants, round by round.
+
+Algorithms of this package make such values; :mod:`~ipusim.hardware.collectives.cost` prices them, and
+:mod:`~ipusim.hardware.collectives.run` carries them out on arrays.
+"""
 
 from __future__ import annotations
 

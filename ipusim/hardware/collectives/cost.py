@@ -1,4 +1,4 @@
-"""The cost of collectives: round by round, from the bytes on the links.
+"""Price collectives round by round, from the bytes on the links.
 
 A round ends when the busiest link direction has delivered. The round takes the latency of the longest route plus the
 bytes of the messages routed over the busiest direction, rounded up to whole cycles once. Before the first round the

@@ -1,8 +1,8 @@
-"""The ladder all-reduce: within rungs (pairs of linked IPUs), along the two rails that join them, then within rungs.
+"""Lay out the ladder all-reduce: within rungs, along the two rails that join them, then within rungs.
 
-The two IPUs of a rung reduce-scatter over the rung's four links, and hold half of the sum afterwards. The two rails
-then all-reduce their halves in rings simultaneously, and the rungs gather the halves. Only half of the buffer leaves a
-rung, and R participants need R rounds instead of 2(R - 1).
+A rung is a pair of linked IPUs. The two IPUs of a rung reduce-scatter over the rung's four links, and hold half of the
+sum afterwards. The two rails then all-reduce their halves in rings simultaneously, and the rungs gather the halves.
+Only half of the buffer leaves a rung, and R participants need R rounds instead of 2(R - 1).
 """
 
 from __future__ import annotations

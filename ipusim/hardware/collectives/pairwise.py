@@ -1,4 +1,4 @@
-"""Pairwise all-to-all: in every round participants swap chunks with a partner."""
+"""Lay out a pairwise all-to-all: in every round participants swap chunks with a partner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives in a ring: every participant sends to the next, simultaneously.
+"""Lay out collectives in a ring, where every participant sends to the next simultaneously.
 
 In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring,
 collecting a summand per position. After R - 1 rounds the chunk arrives complete at the owner. An all-gather sends

@@ -1,4 +1,4 @@
-"""Execute a collective: carry out transfers on NumPy arrays, round by round."""
+"""Execute a collective on NumPy arrays, transfer by transfer, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results of model and input functions."""
+"""Check arguments and results of an estimator's model and input functions, and call them."""
 
 from __future__ import annotations
 

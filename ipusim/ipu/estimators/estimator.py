@@ -1,4 +1,4 @@
-"""Estimators: training, evaluation and predictions of a model function in TensorFlow's sessions.
+"""Train, evaluate and predict with a model function in TensorFlow's sessions: ``tf.estimator``.
 
 A spec is the result of a model function: predictions, loss, training operation and metrics.
 """

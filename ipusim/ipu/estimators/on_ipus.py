@@ -1,4 +1,4 @@
-"""Base class of estimators whose model function runs on simulated IPUs."""
+"""Define the base class of estimators whose model function runs on simulated IPUs."""
 
 from __future__ import annotations
 

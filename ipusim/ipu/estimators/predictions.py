@@ -1,4 +1,4 @@
-"""Predictions of a session run: selection by key, and samples of a mini-batch."""
+"""Select predictions of a session run by key, and divide a mini-batch into samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run options of an estimator: TensorFlow 1's ``RunConfig``."""
+"""Define the run options of an estimator: TensorFlow 1's ``RunConfig``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Result of a model function: TensorFlow 1's modes and ``EstimatorSpec``."""
+"""Define the result of a model function: TensorFlow 1's modes and ``EstimatorSpec``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate`` with its specs."""
+"""Train and evaluate in turns: TensorFlow's ``tf.estimator.train_and_evaluate`` with its specs."""
 
 from __future__ import annotations
 

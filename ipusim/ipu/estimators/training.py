@@ -1,4 +1,4 @@
-"""Training in a TensorFlow session: hooks in TensorFlow's order, and warm starts."""
+"""Train in a TensorFlow session: hooks in TensorFlow's order, and warm starts."""
 
 from __future__ import annotations
 

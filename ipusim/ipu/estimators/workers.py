@@ -1,4 +1,4 @@
-"""Hosts that run an estimator together: the chief, and a worker's share of a batch."""
+"""Share an estimator's run among hosts: the chief, and a worker's share of a batch."""
 
 from __future__ import annotations
 

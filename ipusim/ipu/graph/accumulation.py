@@ -1,4 +1,4 @@
-"""Gradient accumulation over several runs of a body before the weight update."""
+"""Mark gradients that are accumulated over several runs of a body before the weight update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradient averaging between replicas inside a weight update.
+"""Split a weight update where it averages gradients over replicas.
 
 A variable goes by its shared name, the name of its handle in TensorFlow.
 """

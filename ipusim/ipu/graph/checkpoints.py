@@ -1,4 +1,7 @@
-"""Recomputation checkpoints: a stage keeps checkpoint values, and recomputes everything between checkpoints."""
+"""Divide a stage's forward pass at recomputation checkpoints.
+
+A stage keeps the values of checkpoints, and recomputes everything between checkpoints.
+"""
 
 from __future__ import annotations
 

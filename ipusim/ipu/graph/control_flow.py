@@ -1,4 +1,4 @@
-"""Loops, branches and calls of TensorFlow's control flow v2, whose bodies are separate graphs."""
+"""Run loops, branches and calls of TensorFlow's control flow v2, whose bodies are separate graphs."""
 
 from __future__ import annotations
 

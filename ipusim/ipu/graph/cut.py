@@ -1,4 +1,4 @@
-"""Cuts a traced step into passes of stages, and finds tensors that cross between passes.
+"""Cut a traced step into passes of stages, and find tensors that cross between passes.
 
 A step is the graph of one micro-batch: the feed, which prepares the first stage's inputs, and the stages' forward
 passes and gradients. A position of the pipeline holds one stage, or several concurrent stages.

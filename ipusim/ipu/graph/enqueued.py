@@ -1,4 +1,4 @@
-"""Enqueues to an outfeed inside a pass or a weight update."""
+"""Find enqueues to an outfeed inside a pass or a weight update."""
 
 from __future__ import annotations
 

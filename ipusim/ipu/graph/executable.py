@@ -1,4 +1,4 @@
-"""A part of a graph as a sequence of NumPy steps; a slot is the numbered place of a tensor's value."""
+"""Run a part of a graph as a sequence of NumPy steps; a slot is the numbered place of a tensor's value."""
 
 from __future__ import annotations
 

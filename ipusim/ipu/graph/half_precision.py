@@ -1,4 +1,4 @@
-"""Half precision, computed in float32 like TensorFlow's sums and products on CPUs."""
+"""Compute half precision in float32, like TensorFlow's sums and products on CPUs."""
 
 from __future__ import annotations
 

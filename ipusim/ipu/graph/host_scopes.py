@@ -1,4 +1,4 @@
-"""Nodes of a stage that the host runs inside a pass, and copies between host and IPU.
+"""Find nodes of a stage that the host runs inside a pass, and copies between host and IPU.
 
 A host block holds the nodes of one ``outside_compilation_scope``, or one Python function of the program.
 

@@ -1,4 +1,4 @@
-"""Search for the nodes that a part of a graph needs for its results and effects, in topological order."""
+"""Find the nodes that a part of a graph needs for its results and effects, in topological order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced graph as plain Python values: nodes, called functions and variables."""
+"""Represent a traced graph as plain Python values: nodes, called functions and variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's operations as ``PyFunc`` nodes in TensorFlow's graph; a node's token is the key of its kernel.
+"""Add Graphcore's operations to TensorFlow's graph, as ``PyFunc`` nodes with a token as key of the kernel.
 
 Simulated IPUs run these nodes, never TensorFlow.
 """

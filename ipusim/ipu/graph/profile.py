@@ -1,4 +1,4 @@
-"""Profiles of traced stages: work, memory and transferred bytes, from one observed micro-batch."""
+"""Compute profiles of traced stages (work, memory, transferred bytes) from one observed micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversion of TensorFlow graphs into plain nodes."""
+"""Convert TensorFlow graphs into plain nodes."""
 
 from __future__ import annotations
 

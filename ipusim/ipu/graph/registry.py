@@ -1,4 +1,4 @@
-"""Registry of kernels: NumPy functions that run the nodes of a traced graph, by operation type.
+"""Register kernels: NumPy functions that run the nodes of a traced graph, by operation type.
 
 Graphcore's operations are ``PyFunc`` nodes in the graph. They share that type, and a token tells them apart: a unique
 text among the attributes of the node.

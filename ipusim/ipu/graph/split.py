@@ -1,4 +1,4 @@
-"""Splits a training loop's body into forward pass, gradients and weight update."""
+"""Split a training loop's body into forward pass, gradients and weight update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced stage in the form that the machine executes."""
+"""Offer a traced stage to the machine, in the form that the machine executes."""
 
 from __future__ import annotations
 

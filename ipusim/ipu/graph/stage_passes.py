@@ -1,4 +1,4 @@
-"""Executable passes of a traced stage."""
+"""Run the passes of a traced stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Origins for gradient nodes of a ``tf.GradientTape``; TensorFlow records origins only for ``tf.gradients``.
+"""Note the origins of a ``tf.GradientTape``'s gradient nodes; TensorFlow does so only for ``tf.gradients``.
 
 A gradient node's origin is the forward operation whose gradient the node computes.
 """

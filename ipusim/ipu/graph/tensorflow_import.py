@@ -1,4 +1,4 @@
-"""Import of TensorFlow, the host for programs, with fixed environment variables."""
+"""Import TensorFlow, the host for programs, with fixed environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced step as the stages of a run request: the stages' costs, and their arithmetic."""
+"""Turn a traced step into the stages of a run request: the stages' costs, and their arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training step or inference step traced by TensorFlow."""
+"""Describe a training step or inference step traced by TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the pass of every node while TensorFlow traces a program into a graph."""
+"""Record the pass of every node while TensorFlow traces a program into a graph."""
 
 from __future__ import annotations
 

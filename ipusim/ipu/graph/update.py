@@ -1,4 +1,4 @@
-"""Weight update of a traced step, applied by the machine to all stages at once."""
+"""Apply the weight update of a traced step to all stages at once."""
 
 from __future__ import annotations
 

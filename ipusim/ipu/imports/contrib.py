@@ -1,4 +1,4 @@
-"""Parts of ``tensorflow.contrib`` in Graphcore's programs, from other names of TensorFlow 2."""
+"""Offer parts of ``tensorflow.contrib`` that Graphcore's programs use, from other names of TensorFlow 2."""
 
 from __future__ import annotations
 

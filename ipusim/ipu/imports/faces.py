@@ -1,4 +1,6 @@
-"""Faces: modules for the imports of a program, with ipusim's names in place of names of installed modules.
+"""Offer modules for the imports of a program, with ipusim's names in place of installed modules' names.
+
+Such a module is called a face.
 
 In the table of names (``rows``), the row of a dotted name has the name's object, or the modules behind a face.
 """

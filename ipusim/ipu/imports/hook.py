@@ -1,9 +1,8 @@
-"""Import hook of a program, active from the program's first import of TensorFlow on.
+"""Redirect a program's imports, from its first import of TensorFlow on.
 
-The first import also loads TensorFlow.
-
-A program for ``python program.py`` writes ``import ipusim.ipu`` above its first import of TensorFlow. A notebook calls
-:class:`install`. ``ipusim run program.py`` does the same for an unchanged program.
+The first import also loads TensorFlow. A program for ``python program.py`` writes ``import ipusim.ipu`` above its first
+import of TensorFlow. A notebook calls :class:`install`. ``ipusim run program.py`` does the same for an unchanged
+program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Imports of a program on TensorFlow: inside a block, the program's modules find Graphcore's names."""
+"""Let a program's own modules find Graphcore's names inside a block."""
 
 from __future__ import annotations
 

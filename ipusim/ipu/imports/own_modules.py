@@ -1,4 +1,4 @@
-"""Recognition of a program's own modules, whose imports find Graphcore's names."""
+"""Recognise a program's own modules, whose imports find Graphcore's names."""
 
 from __future__ import annotations
 

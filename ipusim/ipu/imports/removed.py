@@ -1,4 +1,4 @@
-"""Statistics of data sets from earlier TensorFlow releases: without effect."""
+"""Accept statistics of data sets from earlier TensorFlow releases, without effect."""
 
 from __future__ import annotations
 

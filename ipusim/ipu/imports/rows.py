@@ -1,4 +1,4 @@
-"""Table of the dotted names that a program may import, each with ipusim's or an installed object for the name."""
+"""List the dotted names that a program may import, with ipusim's or an installed object for each name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's process as version 1 or 2, seeded inside a block and restored afterwards.
+"""Switch TensorFlow's process to version 1 or 2 inside a block, seeded, and restore it afterwards.
 
 TensorFlow's ``disable_v2_behavior`` cannot be undone, and disables resource variables and control flow v2, which
 tracing of stages needs. This module switches only reversible settings: eager execution, shapes of ``Dimension``,

@@ -1,4 +1,4 @@
-"""A program's version of TensorFlow, inferred from names in the program."""
+"""Infer a program's version of TensorFlow from names in the program."""
 
 from __future__ import annotations
 

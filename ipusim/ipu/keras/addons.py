@@ -1,4 +1,4 @@
-"""Layers of ``ipu_tensorflow_addons`` for TensorFlow 2.6: Graphcore's layers, and an LSTM with separate states."""
+"""Offer layers of ``ipu_tensorflow_addons`` for TensorFlow 2.6: an LSTM with separate states, and others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of an epoch: number of steps on a model's replicas, and refusals in Graphcore's words."""
+"""Count an epoch's steps on a model's replicas, and refuse batches in Graphcore's words."""
 
 from __future__ import annotations
 

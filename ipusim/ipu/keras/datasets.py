@@ -1,4 +1,4 @@
-"""``tf.keras.datasets``: a user's own files where Keras keeps them, else drawn data of the same form."""
+"""Load ``tf.keras.datasets``: a user's own files where Keras keeps them, else drawn data of the same form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's extensions of Keras models: pipeline stages of layers, and execution options."""
+"""Extend Keras models by pipeline stages of layers and by execution options, as Graphcore does."""
 
 from __future__ import annotations
 

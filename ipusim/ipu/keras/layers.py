@@ -1,4 +1,4 @@
-"""Graphcore's Keras layers: tf_keras layers with Graphcore's arguments and defaults."""
+"""Define Graphcore's Keras layers: tf_keras layers with Graphcore's arguments and defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of ``ipu.keras`` in releases up to 2.0, in place of Keras' models."""
+"""Define the models of ``ipu.keras`` in releases up to 2.0, in place of Keras' models."""
 
 from __future__ import annotations
 

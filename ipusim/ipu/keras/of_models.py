@@ -1,4 +1,4 @@
-"""Extensions of tf_keras models: objects with a model's execution options and pipeline stages."""
+"""Attach to a tf_keras model the object with its execution options and pipeline stages."""
 
 from __future__ import annotations
 

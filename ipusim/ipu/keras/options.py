@@ -1,4 +1,4 @@
-"""Options of a Keras model: pipelining, gradient accumulation, queues and callbacks."""
+"""Hold the options of a Keras model: pipelining, gradient accumulation, queues and callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline stages of Keras layers and their calls: scopes and assignments."""
+"""Assign Keras layers and their calls to pipeline stages, by scopes and assignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement of tf_keras models on simulated IPUs, if created in a strategy's scope."""
+"""Place tf_keras models on simulated IPUs, if created in a strategy's scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's recurrent Keras layers: tf_keras layers that run as one operation if the simulator has the layer."""
+"""Define Graphcore's recurrent Keras layers, each one operation if the simulator has the layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and pipeline stages in model files, restored by loading in a strategy's scope."""
+"""Save options and pipeline stages in model files, and restore them in a strategy's scope."""
 
 from __future__ import annotations
 

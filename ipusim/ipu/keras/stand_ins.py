@@ -1,4 +1,4 @@
-"""Stand-ins for well-known datasets: seeded images and texts that models can learn from."""
+"""Draw stand-ins for well-known datasets: seeded images and texts that models can learn from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program's layers, data and optimizer as sections of a scenario."""
+"""Write a program's layers, data and optimizer as sections of a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program's run as a scenario that takes the same time to the cycle."""
+"""Write a program's run as a scenario that takes the same time to the cycle."""
 
 from __future__ import annotations
 

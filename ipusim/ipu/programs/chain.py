@@ -1,4 +1,4 @@
-"""Layers of a traced program as a chain, recovered from its nodes.
+"""Recover the layers of a traced program as a chain, from its nodes.
 
 A layer of a chain takes the output of the layer before; a sum also adds the output of an earlier layer.
 """

@@ -1,4 +1,4 @@
-"""Execution of a program on several hosts: this process is the first host, and starts a process per further host.
+"""Run a program on several hosts: this process is the first host, and starts a process per further host.
 
 As under ``mpirun``, a process has separate TensorFlow switches, eager context, seeds, modules and ``__main__``. Only
 one host runs at a time, in order of rank, until it waits for the other hosts: the order of printed lines is the same

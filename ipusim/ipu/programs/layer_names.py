@@ -1,4 +1,4 @@
-"""Short, unique names of a program's layers and stages."""
+"""Choose short, unique names for a program's layers and stages."""
 
 from __future__ import annotations
 

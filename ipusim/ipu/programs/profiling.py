@@ -1,4 +1,4 @@
-"""Profiles of programs: ``with ipu.profile("folder"):`` writes the same files as ``ipusim run`` for a scenario."""
+"""Profile programs: ``with ipu.profile("folder"):`` writes the same files as ``ipusim run`` for a scenario."""
 
 from __future__ import annotations
 

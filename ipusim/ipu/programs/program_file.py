@@ -1,4 +1,4 @@
-"""Execution of a program, a Python file, as ``python program.py`` executes it."""
+"""Run a program, a Python file, as ``python program.py`` runs it."""
 
 from __future__ import annotations
 

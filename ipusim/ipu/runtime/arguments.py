@@ -1,4 +1,4 @@
-"""Arguments of ``pipelining_ops.pipeline``: Graphcore's rules, in Graphcore's order and words."""
+"""Check the arguments of ``pipelining_ops.pipeline`` by Graphcore's rules, in Graphcore's order and words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's array operations: slices, serialized products, images, statistics, and serialized look-ups.
+"""Compute Graphcore's array operations: slices, serialized products, images, statistics, look-ups.
 
 A class names its input arrays in parentheses; ``argnums`` are indices of the arrays whose gradients are wanted.
 """

@@ -1,4 +1,4 @@
-"""Configuration attributes: types and defaults, checked like Graphcore's configuration."""
+"""Define configuration attributes: types and defaults, checked like Graphcore's configuration."""
 
 from __future__ import annotations
 

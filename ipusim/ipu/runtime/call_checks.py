@@ -1,4 +1,4 @@
-"""Checks of functions passed by a program, and of the functions' arguments."""
+"""Check functions passed by a program, and the arguments they take."""
 
 from __future__ import annotations
 

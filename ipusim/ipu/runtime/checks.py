@@ -1,4 +1,4 @@
-"""Argument checks with ipusim's own messages, for errors that have no text of Graphcore's.
+"""Check arguments, with ipusim's own messages for errors that have no text of Graphcore's.
 
 Messages name the argument, the value and the expected value. All checks raise ProgramTypeError for a value of a
 wrong type.

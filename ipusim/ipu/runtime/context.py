@@ -1,4 +1,4 @@
-"""Context variables set for a block."""
+"""Set context variables for a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices requested by a configuration, and the current device of programs and queues."""
+"""Choose the devices requested by a configuration, and the current device of programs and queues."""
 
 from __future__ import annotations
 

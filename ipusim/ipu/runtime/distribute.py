@@ -1,4 +1,4 @@
-"""``tf.distribute``: simulated host clusters described by TF_CONFIG, and reductions over hosts."""
+"""Simulate ``tf.distribute``: host clusters described by TF_CONFIG, and reductions over hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host block in which a program under trace currently is; the host runs the operations of a host block."""
+"""Track the host block that is being traced; the host runs the operations of a host block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-host strategy of programs: which hosts sum gradients, and how."""
+"""Track the multi-host strategy of programs: which hosts sum gradients, and how."""
 
 from __future__ import annotations
 

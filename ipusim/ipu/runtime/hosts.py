@@ -1,4 +1,4 @@
-"""Simulated hosts under Horovod's names, with one Horovod process per host."""
+"""Offer simulated hosts under Horovod's names, with one Horovod process per host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that build a configuration in releases up to SDK 2.1; they change an IPUConfig.
+"""Build a configuration by the functions of releases up to SDK 2.1, which change an IPUConfig.
 
 Graphcore's TensorFlow 1 programs use these functions, for example graphcore/examples at commit 3c88014,
 applications/tensorflow/autoencoder/util.py.

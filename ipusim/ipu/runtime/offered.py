@@ -1,4 +1,4 @@
-"""Lazy tables of Graphcore's names: modules are imported at first use."""
+"""Offer Graphcore's names lazily: their modules are imported at first use."""
 
 from __future__ import annotations
 

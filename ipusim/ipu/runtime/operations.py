@@ -1,4 +1,4 @@
-"""Operations with special backward passes and costs: CTC and recurrent layers.
+"""Compute operations with special backward passes and costs: CTC and recurrent layers.
 
 A class names its input arrays in parentheses; ``argnums`` are indices of the arrays whose gradients are wanted.
 """

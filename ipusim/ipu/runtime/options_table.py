@@ -1,4 +1,4 @@
-"""Table from configuration arguments up to SDK 2.1 to IPUConfig attributes."""
+"""Map configuration arguments up to SDK 2.1 to IPUConfig attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's enumerations and options for pipelines and stages."""
+"""Define Graphcore's enumerations and options for pipelines and stages."""
 
 from __future__ import annotations
 

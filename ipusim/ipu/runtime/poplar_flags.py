@@ -1,4 +1,4 @@
-"""Graphcore's environment variable TF_POPLAR_FLAGS, and the use of synthetic data."""
+"""Read Graphcore's environment variable TF_POPLAR_FLAGS, and select synthetic data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests built from Graphcore's arguments and configuration, with errors in Graphcore's names.
+"""Build requests from Graphcore's arguments and configuration, with errors in Graphcore's names.
 
 A request holds a run's options by the keys of a scenario; a job is a request made ready to run on the simulated
 machine.

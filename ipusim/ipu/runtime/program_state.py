@@ -1,4 +1,4 @@
-"""Configuration that a program sets for the rest of a context."""
+"""Hold the configuration that a program sets for the rest of a context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes of queues, which pipelines take as arguments."""
+"""Define the base classes of queues, which pipelines take as arguments."""
 
 from __future__ import annotations
 

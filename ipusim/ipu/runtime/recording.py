@@ -1,4 +1,4 @@
-"""Recording of programs for profiles: a program's job, and its first session runs."""
+"""Record programs for profiles: a program's job, and its first session runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Argument order of Graphcore's releases, inferred from types of positional arguments.
+"""Accept the argument orders of Graphcore's releases, told apart by types of positional arguments.
 
 ``pipeline`` up to SDK 2.1 has one argument fewer than today; queues begin with a name. Programs of these releases pass
 arguments by position, and ``pipeline_depth`` by name, for example graphcore/examples at commit 3c88014,

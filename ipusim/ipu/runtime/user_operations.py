@@ -1,4 +1,4 @@
-"""User operations: functions from a Python file, and elementwise expressions."""
+"""Load user operations: functions from a Python file, and elementwise expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options for encrypted and checked transfers between host and device; ipusim does neither."""
+"""Accept options for encrypted and checked transfers between host and device; ipusim does neither."""
 
 from __future__ import annotations
 

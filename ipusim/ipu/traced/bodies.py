@@ -1,4 +1,4 @@
-"""A loop body as a program of the machine."""
+"""Turn a loop body into a program of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collective nodes between a stage's replicas, with transposed collectives as gradients."""
+"""Add collective nodes between a stage's replicas, with transposed collectives as gradients."""
 
 from __future__ import annotations
 

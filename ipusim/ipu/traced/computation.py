@@ -1,4 +1,4 @@
-"""A compiled computation: one host operation that runs nodes and programs on simulated IPUs."""
+"""Compile a computation: one host operation that runs nodes and programs on simulated IPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A traced step as a program of the simulated machine, starting from the values of TensorFlow's variables."""
+"""Run a traced step as a program of the simulated machine, from the values of TensorFlow's variables."""
 
 from __future__ import annotations
 

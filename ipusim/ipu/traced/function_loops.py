@@ -1,4 +1,4 @@
-"""Loops of TensorFlow 2 functions as programs of the simulated machine.
+"""Run loops of TensorFlow 2 functions as programs of the simulated machine.
 
 A place is the index of a value that a loop carries from iteration to iteration.
 """

@@ -1,4 +1,4 @@
-"""TensorFlow 2 functions on simulated IPUs: a strategy runs functions traced by ``tf.function``."""
+"""Run TensorFlow 2 functions on simulated IPUs, traced by ``tf.function``, for a strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives between hosts, as operations of the host's graph."""
+"""Add collectives between hosts to the host's graph."""
 
 from __future__ import annotations
 

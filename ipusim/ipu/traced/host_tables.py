@@ -1,4 +1,4 @@
-"""Tables in host memory: stages look up rows and send back gradients."""
+"""Keep tables in host memory, in which stages look up rows, and to which they send gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop around a traced body, as one node; simulated IPUs run the iterations."""
+"""Trace a loop into one node, whose iterations run on simulated IPUs."""
 
 from __future__ import annotations
 

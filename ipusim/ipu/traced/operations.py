@@ -1,4 +1,4 @@
-"""Graphcore's operations with separate passes, as nodes differentiable by TensorFlow."""
+"""Add Graphcore's operations with separate passes, as nodes differentiable by TensorFlow."""
 
 from __future__ import annotations
 

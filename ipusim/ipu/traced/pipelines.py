@@ -1,4 +1,4 @@
-"""A pipeline's stages and optimizer, traced into one node of the enclosing computation."""
+"""Trace a pipeline's stages and optimizer into one node of the enclosing computation."""
 
 from __future__ import annotations
 

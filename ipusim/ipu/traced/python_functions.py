@@ -1,4 +1,4 @@
-"""Python functions of a program, run by the host in the middle of a stage."""
+"""Let the host run a program's Python functions in the middle of a stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host queues: infeeds pull from TensorFlow's data sets, outfeeds keep elements sent by IPUs."""
+"""Define host queues: infeeds pull from TensorFlow's data sets, outfeeds keep elements sent by IPUs."""
 
 from __future__ import annotations
 

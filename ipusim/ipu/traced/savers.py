@@ -1,4 +1,4 @@
-"""TensorFlow's Saver, which refuses checkpoints written by an earlier ipusim."""
+"""Save and restore with TensorFlow's Saver; refuse checkpoints written by an earlier ipusim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TensorFlow's running session, and nested runs inside the session's run.
+"""Find TensorFlow's running session, and run nested runs inside the session's run.
 
 An import of this module extends TensorFlow's Session: operations can ask for the session that runs them.
 """

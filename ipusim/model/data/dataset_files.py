@@ -1,4 +1,4 @@
-"""Datasets from files: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
+"""Read datasets from files: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 

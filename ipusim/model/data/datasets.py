@@ -1,4 +1,4 @@
-"""Datasets: samples and labels in memory, checked once, and split into training and held-out parts."""
+"""Hold samples and labels in memory, checked once, and split into training and held-out parts."""
 
 from __future__ import annotations
 

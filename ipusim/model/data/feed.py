@@ -1,4 +1,4 @@
-"""A feed: the endless stream of micro-batches for an infeed queue, taken from a dataset."""
+"""Feed micro-batches without end from a dataset, for an infeed queue."""
 
 from __future__ import annotations
 

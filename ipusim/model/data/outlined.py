@@ -1,4 +1,4 @@
-"""Synthetic datasets without samples: shapes, types and ranges, for runs that only simulate time."""
+"""Describe synthetic datasets without samples: shapes, types and ranges, for runs that only simulate time."""
 
 from __future__ import annotations
 

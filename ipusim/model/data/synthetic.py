@@ -1,4 +1,4 @@
-"""Synthetic datasets: seeded, learnable, of any shape."""
+"""Make synthetic datasets: seeded, learnable, of any shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives on arrays of replicas that run a pass in lock step."""
+"""Offer collectives on arrays to a replica's Python function, while replicas run a pass in lock step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of a NumPy function call, from arguments and result.
+"""Count the work of a NumPy function call, from arguments and result.
 
 - ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: a multiply-accumulate per combination of
   indices (einsum counts its operands jointly, independent of the contraction order);

@@ -1,4 +1,4 @@
-"""Python functions of arrays as layers or losses, differentiated by autograd."""
+"""Wrap Python functions of arrays as layers or losses, differentiated by autograd."""
 
 from __future__ import annotations
 

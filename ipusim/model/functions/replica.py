@@ -1,4 +1,4 @@
-"""A replica, as a stage's Python function sees it: index, number of replicas, and collectives among them."""
+"""Show a replica to a stage's Python function: index, number of replicas, and collectives among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The surroundings of a stage's Python function: variables, replica, and lists that record the function's calls.
+"""Set the surroundings of a stage's Python function: variables, replica, and lists that record its calls.
 
 The caller of a function enters its surroundings, a single context variable.
 """

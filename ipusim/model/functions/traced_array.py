@@ -1,4 +1,4 @@
-"""Arrays under a trace that refuse plain NumPy functions, which would cut the gradient.
+"""Trace arrays, and refuse plain NumPy functions on them, which would cut the gradient.
 
 autograd's arrays allow such calls: ``numpy.maximum(x, 0)`` gave an array of objects, ``numpy.dot`` an array of
 thousands of objects, and the preceding stages of a pipeline never learned.

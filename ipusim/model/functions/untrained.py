@@ -1,4 +1,4 @@
-"""Variables that functions read and change without an optimizer: counters, moving statistics.
+"""Hold variables that functions read and change without an optimizer: counters, moving statistics.
 
 Values are replaced, never changed in place; a value read earlier stays valid.
 """

@@ -1,4 +1,4 @@
-"""Messages for errors in user code, printable or not."""
+"""Write messages for errors in user code, even if the error itself cannot be printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations: element-wise functions with gradient and cost.
+"""Compute activations: element-wise functions with gradient and cost.
 
 Definitions follow PopLibs (include/popnn/NonLinearityDef.hpp). gelu is the tanh approximation, also the default of
 Graphcore's ``nn_ops.gelu``; ``gelu_erf`` is exact. ``hard_sigmoid`` is Keras 2's clip(0.2 x + 0.5, 0, 1), with slope

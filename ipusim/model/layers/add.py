@@ -1,4 +1,4 @@
-"""Sum of two layers' outputs, the end of a skip connection."""
+"""Add two layers' outputs, at the end of a skip connection."""
 
 from __future__ import annotations
 

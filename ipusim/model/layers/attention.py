@@ -1,4 +1,4 @@
-"""Multi-head self-attention, the core of a transformer."""
+"""Compute multi-head self-attention, the core of a transformer."""
 
 from __future__ import annotations
 

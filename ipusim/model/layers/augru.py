@@ -1,4 +1,4 @@
-"""A gated recurrent unit with an update gate scaled by an attention score."""
+"""Define a gated recurrent unit with an update gate scaled by an attention score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fast runtime-checkable protocols for frequent questions about layers.
+"""Speed up runtime-checkable protocols, for frequent questions about layers.
 
 Python 3.11 collects the names of a protocol at every check, which took a twentieth of a small run.
 """

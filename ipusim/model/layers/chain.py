@@ -1,4 +1,7 @@
-"""Layers in order inside another layer, such as a residual block: prefixed names of parameters, consecutive passes."""
+"""Run layers in order inside another layer, such as a residual block.
+
+Parameters of an inner layer carry its name as prefix, such as ``inner/W``.
+"""
 
 from __future__ import annotations
 

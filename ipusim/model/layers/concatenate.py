@@ -1,4 +1,4 @@
-"""Concatenation of two layers' outputs, the end of a skip connection."""
+"""Concatenate two layers' outputs, at the end of a skip connection."""
 
 from __future__ import annotations
 

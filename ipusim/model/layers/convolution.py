@@ -1,4 +1,4 @@
-"""Convolution as matrix products over windows of images or sequences (im2col), a product per group.
+"""Compute convolutions as matrix products over windows of images or sequences (im2col), a product per group.
 
 A sequence is an image with a single row: both kinds share arithmetic and cost.
 """

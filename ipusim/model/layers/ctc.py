@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: loss of a label sequence without alignment to time steps."""
+"""Compute connectionist temporal classification: loss of a label sequence without alignment to time steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras' depthwise convolution: a convolution with a group per input channel."""
+"""Define Keras' depthwise convolution: a convolution with a group per input channel."""
 
 from __future__ import annotations
 

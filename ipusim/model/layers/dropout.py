@@ -1,4 +1,4 @@
-"""Dropout with masks derived from a key: later passes over the same micro-batch repeat the mask."""
+"""Drop elements by masks derived from a key: later passes over the same micro-batch repeat the mask."""
 
 from __future__ import annotations
 

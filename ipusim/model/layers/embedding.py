@@ -1,4 +1,4 @@
-"""Embeddings: table rows selected by whole numbers, and table rows added by position."""
+"""Embed tokens as rows of a table, and add rows of a table by position."""
 
 from __future__ import annotations
 

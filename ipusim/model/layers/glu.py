@@ -1,4 +1,4 @@
-"""The gated linear unit: half of the input gates the other half."""
+"""Compute the gated linear unit: half of the input gates the other half."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gated recurrent unit, with gates in Keras' order: update, reset, candidate."""
+"""Compute the gated recurrent unit, with gates in Keras' order: update, reset, candidate."""
 
 from __future__ import annotations
 

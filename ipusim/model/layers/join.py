@@ -1,4 +1,4 @@
-"""The end of a skip connection: a layer with an earlier layer's output as second input."""
+"""Define the end of a skip connection: a layer with an earlier layer's output as second input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work of layers that multiply by a kernel, add a bias and apply an activation."""
+"""Count the work of layers that multiply by a kernel, add a bias and apply an activation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations of layer fields, the source of scenario keys, messages and documentation.
+"""Annotate layer fields, the source of scenario keys, messages and documentation.
 
 A field's annotation contains its type, bounds (``annotated_types``) and meaning (``annotated_doc.Doc``), for example
 ``Annotated[int, Ge(1), Le(128), Doc("rows")]``. The bounds limit scenarios. A layer refuses values impossible in

@@ -1,4 +1,4 @@
-"""Layers: immutable descriptions with forward and backward side by side, shapes and costs.
+"""Define layers and losses: immutable descriptions with forward and backward passes, shapes and costs.
 
 Two conventions hold for layers and losses. Shapes exclude the batch axis, the first axis of every array. The cost of a
 pass counts necessary array accesses once: ``sram_bytes`` adds operands read and results written; ``exchange_bytes``

@@ -1,4 +1,4 @@
-"""Basic layers in NumPy, with forward and backward side by side for execution by simulated IPUs."""
+"""Compute basic layers in NumPy (flatten, reshape, dense, activation), forward and backward."""
 
 from __future__ import annotations
 

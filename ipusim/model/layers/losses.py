@@ -1,4 +1,4 @@
-"""Losses in NumPy: a scalar of a micro-batch's outputs and labels, with gradient."""
+"""Compute losses in NumPy: a scalar of a micro-batch's outputs and labels, with gradient."""
 
 from __future__ import annotations
 

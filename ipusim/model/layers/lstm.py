@@ -1,4 +1,4 @@
-"""Long short-term memory, with gates in Keras' order: input, forget, candidate, output."""
+"""Compute long short-term memory, with gates in Keras' order: input, forget, candidate, output."""
 
 from __future__ import annotations
 

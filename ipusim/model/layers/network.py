@@ -1,4 +1,4 @@
-"""A network: named layers with matching shapes."""
+"""Define a network: named layers with matching shapes."""
 
 from __future__ import annotations
 

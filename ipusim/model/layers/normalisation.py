@@ -1,4 +1,4 @@
-"""Normalisations: groups of elements get mean 0 and variance 1, then scale and shift.
+"""Normalise groups of elements to mean 0 and variance 1, then scale and shift.
 
 A group lies within a sample, except for batch normalisation with groups across a whole micro-batch. Names and defaults
 follow Graphcore's Keras layers (keras.ipu.layers, with epsilon 0.001): a scale ``gamma`` of ones, an offset ``beta`` of

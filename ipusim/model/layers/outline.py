@@ -1,4 +1,4 @@
-"""Arrays with shape, dtype and memory layout but no data, like torch's meta tensors.
+"""Define outlines: arrays with shape, dtype and memory layout but no data, like torch's meta tensors.
 
 Layers accept outlines like arrays, and create the usual arrays and views, without time and memory. Outlines thus show
 the arrays kept by a layer, for models of any size. NumPy determines the order of axes in memory, using arrays with two

@@ -1,4 +1,4 @@
-"""Parallel branches with a common input and concatenated outputs."""
+"""Run branches of layers on a common input, and concatenate their outputs."""
 
 from __future__ import annotations
 

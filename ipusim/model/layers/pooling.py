@@ -1,4 +1,4 @@
-"""Pooling of images: maximum or mean per window and channel."""
+"""Pool images: maximum or mean per window and channel."""
 
 from __future__ import annotations
 

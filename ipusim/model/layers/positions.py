@@ -1,4 +1,4 @@
-"""Restriction of a sequence to the first positions, for subsequent layers."""
+"""Keep only the first positions of a sequence, for subsequent layers."""
 
 from __future__ import annotations
 

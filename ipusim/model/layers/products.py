@@ -1,4 +1,4 @@
-"""Weight gradients added to accumulators by a single BLAS call, without an intermediate array."""
+"""Add weight gradients to accumulators by a single BLAS call, without an intermediate array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Common parts of LSTM and GRU: parameters, initialisation, and cost over the time steps.
+"""Share the common parts of LSTM and GRU: parameters, initialisation, and cost over the time steps.
 
 Names and defaults follow Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU`` (keras.ipu.layers), with sigmoid as
 recurrent activation. A sample is (time steps, elements); states start at zero, or at the caller's values.

@@ -1,4 +1,4 @@
-"""Self-attention with relative positions: queries are also compared with positions."""
+"""Compute self-attention with relative positions: queries are also compared with positions."""
 
 from __future__ import annotations
 

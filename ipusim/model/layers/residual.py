@@ -1,4 +1,4 @@
-"""A residual block: the output of a list of layers, added to their input."""
+"""Define a residual block: the output of a list of layers, added to their input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays kept alive by the saved data of a forward pass: a view keeps its base."""
+"""Find the arrays that a forward pass keeps alive by its saved data: a view keeps its base."""
 
 from __future__ import annotations
 

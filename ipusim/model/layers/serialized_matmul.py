@@ -1,4 +1,4 @@
-"""A matrix product in consecutive parts, like Graphcore's ``math_ops.serialized_matmul``.
+"""Compute a matrix product in consecutive parts, like Graphcore's ``math_ops.serialized_matmul``.
 
 With a of shape (m, k) and b of shape (k, n), the product and both gradients are split along a dimension:
 

@@ -1,4 +1,4 @@
-"""Division of images into square windows, and the layer that turns each window into one position.
+"""Divide images into square windows, and turn each window into one position.
 
 The windows tile the image without gaps or overlaps. In the layer's output, the channels of one position are those of
 all positions of a window.

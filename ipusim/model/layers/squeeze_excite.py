@@ -1,4 +1,4 @@
-"""Scaling of channels, each by a factor (a gate) that a small network computes from the channels' means."""
+"""Scale channels by factors (gates) that a small network computes from the channels' means."""
 
 from __future__ import annotations
 

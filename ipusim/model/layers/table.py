@@ -1,4 +1,4 @@
-"""The table of layers and losses, with a row per class.
+"""List layers and losses, a row per class, for scenarios and messages.
 
 A class of this package with a ``kind`` is in the table (:mod:`ipusim.model.rows`). A new layer therefore only needs a
 module in this package.

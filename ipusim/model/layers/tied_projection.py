@@ -1,4 +1,4 @@
-"""A projection onto a vocabulary that shares the embedding's table."""
+"""Project onto a vocabulary by the table of an earlier embedding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposed convolution: every image element adds the kernel, times the element, to a larger image.
+"""Compute transposed convolutions: every image element adds the kernel, times the element, to a larger image.
 
 The operation maps a convolution's output gradient to the input gradient, with the same windows.
 """

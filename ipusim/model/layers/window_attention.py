@@ -1,4 +1,4 @@
-"""Self-attention within square windows of an image, as in Swin Transformers.
+"""Compute self-attention within square windows of an image, as in Swin Transformers.
 
 Windows may be shifted. A parameter adds a bias to the score of two positions, depending on how far and in which
 direction one lies from the other.

@@ -1,4 +1,4 @@
-"""Sliding windows over images, shared by convolution and pooling.
+"""Slide windows over images, for convolution and pooling.
 
 Images are (batch, height, width, channels). With padding ``valid`` windows stay inside the image. With ``same`` either
 direction has ceil(size / stride) windows, and the image gets even padding, with an odd element at the end (TensorFlow's

@@ -1,4 +1,4 @@
-"""Optimizers with steps scaled by accumulated gradients: Adagrad, Adadelta and FTRL."""
+"""Define optimizers with steps scaled by accumulated gradients: Adagrad, Adadelta and FTRL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers with separate step sizes per element or parameter: Adam, LAMB, LARS and RMSProp."""
+"""Define optimizers with step sizes per element or parameter: Adam, LAMB, LARS and RMSProp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function that changes each micro-batch's gradients before accumulation: Graphcore's MapGradientOptimizer."""
+"""Change each micro-batch's gradients before accumulation: Graphcore's MapGradientOptimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers, which change a stage's parameters in place once per execution of the pipeline.
+"""Define optimizers, which change a stage's parameters in place once per execution of the pipeline.
 
 An update uses the accumulated gradients and the optimizer's own arrays, called slots as in TensorFlow. This module
 contains the common parts of all optimizers, with SGD and Momentum.

@@ -1,4 +1,4 @@
-"""The table of optimizers, with a row per class."""
+"""List the optimizers, a row per class, for scenarios and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on a stage's variables: gradient maps, accumulation, and the weight update."""
+"""Count the work on a stage's variables: gradient maps, accumulation, and the weight update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stage bound to parameters, ready to run passes.
+"""Bind a stage to its parameters, and run its passes.
 
 The parameters of a network are arrays by flat name, ``layer/W``. Binding sorts them by layer once. Repeating the sort
 in every pass cost as much as a small layer's arithmetic.

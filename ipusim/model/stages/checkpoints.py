@@ -1,4 +1,4 @@
-"""A stage that recomputes activations inside the backward pass, from checkpoint to checkpoint.
+"""Recompute a stage's activations inside the backward pass, from checkpoint to checkpoint.
 
 The forward pass keeps the stage's input and the value at every checkpoint. The backward pass visits the clusters of
 layers in between from last to first, and recomputes a cluster just before its gradients. Only the activations of a

@@ -1,4 +1,4 @@
-"""Common parts of stages with checkpoints or skip connections: backward passes from the last part to the first."""
+"""Run the backward passes of stages with checkpoints or skip connections, from the last part to the first."""
 
 from __future__ import annotations
 

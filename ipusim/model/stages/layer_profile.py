@@ -1,4 +1,4 @@
-"""Profile of a stage of layers for a single micro-batch."""
+"""Compute the profile of a stage of layers (work and memory) for a single micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skip connections: a layer's output, joined with a later layer's output.
+"""Run stages with skip connections, where a layer's output is joined with a later layer's output.
 
 A value for a later stage travels through the stages in between, as an additional output and input: a copy per
 hop, and the gradient back along the same route (a rewrite by Graphcore's compiler). A value that would return to its

@@ -1,4 +1,4 @@
-"""Computational stages: consecutive layers executed by an IPU as a program, forward and backward."""
+"""Define computational stages: consecutive layers executed by an IPU as a program, forward and backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphcore's options for planning the products of a stage.
+"""Apply Graphcore's options for planning the products of a stage.
 
 ``availableMemoryProportion`` is the share of a tile's memory available to a running product. The planner splits the
 product over tiles, and into consecutive parts, until the product fits. ``partialsType`` is the type of partial sums.

@@ -1,4 +1,4 @@
-"""Memory of a stage of layers, measured on the stage's arithmetic.
+"""Measure the memory that a stage of layers keeps per micro-batch, on the stage's arithmetic.
 
 The stash of a micro-batch consists of the distinct arrays that the layers' forward passes keep for the backward passes.
 A run of the stage on outlines, arrays without elements, finds the arrays. User-defined functions need elements: a stage

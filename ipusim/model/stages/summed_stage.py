@@ -1,4 +1,4 @@
-"""A stage that sums the gradients of parameters used by several layers.
+"""Sum the gradients of parameters that several layers of a stage use.
 
 Accumulation, mapping and averaging apply to a variable's whole gradient of a micro-batch, the sum over its uses.
 """

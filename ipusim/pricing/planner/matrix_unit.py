@@ -1,4 +1,4 @@
-"""The matrix unit of a tile: weight block, and cycles of a pass over the block."""
+"""Describe the matrix unit of a tile: size of its weight block, and cycles of a pass over the block."""
 
 from __future__ import annotations
 

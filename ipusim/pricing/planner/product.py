@@ -1,4 +1,4 @@
-"""Shape of a dense product for the planner."""
+"""Describe a dense product for the planner, by its shape."""
 
 from __future__ import annotations
 

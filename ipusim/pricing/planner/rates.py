@@ -1,4 +1,4 @@
-"""The rates that the planner of products uses, as floating-point numbers."""
+"""Hold the rates that the planner of products uses, as floating-point numbers."""
 
 from __future__ import annotations
 

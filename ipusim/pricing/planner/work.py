@@ -1,4 +1,4 @@
-"""Work and cycles of the busiest tile per split: bytes received, loaded, multiplied, added.
+"""Compute work and cycles of the busiest tile for each split: bytes received, loaded, multiplied, added.
 
 A product runs as one program or as several similar consecutive programs (steps). A step computes a part of the outputs
 (output steps) or of the inputs (input steps), which reduces the tile memory in use. A step contains, for the busiest

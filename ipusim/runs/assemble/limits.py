@@ -1,4 +1,4 @@
-"""Limits on a request's size, so that its run fits in this computer's memory and sums of cycles fit in 64 bits.
+"""Limit a request's size, so that its run fits in this computer's memory and sums of cycles in 64 bits.
 
 A span is a recorded interval of a run's Timeline, such as a pass or a copy.
 """

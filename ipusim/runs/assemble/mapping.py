@@ -45,10 +45,7 @@ class DeviceMapping:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """IPU of each position, -1 for concurrent stages.
-
-        Graphcore's compiler places concurrent stages on all IPUs.
-        """
+        """IPU of each position, -1 for concurrent stages. Graphcore's compiler places concurrent stages on all IPUs."""
         ipus = iter(self.ipus)
         parts = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
         return tuple(part[0] if len(part) == 1 else -1 for part in parts)

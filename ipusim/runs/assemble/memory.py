@@ -138,10 +138,7 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
 
 
 def _can_be_smaller(job: Job) -> bool:
-    """Return whether a smaller micro-batch exists and saves memory.
-
-    Stages known only by their cost save none.
-    """
+    """Return whether a smaller micro-batch exists and saves memory. Stages known only by their cost save none."""
     by_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
     return by_samples and job.program.micro_batch_size > 1
 

@@ -1,4 +1,4 @@
-"""Layers of a request's model in order, with repetitions expanded under numbered names."""
+"""List the layers of a request's model in order, with repetitions expanded under numbered names."""
 
 from __future__ import annotations
 

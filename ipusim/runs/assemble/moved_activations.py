@@ -1,4 +1,4 @@
-"""Resolve the activations that a request moves off their IPUs, and the period of the moves in micro-batches."""
+"""Resolve which activations a request moves off their IPUs, and the period of the moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what else a person should know about a request: Graphcore's warnings, and options without effect."""
+"""Yield notes on a valid request: Graphcore's warnings, and options without effect."""
 
 from __future__ import annotations
 
@@ -122,10 +122,7 @@ def _stage_after_stage(layout: DeviceAndPlan, program: PipelineProgram) -> Itera
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
-    """Yield notes on the IPUs that take over stages of lost IPUs.
-
-    Only losses with a requested spare get a note.
-    """
+    """Yield notes on the IPUs that take over stages of lost IPUs. Only losses with a requested spare get a note."""
     is_one_replica = system.replicas == 1 and system.hosts == 1
     reason = "no other IPU is without a stage" if is_one_replica else "collectives of replicas keep their routes"
     for loss, spare in replacements(system, program.shape.mapping):

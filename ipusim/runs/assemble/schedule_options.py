@@ -1,4 +1,8 @@
-"""Set options of orders, counts and disturbances to fixed values, to cache results that do not depend on them."""
+"""Replace options of orders, counts and disturbances by fixed values, so that requests can share results.
+
+Points of a sweep that differ only in these options then share data, stages, device and prices: a cache of functions
+finds equal arguments.
+"""
 
 from __future__ import annotations
 

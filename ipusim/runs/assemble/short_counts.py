@@ -1,4 +1,4 @@
-"""Choose the numbers of micro-batches of short runs that stand for a longer, repeating run."""
+"""Choose how many micro-batches a short run has that stands for a longer, repeating run."""
 
 from __future__ import annotations
 

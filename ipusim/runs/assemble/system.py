@@ -1,4 +1,4 @@
-"""Convert the system section, device mapping and schedule of a request to a System and a Plan."""
+"""Resolve a request's system section, device mapping and schedule to a System and a Plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data section of a scenario."""
+"""Define the keys of a scenario's data section."""
 
 from __future__ import annotations
 

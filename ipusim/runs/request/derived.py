@@ -111,10 +111,7 @@ def _mark(mark: Any) -> Any:
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:
-    """Return the annotation of two whole numbers with equal bounds.
-
-    The bounds appear once in a joint message.
-    """
+    """Return the annotation of two whole numbers with equal bounds. The bounds appear once in a joint message."""
     (kind,) = set(items)
     _, *bounds = get_args(kind)
     least = next(mark.ge for mark in bounds if isinstance(mark, Ge))

@@ -1,4 +1,4 @@
-"""Pydantic models of a scenario's disturbances, each with a key named after its kind, such as ``slower``."""
+"""Define the keys of a scenario's disturbances; one key of an item names its kind, such as ``slower``."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ _KINDS: Final[dict[str, Any]] = {row_class.kind: row_class for row_class in clas
 
 
 def _kind(value: object) -> str | None:
-    """Return a disturbance's tag by its kind's key, even if misspelt.
-
-    Misspelt kinds then get suitable messages.
-    """
+    """Return a disturbance's tag by its kind's key, even if misspelt. Misspelt kinds then get suitable messages."""
     if not isinstance(value, dict):
         return kind_of(value)
     all_keys = {key.name for row in KINDS.values() for key in row.keys}

@@ -1,4 +1,4 @@
-"""Kinds of fields of a scenario: bounded numbers, quantities with units, names, choices.
+"""Define kinds of fields of a scenario: bounded numbers, quantities with units, names, choices.
 
 Each kind describes accepted values in its JSON Schema (``errorMessage``, shown by editors); messages of
 :mod:`ipusim.runs.request.messages` use the same words.
@@ -218,10 +218,7 @@ class CyclesOfTime(int):
 
 
 class NameOfFile(str):
-    """Name of a file, or of a function in a file.
-
-    The name is relative to the request's folder.
-    """
+    """Name of a file, or of a function in a file. The name is relative to the request's folder."""
 
     __slots__ = ()
 

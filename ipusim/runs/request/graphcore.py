@@ -1,4 +1,4 @@
-"""Annotations of schema fields that relate scenario keys to Graphcore's API."""
+"""Annotate schema fields with their counterparts in Graphcore's API."""
 
 from __future__ import annotations
 

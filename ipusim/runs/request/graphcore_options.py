@@ -1,4 +1,4 @@
-"""Graphcore's pipeline options, with the scenario key of each, or the reason for its absence.
+"""List Graphcore's pipeline options, with the scenario key of each, or the reason for its absence.
 
 Options with a key are read from the schema's annotations. A scenario with an option without a key is refused: no option
 is silently ignored.

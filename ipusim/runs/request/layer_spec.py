@@ -1,6 +1,7 @@
-"""Layers of a scenario, discriminated by ``type``, ``python`` or ``repeat``: a class of keys for each kind.
+"""Define the keys of a scenario's layers: a class of keys for each kind of layer.
 
-Classes of typed layers are derived from the table of layers (:mod:`ipusim.model.layers.table`), with Keras' names.
+An item is told by its key ``type``, ``python`` or ``repeat``. Classes of typed layers are derived from the table of
+layers (:mod:`ipusim.model.layers.table`), with Keras' names.
 """
 
 from __future__ import annotations

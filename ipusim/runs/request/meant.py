@@ -1,4 +1,4 @@
-"""Hints in messages: the probable meaning of an unexpected value."""
+"""Suggest the probable meaning of an unexpected value, for messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Median of several measurements of a stage, key by key, in the measured unit."""
+"""Reduce several measurements of a stage to medians, key by key, in the measured unit."""
 
 from __future__ import annotations
 
@@ -42,10 +42,7 @@ def median(measurements: Sequence[_Spec], clock_hz: int) -> _Spec:
 
 
 def _mean(values: Sequence[int], count: int) -> object:
-    """Return the mean of ``values``, as a text for times.
-
-    Means of cycles or bytes are rounded up to a whole number.
-    """
+    """Return the mean of ``values``, as a text for times. Means of cycles or bytes are rounded up to a whole number."""
     if all(isinstance(value, CyclesOfTime) for value in values):
         texts = [value.text for value in values if isinstance(value, CyclesOfTime)]
         seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
@@ -64,8 +61,5 @@ def _as_written(value: object) -> object:
 
 
 def _decimal(number: Fraction) -> str:
-    """Return all digits of a number with a finite decimal expansion.
-
-    Sums of written times are such numbers.
-    """
+    """Return all digits of a number with a finite decimal expansion. Sums of written times are such numbers."""
     return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"

@@ -34,10 +34,7 @@ def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Proble
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """Return whether a list is too short only because of invalid items.
-
-    Invalid items are reported separately.
-    """
+    """Return whether a list is too short only because of invalid items. Invalid items are reported separately."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 

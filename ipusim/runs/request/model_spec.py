@@ -1,4 +1,4 @@
-"""Model section of a scenario: layers, user-defined stages, or stages known only by their cost."""
+"""Define the keys of a scenario's model: layers, user-defined stages, or stages known only by their cost."""
 
 from __future__ import annotations
 

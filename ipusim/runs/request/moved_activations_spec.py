@@ -1,4 +1,4 @@
-"""Section of a request about activations that are moved off their IPU."""
+"""Define the keys of a scenario for activations that are moved off their IPU."""
 
 from __future__ import annotations
 

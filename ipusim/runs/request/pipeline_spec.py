@@ -1,4 +1,4 @@
-"""Pipeline section of a request: stages, placement, order and options."""
+"""Define the keys of a scenario's pipeline section: stages, placement, order and options."""
 
 from __future__ import annotations
 

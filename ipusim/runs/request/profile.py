@@ -296,10 +296,7 @@ def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[st
 
 
 def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the error for a numeric source.
-
-    A decimal comma in the cell before is a typical cause.
-    """
+    """Yield the error for a numeric source. A decimal comma in the cell before is a typical cause."""
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
         problem = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"

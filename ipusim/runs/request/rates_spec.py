@@ -1,4 +1,7 @@
-"""Option ``rates`` of a scenario: rates or the name of a file, with keys and bounds from the table of rates."""
+"""Define the key ``rates`` of a scenario: rates by name or a file of rates.
+
+Names and bounds come from the table of rates (:mod:`ipusim.hardware.rates`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request: all options of a run by name, as a scenario file, a command or the Python API gives them."""
+"""Define the Request: all options of a run by name, as a scenario file, a command or Python gives them."""
 
 from __future__ import annotations
 

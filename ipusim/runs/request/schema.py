@@ -1,4 +1,4 @@
-"""Schema of a scenario: all keys with kind, bounds, unit and meaning.
+"""Define the schema of a scenario: all keys with kind, bounds, unit and meaning.
 
 Bounds keep valid scenarios within memory and 64-bit cycles; the product of the counts is checked during resolution of
 the scenario.

@@ -1,4 +1,4 @@
-"""System section of a request: machine, device, host and Streaming Memory."""
+"""Define the keys of a scenario's system section: machine, device, host and Streaming Memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer columns as text in a page: narrowest types, gzip, base64."""
+"""Pack integer columns as text of a page: narrowest types, gzip, base64."""
 
 from __future__ import annotations
 

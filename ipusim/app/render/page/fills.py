@@ -1,4 +1,4 @@
-"""Fill colours of looks on the page, with contrast of at least 3:1 in both schemes.
+"""Choose fill colours of looks on the page, with contrast of at least 3:1 in both schemes.
 
 Pictures have white paper, and their colours are chosen for print. WCAG 2.1 (success criterion 1.4.11) asks for a
 contrast of 3:1 between a graphic and its background. Many picture colours miss 3:1 on white, others on dark paper. Each

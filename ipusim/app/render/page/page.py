@@ -1,4 +1,4 @@
-"""HTML file with styles, scripts and data inlined."""
+"""Write an HTML file with styles, scripts and data inlined."""
 
 from __future__ import annotations
 

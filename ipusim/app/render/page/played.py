@@ -1,4 +1,4 @@
-"""Data of a played execution: boxes, stashes, transfers between IPUs, and steps."""
+"""Collect the data of a played execution: boxes, stashes, transfers between IPUs, and steps."""
 
 from __future__ import annotations
 
@@ -132,10 +132,7 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
 
 
 def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
-    """Extend a gap to the end of its last pass.
-
-    IPUs in point-to-point end periods at different times.
-    """
+    """Extend a gap to the end of its last pass. IPUs in point-to-point end periods at different times."""
     inside = slice(gap.block.first, gap.block.last)
     ends = timeline.end[inside][timelines.of_kinds(timeline.kind[inside], timelines.PASSES)]
     return gap._replace(end=gap.end + max(int(ends.max(initial=0)) - gap.start, 0))

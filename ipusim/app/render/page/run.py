@@ -1,4 +1,4 @@
-"""Data of a run's trace, memory, bars and tables for the scripts of the page."""
+"""Collect the data of a run for the scripts of a page: trace, memory, bars and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sort keys of table cells: leading numbers converted to base units."""
+"""Compute sort keys of table cells: leading numbers converted to base units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation functions, softmax, cross entropies of logits, and their gradients."""
+"""Run activation functions, softmax, cross entropies of logits, and their gradients in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that only check or print."""
+"""Run operations that only check or print."""
 
 from __future__ import annotations
 

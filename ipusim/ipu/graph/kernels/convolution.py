@@ -1,4 +1,4 @@
-"""Convolutions over one to three axes, including grouped convolutions, and their gradients."""
+"""Run convolutions over one to three axes, including grouped convolutions, and their gradients in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Random draws from NumPy, reproducible by seed, node and micro-batch; numbers differ from TensorFlow's."""
+"""Draw random numbers in NumPy, reproducible by seed, node and micro-batch; TensorFlow draws other numbers.
+
+A kernel is a NumPy function for the nodes of an operation type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise operations: arithmetic, comparisons, elementary functions."""
+"""Run elementwise operations in NumPy: arithmetic, comparisons, elementary functions."""
 
 from __future__ import annotations
 

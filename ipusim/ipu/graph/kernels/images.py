@@ -1,4 +1,4 @@
-"""Image resizing, space-to-batch conversions, and local response normalisation."""
+"""Run image resizing, space-to-batch conversions, and local response normalisation in NumPy."""
 
 from __future__ import annotations
 

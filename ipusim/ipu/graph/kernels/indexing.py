@@ -1,4 +1,4 @@
-"""Operations that gather, scatter and sort elements."""
+"""Run operations in NumPy that gather, scatter and sort elements."""
 
 from __future__ import annotations
 

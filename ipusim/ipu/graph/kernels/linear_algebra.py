@@ -1,4 +1,4 @@
-"""Matrices: diagonals, inverses, decompositions and linear systems.
+"""Run operations on matrices in NumPy: diagonals, inverses, decompositions and linear systems.
 
 Packed diagonals are rows of an array, from the highest diagonal to the lowest.
 """

@@ -1,4 +1,4 @@
-"""Immutable lists of tensors and optional values, kept by loops and branches for their gradients."""
+"""Hold lists of tensors and optional values, which loops and branches keep for their gradients."""
 
 from __future__ import annotations
 

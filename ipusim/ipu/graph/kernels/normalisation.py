@@ -1,4 +1,4 @@
-"""TensorFlow's fused batch normalisation and its gradient."""
+"""Run TensorFlow's fused batch normalisation and its gradient in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling over windows, and the gradients."""
+"""Run pooling over windows, and its gradients, in NumPy."""
 
 from __future__ import annotations
 

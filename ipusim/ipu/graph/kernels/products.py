@@ -1,4 +1,4 @@
-"""Matrix and tensor products, and addition of a bias."""
+"""Run matrix and tensor products, and the addition of a bias, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and running sums: sums, means, products, extremes."""
+"""Run reductions and running sums in NumPy: sums, means, products, extremes."""
 
 from __future__ import annotations
 

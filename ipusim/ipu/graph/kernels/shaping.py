@@ -1,4 +1,4 @@
-"""Operations on shapes, axes and element order, and constant arrays."""
+"""Run operations on shapes, axes and element order in NumPy, and make constant arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Weight updates, one operation per rule of TensorFlow; an optimizer's slots, which hold its state, are variables."""
+"""Run weight updates in NumPy, one operation per rule of TensorFlow.
+
+An optimizer's slots, which hold its state, are variables.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and changes of variables; handles arrive as Variable objects."""
+"""Read and change variables, whose handles arrive as Variable objects."""
 
 from __future__ import annotations
 

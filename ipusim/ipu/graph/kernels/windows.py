@@ -1,4 +1,4 @@
-"""Sliding windows over images with any number of axes, for TensorFlow's convolutions and pools."""
+"""Slide windows over images with any number of axes, for TensorFlow's convolutions and pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search for the simulator's layers among nodes of a forward pass."""
+"""Find the simulator's layers among nodes of a forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of layers with a kernel: product or convolution, optional bias, optional activation.
+"""Recognise layers with a kernel: product or convolution, optional bias, optional activation.
 
 Views are nodes such as reshapes, which only change the form of their input.
 """

@@ -1,4 +1,4 @@
-"""A layer of the simulator recognised among nodes of a traced pass."""
+"""Describe a layer of the simulator that was recognised among nodes of a traced pass."""
 
 from __future__ import annotations
 

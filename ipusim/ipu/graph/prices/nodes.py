@@ -1,4 +1,4 @@
-"""Work of a single node, by operation type and by shapes and dtypes of values.
+"""Count the work of a single node, by operation type and by shapes and dtypes of values.
 
 - Products and convolutions: multiply-accumulates, counted over all indices.
 - Reductions: one reduction per element read. Elementary functions: one transcendental per element. Quotients:

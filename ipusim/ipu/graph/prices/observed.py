@@ -1,4 +1,7 @@
-"""Shapes and dtypes of node values during a run, including loop and branch bodies, from which nodes are priced."""
+"""Observe shapes and dtypes of node values during a run, from which nodes are priced.
+
+Bodies of loops and branches are observed too.
+"""
 
 from __future__ import annotations
 

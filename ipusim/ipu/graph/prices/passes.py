@@ -1,4 +1,4 @@
-"""Work of a stage's passes, layer by layer and node by node."""
+"""Count the work of a traced stage's passes, layer by layer and node by node."""
 
 from __future__ import annotations
 

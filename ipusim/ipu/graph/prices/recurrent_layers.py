@@ -1,4 +1,4 @@
-"""Patterns of recurrent layers, written by TensorFlow as loops over time steps."""
+"""Recognise recurrent layers, which TensorFlow writes as loops over time steps."""
 
 from __future__ import annotations
 

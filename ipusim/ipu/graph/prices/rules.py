@@ -1,4 +1,4 @@
-"""Optimizer rules of the simulator that price single-operation weight updates."""
+"""Choose the simulator's optimizer that prices a weight update of a single operation."""
 
 from __future__ import annotations
 

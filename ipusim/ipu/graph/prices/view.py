@@ -1,4 +1,4 @@
-"""A forward pass prepared for pattern search: readers and sources of values."""
+"""Prepare a forward pass for the search of layers: readers and sources of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of normalisations, pools, losses, standalone activations, attention, and dropout."""
+"""Recognise normalisations, pools, losses, standalone activations, attention, and dropout."""
 
 from __future__ import annotations
 

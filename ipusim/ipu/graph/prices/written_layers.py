@@ -1,4 +1,4 @@
-"""Patterns of activations written as arithmetic, embeddings, and sums of two values."""
+"""Recognise activations written as arithmetic, embeddings, and sums of two values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks for every step of an execution; tf_keras alone calls them once per execution."""
+"""Run callbacks for every step of an execution; tf_keras alone calls them once per execution."""
 
 from __future__ import annotations
 

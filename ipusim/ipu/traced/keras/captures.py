@@ -1,4 +1,4 @@
-"""Eager TensorFlow variables in a function's graph, which captures variable handles."""
+"""Read eager TensorFlow variables in a function's graph, which captures variable handles."""
 
 from __future__ import annotations
 

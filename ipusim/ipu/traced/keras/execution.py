@@ -1,4 +1,4 @@
-"""Functions called by a model's fit, evaluate and predict: executions of programs on simulated IPUs."""
+"""Execute programs on simulated IPUs for a model's fit, evaluate and predict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work of updates by tf_keras optimizers, from the simulator's optimizer of the same rule."""
+"""Choose the simulator's optimizer that gives the work of a tf_keras optimizer's updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layer calls of a model as functions of pipeline stages."""
+"""Turn a model's layer calls into functions of pipeline stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces a model's step, separating tape gradients and the optimizer's update."""
+"""Trace a model's step, separating tape gradients and the optimizer's update."""
 
 from __future__ import annotations
 

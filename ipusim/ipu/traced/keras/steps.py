@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction steps, traced for one batch shape."""
+"""Trace training, evaluation and prediction steps for one batch shape."""
 
 from __future__ import annotations
 
