@@ -42,9 +42,10 @@ def test_check_tells_what_takes_no_run(scenario):
     assert done.returncode == 1
     assert done.stdout.splitlines()[1:] == [
         "Memory: not known: the scenario states no memory of its stages.",
+        "Expectations of the scenario:",
         "met     slowest_stage: s0 and s1 tie (s0)",
         "missed  schedule: grouped, expected gpipe",
-        "takes a run  bubble: at most 0.01 %",
+        "open    bubble: at most 0.01 %, known after a run",
     ]
     assert ipusim("check", scenario(bubble="at most 0.01 %")).returncode == 0
 
