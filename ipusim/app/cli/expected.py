@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 
 def expectation_lines(judgements: Sequence[Judgement], still_open: Sequence[runs.Expectation] = ()) -> Iterator[str]:
-    """Yield a heading, a line per judged expectation, and a line per expectation that needs a run; or nothing."""
-    if judgements or still_open:
-        yield "Expectations of the scenario:"
+    """Yield a line per judged expectation, and a line per expectation that needs a run."""
     yield from map(str, judgements)
     yield from (f"open    {expectation.name}: {expectation.text}, known after a run" for expectation in still_open)
