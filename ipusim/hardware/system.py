@@ -93,7 +93,9 @@ class System(Placement):
         """Return the system as a single line."""
         numbers = " ".join(map(str, self.ipus))
         clock = f"{self.clock_hz / 1e9:g} GHz"
-        return f"{self.name}: {self.count} x {self.ipu.name} at {clock}, {self.selection_order} {numbers}"
+        return (
+            f"{self.name}: {self.count} x {self.ipu.name} at {clock}, selection order {self.selection_order}: {numbers}"
+        )
 
     @property
     def clock_hz(self) -> int:

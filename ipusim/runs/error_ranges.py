@@ -74,16 +74,30 @@ def end_text(error: float) -> str:
     return f"{round(error, 2) + 0.0:+.0%}"
 
 
+def range_words(least: float, most: float) -> str:
+    """Return a range of errors of throughputs in words.
+
+    >>> range_words(-0.415, 0.759), range_words(0.29, 0.337), range_words(-0.1, -0.05)
+    ('41% too low to 76% too high', '29% to 34% too high', '10% to 5% too low')
+    """
+    ends = [round(error, 2) + 0.0 for error in (least, most)]
+    sizes, sides = [f"{abs(end):.0%}" for end in ends], ["too low" if end < 0 else "too high" for end in ends]
+    if sides[0] == sides[1]:
+        return f"{' to '.join(sizes)} {sides[1]}"
+    return " to ".join(f"{size} {side}" for size, side in zip(sizes, sides, strict=True))
+
+
 @cache
 def _words() -> dict[str, str]:
     """Return the range of each kind, in words."""
     words = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS[:2], allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
-        ends = [end_text(float(cells[end])) for end in ("least", "most") if cells.get(end)]
+        ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
-        within = f"{' to '.join(ends)} for 80% of further models of this kind ({cells['kind']}; {trainings})"
-        words[cells["kind"]] = within if ends else f"not known: only {trainings} of this kind ({cells['kind']})"
+        kind = f"of this kind ({cells['kind']}"
+        known = f"{range_words(*ends)} for 80% of further models {kind}; {trainings})" if ends else ""
+        words[cells["kind"]] = known or f"not known: only {trainings} {kind})"
     return words
 
 

@@ -170,7 +170,7 @@ def test_schema_is_that_of_scenarios():
 def test_check_says_what_a_scenario_is(tmp_path):
     done = ipusim("check", TUTORIAL, cwd=tmp_path)
     assert done.returncode == 0
-    assert "stages 2, schedule grouped in lock-step, executions 100, micro-batches 16 in each" in done.stdout
+    assert "2 stages, grouped in lock-step, 16 micro-batches per weight update, 100 weight updates" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

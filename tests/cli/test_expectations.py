@@ -27,7 +27,7 @@ def test_run_says_what_is_met_and_what_is_missed_and_ends_with_1(scenario, tmp_p
     out = tmp_path / "out"
     done = ipusim("run", scenario(bubble="at most 100 %", slowest_stage="s0"), "--out", out)
     assert done.returncode == 0
-    assert "met     slowest_stage: s0 and s1 tie (s0)\n" in done.stdout
+    assert "met     slowest_stage: s0 and s1 tie (expected s0)\n" in done.stdout
     done = ipusim("run", scenario(bubble="at most 0.01 %", time_steps=1), "--out", out)
     assert (done.returncode, done.stderr) == (1, "")
     bubble = json.loads((out / "summary.json").read_text())["bubble"]["idle_fraction"]
@@ -42,9 +42,9 @@ def test_check_tells_what_takes_no_run(scenario):
     assert done.returncode == 1
     assert done.stdout.splitlines()[1:] == [
         "Memory: not known: the scenario states no memory of its stages.",
-        "met     slowest_stage: s0 and s1 tie (s0)",
+        "met     slowest_stage: s0 and s1 tie (expected s0)",
         "missed  schedule: grouped, expected gpipe",
-        "takes a run  bubble: at most 0.01 %",
+        "open    bubble: at most 0.01 %, known after a run",
     ]
     assert ipusim("check", scenario(bubble="at most 0.01 %")).returncode == 0
 

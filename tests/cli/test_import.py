@@ -32,7 +32,7 @@ def test_it_prints_a_table_and_writes_it_with_a_scenario_that_runs(tmp_path, too
     assert again.stdout == done.stdout
     for name in ("plan.yaml", "plan.csv"):
         checked = ipusim("check", name, cwd=tmp_path)
-        assert checked.stdout.startswith(f"{name}: stages 4, schedule grouped in lock-step")
+        assert checked.stdout.startswith(f"{name}: 4 stages, grouped in lock-step")
 
 
 def test_the_table_of_what_was_believed_goes_to_stderr_and_into_the_scenario(tmp_path):
@@ -74,7 +74,7 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
         }
     assert not (tmp_path / "replayed" / "measured" / "scenario.yaml").exists()
     again = ipusim("check", "replayed/simulated/scenario.yaml", cwd=tmp_path)
-    assert again.stdout.startswith("replayed/simulated/scenario.yaml: stages 2, schedule order.csv in point-to-point")
+    assert again.stdout.startswith("replayed/simulated/scenario.yaml: 2 stages, order.csv in point-to-point")
     explained = ipusim("explain", "replayed/measured", cwd=tmp_path)
     assert "The effect of changes is not known: this run folder does not hold its scenario." in explained.stdout
     said = json.loads(ipusim("import", *TRACES, "--replay", "--out", "replayed", "--json", cwd=tmp_path).stdout)

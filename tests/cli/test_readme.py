@@ -83,11 +83,10 @@ def test_a_block_of_yaml_is_taken(page, text, tmp_path):
 
 
 def test_the_scenario_explained_runs(tmp_path):
-    (tmp_path / "mine.yaml").write_text(next(text for text in blocks(README, "yaml") if "# Two lines" in text))
+    (tmp_path / "mine.yaml").write_text(next(text for text in blocks(README, "yaml") if "`ipusim run` prints" in text))
     experiment = load_job(tmp_path / "mine.yaml")
     description = experiment.request.description
-    first = "Two lines at the top say what the scenario shows; `ipusim run` prints them, and the first sentence is the "
-    assert description == f"{first}title of its pictures."
+    assert description == "`ipusim run` prints these lines. The first sentence is the title of pictures."
     assert experiment.executions == 100
     assert experiment.held_out is not None
 

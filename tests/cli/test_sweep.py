@@ -44,8 +44,8 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # a ninth of 32, or less; counts are multiples of 8.
     assert lesson == (
         "Ceiling, the throughput with ever more micro-batches: 443,333 samples/s. Counts from 32 on reach 90% of the "
-        "ceiling, counts from 64 on 95%. The ceiling is 100.0% of the ideal, IPUs that always compute: 100.0% by the "
-        "balance of the stages x 100.0% by copies, syncs, host and order of passes."
+        "ceiling, counts from 64 on 95%. With all IPUs computing all the time, the ceiling would be 443,333 samples/s: "
+        "unequal stages leave 100.0% of it, and copies, syncs, host and order of passes leave 100.0% of that."
     )
     assert refused.startswith(f"1 of 8 did not run, for example gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")

@@ -22,7 +22,7 @@ from ipusim.app.scenario import load_job
 from ipusim.app.study.full_pipeline import NeverFullError
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from ipusim.runs.error_ranges import RANGES, error_words
+from ipusim.runs.error_ranges import RANGES, error_words, range_words
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
@@ -163,9 +163,9 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     assert f"BERT's pre-training {by_kind['BERT, pre-training']}, its fine-tuning {tuning}" in words
     unlike = max((numbers[use][1] for use in ("held", "incomplete")), key=lambda text: float(text[:-1]))
     small, pods, bound = (numbers[use][1] for use in ("small", "pods", "input"))
-    assert f"models unlike these were up to {unlike} too fast, small networks {small}, several pods {pods}," in words
+    assert f"by up to {small} for small networks, {unlike} for models unlike these, {pods} on several pods," in words
     assert "(gpt2, PyTorch, pod16, too fast)" in found["input"]
-    assert f"those that the host may hold back, such as GPT-2's, {bound}." in words
+    assert f"and {bound} where the host may be the bottleneck, as with GPT-2." in words
     products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
     assert f"Products of matrices are {worst} off at worst, with rates fitted to other sizes" in words
@@ -188,7 +188,8 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
     kind = f"BERT, pre-training, several pods; {len(several)} published trainings"
-    assert words == f"{intervals(simulated)[several[0].training.kind]} for 80% of further models of this kind ({kind})"
+    found = range_words(*intervals(simulated)[several[0].training.kind].ends)
+    assert words == f"{found} for 80% of further models of this kind ({kind})"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -324,7 +325,8 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
         **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
         **{"resnext101": "grouped convolutions", "efficientnet_b4": "grouped convolutions", "unet": "U-Nets"},
     }
-    bert, found = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
+    bert, interval = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
+    found = range_words(*interval.ends)
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
     assert (
         words == f"{found} for 80% of further models of this kind (BERT, pre-training; {len(bert)} published trainings)"

@@ -78,8 +78,11 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     """Grouped keeps six micro-batches of 96 MiB on IPU 0; with recomputation it is six inputs of 4 MiB."""
     moves = memory_moves(load_job(BY_SCHEDULE))
     rows = {move.words: move for move in moves.moves}
-    apart, inside = rows["activations recomputed in separate passes"], rows["activations recomputed in backward passes"]
-    interleaved = rows["schedule interleaved, FIFOs half as deep"]
+    apart, inside = (
+        rows["activations recomputed before each backward pass"],
+        rows["activations recomputed within each backward pass"],
+    )
+    interleaved = rows["schedule interleaved, half as many activations kept"]
     assert apart.freed_bytes == inside.freed_bytes == 6 * (96 - 4) * MIB
     assert interleaved.freed_bytes == 3 * 96 * MIB
     assert rows["optimizer state and update on the host"].freed_bytes == 192 * MIB
@@ -90,23 +93,24 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     assert {*dict(interleaved.paid)} == {"copies and sync", "gaps in main"}
     assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
-        "The fastest that fits: activations recomputed in separate passes (as fast: activations recomputed in backward "
-        "passes), --set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate",
+        "The fastest that fits: activations recomputed before each backward pass (as fast: activations recomputed "
+        "within each backward pass), --set pipeline.allow_recompute=true --set "
+        "pipeline.recomputation_mode=RecomputeThenBackpropagate",
         "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count.",
     ]
     table = moves_table(moves)
-    times = ("time per update", "difference", "extra time for")
+    times = ("time per update", "difference", "mainly due to")
     assert table.header == ("change", "frees on IPU 0", "fullest IPU", "fits", *times)
     assert table.rows[:2] == (
         ("as it stands", "", "1.047 GiB", "does not fit", "32.57 ms", "", ""),
         (
-            "activations recomputed in separate passes",
+            "activations recomputed before each backward pass",
             "552 MiB",
             "520 MiB",
             "fits",
             "34.82 ms",
             "+6.9%",
-            "recomputation 2.406 ms",
+            "recomputation",
         ),
     )
 
@@ -197,7 +201,7 @@ def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path
     assert limited.given_trial.fits == "does not fit"
     best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
     assert [*with_less_memory(limited)] == [
-        "The given plan with schedule interleaved, FIFOs half as deep is faster and fits: "
+        "The given plan with schedule interleaved, half as many activations kept is faster and fits: "
         f"{format_seconds(period(best))} for a weight update. Search again from this plan: --set "
         "pipeline.schedule=interleaved"
     ]
@@ -257,7 +261,7 @@ def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
         "Already in use: activations recomputed, optimizer state in Streaming Memory, sharded over replicas."
     )
     assert in_vain.startswith(
-        "Tried alone, without effect: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: "
+        "Tried alone, without effect: schedule interleaved, half as many activations kept (pipeline.device_mapping: "
     )
     assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain
 
@@ -326,10 +330,10 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     assert [*with_less_memory(found)] == []
     first = next(verdict(found))
     if recompute is None:
-        assert first.endswith(", with products in half their temporary memory.")
+        assert first.endswith(", with matrix products in half their temporary memory.")
     else:  # which the given plan does already
         assert first.startswith(
-            "Take the given plan with products in half their temporary memory: grouped in lock-step, 2 stages"
+            "Take the given plan with matrix products in half their temporary memory: grouped in lock-step, 2 stages"
         )
     write_suggested(found, scenario, (), best)
     job = load_job(best)
@@ -361,7 +365,7 @@ def test_a_proof_that_no_plan_fits_names_the_products_for_which_it_holds(tmp_pat
     limits = Limits(ipus=(1,), schedules=("single",), recompute=("no",), offload=("no",))
     found = suggest(load_request(scenario), limits)
     assert found.outcome is Outcome.NONE_FITS
-    assert "fits pod16, also with products in half their temporary memory, which is proven: " in found.why_none
+    assert "fits pod16, also with matrix products in half their temporary memory, which is proven: " in found.why_none
 
 
 def test_the_printed_bound_never_falls_and_gives_way_to_the_proof(tmp_path):

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Job, Machine, Plan, analysis, hardware, pipelines, pricing, schedules
+from ipusim.app.cli.expected import expectation_lines
 from ipusim.app.cli.figures import cost_tables, machine_tables
 from ipusim.app.cli.shape import as_text, listing
 from ipusim.app.cli.tables import holder_table, holder_words, memory_table
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Preformatted, Result
+from ipusim.base.units import counted
 
 if TYPE_CHECKING:
     from ipusim.api import runs
@@ -79,10 +81,12 @@ class CheckResult(Result):
         from ipusim.app.fidelity.profile import profile_table, words
 
         job, program = self.job, self.job.program
+        period = "weight update" if program.shape.training else "execution"
+        periods = f", {job.executions:,} {period}s" if job.executions > 1 else ""
         yield (
-            f"{self.scenario}: stages {len(program.stages)}, "
-            f"schedule {pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
-            f"executions {job.executions}, micro-batches {program.shape.micro_batches} in each, on {job.system}"
+            f"{self.scenario}: {counted(len(program.stages), 'stage')}, "
+            f"{pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
+            f"{counted(program.shape.micro_batches, 'micro-batch', 'es')} per {period}{periods}, on {job.system}"
         )
         yield job.memory.verdict()
         if self.memory is not None:
@@ -93,8 +97,7 @@ class CheckResult(Result):
         if self.costs:
             yield from cost_tables(job.costs, job.plan, program, job.system)
         yield from job.notes  # the command ``run`` prints notes at the end, too
-        yield from map(str, self.judgements)
-        yield from (f"takes a run  {requirement.name}: {requirement.text}" for requirement in self.open_expectations)
+        yield from expectation_lines(self.judgements, self.open_expectations)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the terms of all costs if requested; otherwise the peak of each IPU by holder."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ipusim.app.cli import tables
+from ipusim.app.cli.expected import expectation_lines
 from ipusim.app.render.tables import Table, ipu_table, summary_table
 from ipusim.app.render.verdict import verdict_table
 from ipusim.app.study.figures import figure_rows
@@ -40,7 +41,7 @@ class RunResult(Result):
         yield verdict_table(summary)
         if self.verbose:
             yield from self._tables()
-        yield from (*summary.notes, *self.run.remarks, *map(str, self.judgements))
+        yield from (*summary.notes, *self.run.remarks, *expectation_lines(self.judgements))
         if self.times is not None:
             yield str(self.times)
 

@@ -78,7 +78,7 @@ def _stages(job: Job) -> Iterator[Change]:
         return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
-    remark = "all passes divided equally over the IPUs if cuts allow it"
+    remark = "stages of equal length if the layers permit such cuts"
     yield Change("balanced stages", remark, priced=balance, shortens=part)
     words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)

@@ -157,7 +157,7 @@ class Explanation(Result):
             for ipu in info.ipu_rows
         )
         period = "the run" if self.execution is None else f"execution {self.execution}"
-        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {period}"
+        title = f"Time of each IPU; 100% is {idle.window_cycles:,} cycles of {period}"
         return Table(title, ("IPU", "stages", *(name for name, _ in columns)), rows)
 
     def _path_table(self) -> Table:

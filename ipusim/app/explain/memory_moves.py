@@ -25,9 +25,12 @@ _LEAST: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
 #: Modes of recomputation, with their description.
-_RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "in separate passes"), (rules.INTERLEAVED, "in backward passes"))
+_RECOMPUTE: Final = (
+    (rules.THEN_BACKPROPAGATE, "before each backward pass"),
+    (rules.INTERLEAVED, "within each backward pass"),
+)
 #: Description of halved memory for products.
-PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
+PRODUCTS_IN_HALF: Final = "matrix products in half their temporary memory"
 #: Option that enables Streaming Memory.
 _REMOTE: Final = "system.enable_remote_buffers"
 #: Option that moves activations out of an IPU and back.
@@ -203,11 +206,11 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
             yield f"activations recomputed {words}", "activations", changes
     if job.schedule.shallower:
         shallower = job.schedule.shallower
-        yield f"schedule {shallower}, FIFOs half as deep", "activations", {"pipeline.schedule": shallower}
+        yield f"schedule {shallower}, half as many activations kept", "activations", {"pipeline.schedule": shallower}
     if pipeline.micro_batch_size % 2 == 0 and not job.request.has_timed_stages:
         size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
         halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
-        yield "half the micro-batch, twice the count", "activations", halves
+        yield "micro-batches half as large, twice as many", "activations", halves
     if shape.training and offload.moved is None and shape.serialization == 1:
         for target, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
             values = {_ACTIVATIONS: {"to": target}}

@@ -23,11 +23,11 @@ def moves_table(moves: Moves) -> Table:
     rows = [row("as it stands", "", moves.peak_bytes, moves.fits, moves.period_s, "", "")]
     for move in moves.moves:
         time = f"{move.period_s / moves.period_s - 1:+.1%}" if moves.period_s else "-"
-        longer = ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-"
+        longer = ", ".join(words for words, _ in move.paid) or "-"
         freed_text = format_bytes(move.freed_bytes)
         rows.append(row(move.words, freed_text, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
-    times = ("time per update", "difference", "extra time for")
+    times = ("time per update", "difference", "mainly due to")
     header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, *times)
     return Table("Changes that take less memory", header, tuple(rows))
 

@@ -121,7 +121,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     if len(cells) < len(rows):
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
     header = ("change", "saves", "per sample", "memory")
-    return Table(f"{title}, of {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
+    return Table(f"{title}; now {format_seconds(float(rows[0].before))} per sample", header, tuple(cells))
 
 
 def _fits(what_if: WhatIf) -> str:

@@ -36,7 +36,7 @@ class Judgement:
         bounds, figure = self.expectation, self.expectation.figure
         actual = figure.text(self.value)
         if self.is_met:
-            return f"met     {bounds.name}: {actual} ({bounds.text})"
+            return f"met     {bounds.name}: {actual} (expected {bounds.text})"
         return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"
 
     def to_dict(self) -> dict[str, Any]:

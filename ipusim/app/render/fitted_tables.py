@@ -51,7 +51,7 @@ def fit_table(table: Table, width: int) -> list[Part]:
         groups = _groups(least, width)
         fit = all(_drawn_width([least[column] for column in group]) <= width for group in groups)
         if fit and (distinct or len(groups) == 1):
-            fitting.append([_part(table, group, least, width, is_repeated=group is not groups[0]) for group in groups])
+            fitting.append([_part(table, group, least, width, _place(group, groups)) for group in groups])
     return min(fitting, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
@@ -65,7 +65,14 @@ def _groups(least: Sequence[int], width: int) -> list[list[int]]:
     return groups
 
 
-def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, is_repeated: bool = False) -> Part:
+def _place(group: Sequence[int], groups: Sequence[Sequence[int]]) -> str:
+    """Return a remark on the other parts, for the title of a part; empty for a single part."""
+    if group is not groups[0]:
+        return " (continued)"
+    return " (more columns below)" if groups[1:] else ""
+
+
+def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, remark: str = "") -> Part:
     """Return a part with ``columns``, narrowing the widest columns until they fit."""
     cells = [_widest(table, column) for column in range(len(table.header))]
     widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
@@ -73,7 +80,7 @@ def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int
         wide = [column for column in columns if widths[column] > least[column]]
         widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
     part = Table(
-        f"{table.title} (continued)" if is_repeated else table.title,
+        f"{table.title}{remark}",
         tuple(table.header[column] for column in columns),
         tuple(tuple(row[column] for column in columns) for row in table.rows),
     )

@@ -31,16 +31,17 @@ def verdict_table(summary: Summary) -> Table:
     replicas = "".join(f" x {count} {unit}" for unit, count in alike if count > 1)
     size, count = summary.micro_batch_size, summary.count
     batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
+    unloaded = ", without the time to load data" if analysis.SYNTHETIC_DATA in summary.options else ""
+    aside = ", weight updates left out" if summary.training else ""
     rows = [
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
-        *((name, effect) for name, effect in summary.options.items() if name == analysis.SYNTHETIC_DATA),
         (
             f"time per {summary.period}",
             f"{format_seconds(rates.weight_update_period_s)} for {batch}",
         ),
-        ("throughput", format_throughput(rates.samples_per_s)),
+        ("throughput", f"{format_throughput(rates.samples_per_s)}{unloaded}"),
         *([("error of throughput", summary.throughput_error)] if summary.throughput_error else []),
-        ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"),
+        ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time is without arithmetic{aside}"),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:
@@ -178,7 +179,9 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
         return [("slowest stage", f"none: all stages take equal time{_beside_slow(summary)}")]
     names = enumerated_rows(slowest, summary.stages.__getitem__)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
-    return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean{_beside_slow(summary)}")]
+    return [
+        ("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean of all stages{_beside_slow(summary)}")
+    ]
 
 
 def _busiest(summary: Summary, holders: Sequence[analysis.IpuUse]) -> str:
@@ -188,7 +191,7 @@ def _busiest(summary: Summary, holders: Sequence[analysis.IpuUse]) -> str:
     busiest = [use for use in holders if use.compute_cycles == most]
     if len(busiest) == len(holders):
         return "none: all IPUs compute equally long"
-    ratio = f"{analysis.ratio(most * len(cycles), sum(cycles)):.2f} times the mean"
+    ratio = f"{analysis.ratio(most * len(cycles), sum(cycles)):.2f} times the mean of all IPUs"
     ipus, sets = numbered("IPU", [use.ipu for use in busiest]), {use.stages for use in busiest}
     if len(sets) > 1:
         return f"{ipus} tie, {ratio}"
@@ -228,16 +231,16 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
     """Return one IPU's time for a weight update's samples, and its missing memory."""
-    lack = f" with {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
+    lack = f", but lacks {format_bytes(excess_bytes)} of memory for them" if excess_bytes else ""
     takes = "would take" if excess_bytes else "takes"
-    return f"one IPU{lack} {takes} {format_seconds(seconds)} for the same number of samples"
+    return f"one IPU {takes} {format_seconds(seconds)} for the same number of samples{lack}"
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:
     if learning is None:
         return
     constant_loss = learning.constant_predictor_loss
-    constant = "" if constant_loss is None else f"; a constant prediction has {constant_loss:.4f} at best"
+    constant = "" if constant_loss is None else f"; a model that ignores its input has {constant_loss:.4f} at best"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
     if learning.diverged_at is not None:
         yield "mean loss", f"not finite from step {learning.diverged_at}: lower the learning rate"

@@ -85,13 +85,6 @@ def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
     """
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
-    looked = (
-        f"Searched {counted(outcome.choices, 'layout')}: {outcome.refused.total()} refused by a rule, and "
-        f"{outcome.too_large} too large with every cut of the model"
-    )
-    plans = counted(outcome.assembled, "plan")
-    tried = f"{plans} {'was' if outcome.assembled == 1 else 'were'} tried"
-    cuts = f"{counted(outcome.bounded, 'cut')} got a lower bound of the time, and {tried}"
     if outcome.skipped_bound is None:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
         full = "with every layout and every cut, at least one IPU is too full"
@@ -101,14 +94,14 @@ def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
         large = _too_large(baseline, outcome)
         advice = _advice(baseline, is_single=bool(large))
         halved = f", also with {PRODUCTS_IN_HALF}," if is_halved else ","
-        return f"No plan in the search fits {system}{halved} which is proven: {full}. {large}{looked}; {cuts}. {advice}"
+        return f"No plan in the search fits {system}{halved} which is proven: {full}. {large}{outcome.words()} {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.skipped_bound / clock)}"
     stage = "after" if outcome.assembled else "before"
     return (
         f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.end_reason} ended the search {stage} "
         "the first try of a plan. Give more time with the option `seconds` (`inf`: until a plan is proven the best), "
-        f"or limit the search by `stages`, `ipus` or `schedules`. {looked}; {cuts}. Still open: "
+        f"or limit the search by `stages`, `ipus` or `schedules`. {outcome.words()} Still open: "
         f"{counted(outcome.open_choices, 'layout')}{fastest}."
     )
 
@@ -148,7 +141,7 @@ def _too_large(baseline: Baseline, outcome: Searched) -> str:
     noun = "layer" if units.movable else "stage"
     more = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
     are = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
-    return f"{are} too large for an IPU on its own, with every cut of the model: {', '.join(texts)}{more}. "
+    return f"{are} too large for an IPU on its own, wherever the model is cut: {', '.join(texts)}{more}. "
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

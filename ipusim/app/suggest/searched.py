@@ -9,6 +9,7 @@ from typing import Final
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.units import Units
+from ipusim.base.units import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,19 @@ class Searched:
     skipped_bound: int | None = None
     open_choices: int = 0
     end_reason: str = ""
+
+    def words(self) -> str:
+        """Return the extent of the search in sentences."""
+        large = f", and memory is too small for {self.too_large}, whatever the cuts" if self.too_large else ""
+        misfits = f"{self.misfits} did not fit, and " if self.misfits else ""
+        simulated = f": {misfits}{self.simulated} {'was' if self.simulated == 1 else 'were'} simulated"
+        tried = f"{counted(self.assembled, 'plan')} {'was' if self.assembled == 1 else 'were'} tried"
+        return (
+            f"Searched: {counted(self.choices, 'layout')}, choices of schedule, IPUs, replicas and use of memory; "
+            f"a rule refuses {self.refused.total()} of them{large}. A lower bound of the time was computed for "
+            f"{counted(self.bounded, 'cut')} of the model into stages. Of these, {tried}"
+            f"{simulated if self.assembled else ''}."
+        )
 
     @property
     def refusal_of(self) -> dict[str, str]:

@@ -166,10 +166,10 @@ def plan_words(job: Job) -> str:
     if shape.recompute or shape.recompute_inline:
         parts.append("activations recomputed")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
-        in_parts = " in parts" if job.program.offload.sharded_state else ""
-        parts.append(f"optimizer's state in Streaming Memory{in_parts}")
+        in_parts = " (a part per replica)" if job.program.offload.sharded_state else ""
+        parts.append(f"optimizer state in Streaming Memory{in_parts}")
     elif job.program.offload.sharded_update:
-        parts.append("optimizer's state in parts")
+        parts.append("a part of the optimizer state per replica")
     if job.memory.footprint.moves and (activations := job.program.moved_activations) is not None:
         parts.append(f"activations moved to {activations.to.replace('_', ' ')}")
     if job.program.offload.variables_on_host:
@@ -349,16 +349,10 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         return
     yield (
         "Rows named other: plans with another schedule, number of IPUs or recomputation. IPUs: IPUs of a replica x "
-        "replicas. Recompute: in separate passes (apart) or within backward passes (inside). Full: used memory of the "
+        "replicas. Recompute: before each backward pass (apart) or within it (inside). Full: used memory of the "
         "fullest IPU. Relative: time per sample divided by the best plan's."
     )
-    yield (
-        f"Searched: {counted(outcome.choices, 'layout')} (schedule, IPUs, replicas, use of memory), of which a rule "
-        f"refuses {outcome.refused.total()}, and {outcome.too_large} are too large with every cut of the model. "
-        f"{counted(outcome.bounded, 'cut')} got a lower bound of the time; {counted(outcome.assembled, 'plan')} with a "
-        f"low bound {'was' if outcome.assembled == 1 else 'were'} tried: {outcome.misfits} did not fit, "
-        f"{outcome.simulated} simulated."
-    )
+    yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
         yield (
@@ -373,7 +367,10 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         ways, plans = counted(runner_up.choices, "layout"), counted(runner_up.simulated, "plan")
         yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
     if suggestion.searched.skipped_bound is None:
-        yield "Proven: no plan within the options is faster, by lower bounds for all plans that were not simulated."
+        yield (
+            "Proven: no plan within the options is faster. The lower bound of every plan that was not simulated is at "
+            "least the best time."
+        )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
         yield f"Not proven: {end} ended the search; another plan could be {gap} faster at most."

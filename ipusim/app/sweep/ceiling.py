@@ -59,13 +59,15 @@ class SweepCeiling:
 
     def words(self, options: str = "") -> str:
         """Return the ceiling as a sentence; ``options`` names the values of the other options."""
+        ideal = self.samples_per_s / self.of_ideal
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
             f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach {float(ENOUGH):.0%} of "
-            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. The ceiling is "
-            f"{self.of_ideal:.1%} of the ideal, IPUs that always compute: {self.balance:.1%} by the balance of the "
-            f"stages x {self.other_share:.1%} by copies, syncs, host and order of passes."
+            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. With "
+            f"all IPUs computing all the time, the ceiling would be {format_throughput(ideal)}: unequal "
+            f"stages leave {self.balance:.1%} of it, and copies, syncs, host and order of passes leave "
+            f"{self.other_share:.1%} of that."
         )
 
 

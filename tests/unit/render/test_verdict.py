@@ -31,13 +31,17 @@ def test_waits_in_the_ramps_and_in_main_are_named_apart_the_largest_first():
 @pytest.mark.parametrize(
     ("cycles", "mapping", "line"),
     [
-        ((1, 4, 2), [0, 1, 2], ("slowest stage", "stage1 on IPU 1, 1.71 times the mean")),
-        ((3, 4, 3), [0, 1, 0], ("busiest IPU", "IPU 0 with stage0 and stage2, 1.20 times the mean")),
+        ((1, 4, 2), [0, 1, 2], ("slowest stage", "stage1 on IPU 1, 1.71 times the mean of all stages")),
+        ((3, 4, 3), [0, 1, 0], ("busiest IPU", "IPU 0 with stage0 and stage2, 1.20 times the mean of all IPUs")),
         ((3, 6, 3), [0, 1, 0], ("busiest IPU", "none: all IPUs compute equally long")),
-        ((2, 2, 1, 1), [0, 1, 0, 2], ("busiest IPU", "IPU 0 with stage0 and stage2, 1.50 times the mean")),
-        ((3, 3, 1, 1, 2), [0, 1, 2, 1, 0], ("busiest IPU", "IPU 0 with stage0 and stage4, 1.50 times the mean")),
-        ((2, 2, 2, 2, 1), [0, 1, 0, 1, 2], ("busiest IPU", "IPUs 0 and 1 tie, 1.33 times the mean")),
-        ((2, 3), [0, 0], ("slowest stage", "stage1 on IPU 0, 1.20 times the mean")),
+        ((2, 2, 1, 1), [0, 1, 0, 2], ("busiest IPU", "IPU 0 with stage0 and stage2, 1.50 times the mean of all IPUs")),
+        (
+            (3, 3, 1, 1, 2),
+            [0, 1, 2, 1, 0],
+            ("busiest IPU", "IPU 0 with stage0 and stage4, 1.50 times the mean of all IPUs"),
+        ),
+        ((2, 2, 2, 2, 1), [0, 1, 0, 1, 2], ("busiest IPU", "IPUs 0 and 1 tie, 1.33 times the mean of all IPUs")),
+        ((2, 3), [0, 0], ("slowest stage", "stage1 on IPU 0, 1.20 times the mean of all stages")),
     ],
 )
 def test_an_ipu_with_several_stages_is_named_by_their_work_together(cycles, mapping, line):

@@ -27,7 +27,7 @@ OWN = "times.csv"
 def test_a_table_of_stages_is_a_scenario_whose_plan_begins_on_free(own):
     job = load_job(own(TIMES))
     first, second, last = job.program.stages
-    assert (job.name, str(job.system)) == ("times", "free: 4 x GC200 at 1.33 GHz, SNAKE 0 1 3 2")
+    assert (job.name, str(job.system)) == ("times", "free: 4 x GC200 at 1.33 GHz, selection order SNAKE: 0 1 3 2")
     assert job.program.shape.mapping == (0, 1, 2)
     assert (job.program.schedule, job.program.shape.micro_batches) == ("grouped", 12)
     assert [each.name for each in job.program.stages] == ["encoder", "stage1", "head"]
