@@ -56,8 +56,8 @@ class Waterfall:
             if cycles < 0:
                 rounding = " or as equal parts of all passes are rounded up to whole cycles"
                 yield (
-                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: with this part the run takes "
-                    "less time than without, as IPUs then wait for each other at other "
+                    f"{part.words.capitalize()} below zero: with this part the run is "
+                    f"{counted(-cycles, 'cycle')} shorter than without, as IPUs then wait for each other at other "
                     f"times{rounding if part is TimePart.IMBALANCE else ''}."
                 )
 

@@ -96,7 +96,7 @@ def _words() -> dict[str, str]:
         ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
         kind = f"of this kind ({cells['kind']}"
-        known = f"{range_words(*ends)} for 80% of further models {kind}; {trainings})" if ends else ""
+        known = f"{range_words(*ends)} for 80% of other models {kind}; {trainings})" if ends else ""
         words[cells["kind"]] = known or f"not known: only {trainings} {kind})"
     return words
 

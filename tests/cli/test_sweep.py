@@ -44,8 +44,7 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # a ninth of 32, or less; counts are multiples of 8.
     assert lesson == (
         "Ceiling, the throughput with ever more micro-batches: 443,333 samples/s. Counts from 32 on reach 90% of the "
-        "ceiling, counts from 64 on 95%. With all IPUs computing all the time, the ceiling would be 443,333 samples/s: "
-        "unequal stages leave 100.0% of it, and copies, syncs, host and order of passes leave 100.0% of that."
+        "ceiling, counts from 64 on 95%. There all IPUs compute all the time."
     )
     assert refused.startswith(f"1 of 8 did not run, for example gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")
@@ -256,7 +255,7 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     child.send_signal(signal.SIGINT)
     told, problems = child.communicate()
     assert (child.returncode, told) == (-signal.SIGINT, "")
-    kept = f"{finished(out)} finished points are stored, and the same command continues with the others"
+    kept = f"{finished(out)} simulated points are stored, and the same command continues with the others"
     assert problems == f"out: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)

@@ -102,11 +102,11 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     times = ("time per update", "difference", "mainly due to")
     assert table.header == ("change", "frees on IPU 0", "fullest IPU", "fits", *times)
     assert table.rows[:2] == (
-        ("as it stands", "", "1.047 GiB", "does not fit", "32.57 ms", "", ""),
+        ("as it stands", "", "IPU 0: 1.047 GiB", "does not fit", "32.57 ms", "", ""),
         (
             "activations recomputed before each backward pass",
             "552 MiB",
-            "520 MiB",
+            "IPU 0: 520 MiB",
             "fits",
             "34.82 ms",
             "+6.9%",

@@ -165,7 +165,7 @@ def _stored_told(journal: Journal, folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if count := len(journal.outcomes):
-            kept = f"{counted(count, 'finished point')} {'is' if count == 1 else 'are'} stored"
+            kept = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
             typer.echo(f"{folder}: interrupted. {kept}, and the same command continues with the others", err=True)
         raise
 

@@ -17,6 +17,8 @@ _WHOLE: Final = 1.0
 _WHOLE_TIMES: Final = 10.0
 #: Greatest difference printed with two decimals.
 _SMALL: Final = 0.01
+#: Shares below it would be printed as zeros.
+_LEAST_SHOWN: Final = 0.00005
 #: Least ratio printed as a multiple instead of a percentage.
 _TIMES: Final = 10.0
 #: Slowdowns closer than this value tie.
@@ -250,9 +252,11 @@ def signed(part: float) -> str:
 
 
 def _percent(part: float) -> str:
-    """Return a percentage: whole from 100 % up, two decimals below 1 %."""
+    """Return a percentage: whole from 100 % up, two decimals below 1 %, ``under 0.01%`` where these would be zeros."""
     if not part:
         return "0%"
+    if part < _LEAST_SHOWN:
+        return "under 0.01%"
     return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 

@@ -13,8 +13,10 @@ from itertools import combinations
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble, hardware, models, rules, runs
+from ipusim.app.study.full_pipeline import COUNT
 from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
+from ipusim.base.units import enumerated
 
 #: Maximum number of time parts named in a row.
 _MOST_PARTS: Final = 2
@@ -41,6 +43,8 @@ _PAIR: Final = 2
 
 #: A change to try: description, class of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
+#: Changes tried together: description, options, and their trial.
+_Combined = tuple[str, dict[str, Any], Trial]
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Move:
         words: description of the change, with its tensors.
         changes: options by dotted name.
         freed_bytes: bytes freed at the peak of the IPU that was fullest before the change.
-        peak_bytes: peak of the fullest IPU after the change, which may be another IPU.
+        peak_ipu, peak_bytes: fullest IPU after the change, and its peak.
         fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
         paid: parts of this time that become longer, with their additional seconds, largest first.
@@ -60,6 +64,7 @@ class Move:
     words: str
     changes: Mapping[str, Any]
     freed_bytes: int
+    peak_ipu: int
     peak_bytes: int
     fits: analysis.Fits
     period_s: float
@@ -189,6 +194,7 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> 
         words,
         changes,
         _freed_bytes(base, trial),
+        memory.fullest.ipu,
         memory.fullest.bytes,
         memory.fits,
         period_s,
@@ -207,10 +213,8 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
     if job.schedule.shallower:
         shallower = job.schedule.shallower
         yield f"schedule {shallower}, half as many activations kept", "activations", {"pipeline.schedule": shallower}
-    if pipeline.micro_batch_size % 2 == 0 and not job.request.has_timed_stages:
-        size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
-        halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
-        yield "micro-batches half as large, twice as many", "activations", halves
+    if not job.request.has_timed_stages:
+        yield from _smaller_micro_batches(pipeline.micro_batch_size, pipeline.gradient_accumulation_count)
     if shape.training and offload.moved is None and shape.serialization == 1:
         for target, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
             values = {_ACTIVATIONS: {"to": target}}
@@ -238,6 +242,18 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         yield PRODUCTS_IN_HALF, "products", changes
 
 
+def _smaller_micro_batches(size: int, count: int) -> Iterator[_Candidate]:
+    """Yield micro-batches of half the size, then of a single sample, each with as many samples per weight update."""
+    smaller = {
+        size: f"micro-batches of 1 sample, {size} times as many",
+        2: "micro-batches half as large, twice as many",
+    }
+    for divisor, words in smaller.items():
+        if size > 1 and size % divisor == 0:
+            sizes = {"pipeline.micro_batch_size": size // divisor, COUNT: count * divisor}
+            yield words, "micro-batches", sizes
+
+
 def products_in_half(options: runs.Options, profiles: Iterable[models.StageProfile]) -> dict[str, Any]:
     """Return options that halve the memory for products; empty for ``profiles`` without products."""
     if not any(profile.temporary_bytes for profile in profiles):
@@ -260,7 +276,7 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 
 
 def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
-    """Return the fastest fitting pair of changes, or else the first larger set that fits.
+    """Return the fastest fitting pair of changes, or else the first larger set that fits, without changes it can spare.
 
     Args:
         job: the Job to change.
@@ -270,13 +286,13 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
     Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
     changes are legal together.
     """
-    legal: list[tuple[str, dict[str, Any], Trial]] = []
+    legal: list[_Combined] = []
     for first, second in combinations(candidates, 2):
         if first[1] != second[1]:
             legal += _try_together(job, [first, second])
     fitting = [row for row in legal if analysis.usable(row[2].fits)]
     if fitting:
-        return _move(*min(fitting, key=lambda row: row[2].throughput.weight_update_period_s), base)
+        return _move(*min(fitting, key=_period_s), base)
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
         if candidate[1] in best_of_kind:
@@ -287,15 +303,34 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
         best_of_kind[candidate[1]] = candidate
         if len(best_of_kind) > _PAIR:
             if analysis.usable(more[0][2].fits):
-                return _move(*more[0], base)
+                return _move(*_without_spare(job, list(best_of_kind.values()), more[0]), base)
             legal += more
     if not legal:
         return None
     return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
 
 
-def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
+def _without_spare(job: Job, candidates: list[_Candidate], fitting: _Combined) -> _Combined:
+    """Return the combination with changes taken out one by one, while the rest fits and takes less time."""
+    smaller = [
+        (rest, row)
+        for spare in candidates
+        for rest in [[candidate for candidate in candidates if candidate is not spare]]
+        for row in _try_together(job, rest)
+        if analysis.usable(row[2].fits) and _period_s(row) < _period_s(fitting)
+    ]
+    if not smaller:
+        return fitting
+    rest, row = min(smaller, key=lambda item: _period_s(item[1]))
+    return _without_spare(job, rest, row)
+
+
+def _period_s(combined: _Combined) -> float:
+    return combined[2].throughput.weight_update_period_s
+
+
+def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[_Combined]:
     """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
     trial = try_request(job.request, changes)
-    return [] if trial.job is None else [(" and ".join(words for words, _, _ in candidates), changes, trial)]
+    return [] if trial.job is None else [(enumerated([words for words, _, _ in candidates]), changes, trial)]

@@ -15,17 +15,17 @@ def moves_table(moves: Moves) -> Table:
     limit = moves.sram_bytes
 
     def row(
-        change: str, freed_text: str, peak: int, answer: analysis.Fits, period_s: float, *costs: str
+        change: str, freed_text: str, ipu: int, peak: int, answer: analysis.Fits, period_s: float, *costs: str
     ) -> tuple[str, ...]:
         fit = () if limit is None else (str(answer),)
-        return (change, freed_text, format_bytes(peak), *fit, format_seconds(period_s), *costs)
+        return (change, freed_text, f"IPU {ipu}: {format_bytes(peak)}", *fit, format_seconds(period_s), *costs)
 
-    rows = [row("as it stands", "", moves.peak_bytes, moves.fits, moves.period_s, "", "")]
+    rows = [row("as it stands", "", moves.ipu, moves.peak_bytes, moves.fits, moves.period_s, "", "")]
     for move in moves.moves:
         time = f"{move.period_s / moves.period_s - 1:+.1%}" if moves.period_s else "-"
         longer = ", ".join(words for words, _ in move.paid) or "-"
         freed_text = format_bytes(move.freed_bytes)
-        rows.append(row(move.words, freed_text, move.peak_bytes, move.fits, move.period_s, time, longer))
+        rows.append(row(move.words, freed_text, move.peak_ipu, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
     times = ("time per update", "difference", "mainly due to")
     header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, *times)

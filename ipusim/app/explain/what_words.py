@@ -51,7 +51,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, not faster: {enumerated(no_help, _MOST_WORDS)}."
+        yield f"Also tried, but not faster: {enumerated(no_help, _MOST_WORDS)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "as stages would share an IPU, and the memory of stages is not known"
         yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. Use option `what` to try these changes."

@@ -247,7 +247,10 @@ def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, s
     elif len(losses) != len(learning.mean_loss_by_step):
         yield "mean loss", "never finite"
     elif len(losses) > 1:
-        yield "mean loss", f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in the last of {len(losses)}{constant}"
+        yield (
+            "mean loss",
+            f"{losses[0]:.4f} in the first step, {losses[-1]:.4f} in step {len(losses)}, the last{constant}",
+        )
     elif losses:
         yield "mean loss", f"{losses[0]:.4f}{constant}"
     for evaluation in learning.evaluations[-1:]:

@@ -172,7 +172,7 @@ class Suggestion:
 
     @property
     def gap(self) -> float:
-        """Share by which skipped plans could be faster at most; 0 if the plan is proven best."""
+        """Largest share of the time that a skipped plan could save; 0 if the plan is proven best."""
         return self.searched.gap(self.searched.skipped_bound)
 
 

@@ -144,10 +144,10 @@ def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
 
     best = f"{seconds:.0f} s, " + ("no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}")
     bound = outcome.lowest_bound
-    gap = f" ({outcome.gap(bound):.1%} faster)" if outcome.best else ""
+    gap = f" ({outcome.gap(bound):.1%} less)" if outcome.best else ""
     if not outcome.is_ended:
         return f"{best}, any other at least {time_text(bound)}{gap}"
-    gap = f"another plan could be {outcome.gap(outcome.skipped_bound):.1%} faster at most"
+    gap = f"another plan could take {outcome.gap(outcome.skipped_bound):.1%} less time at most"
     proof = "proven" if outcome.skipped_bound is None else gap
     return f"{best}, {proof}; plans of other kinds are simulated for the table"
 
@@ -183,9 +183,8 @@ def _proof(suggestion: Suggestion) -> str:
         return "was searched for, as concurrent stages are not changed"
     if suggestion.searched.skipped_bound is None:
         return "is in the search, which is proven"
-    return (
-        f"was found up to {suggestion.searched.end_reason}; another plan could be {suggestion.gap:.1%} faster at most"
-    )
+    end = suggestion.searched.end_reason
+    return f"was found up to {end}; another plan could take {suggestion.gap:.1%} less time at most"
 
 
 def _against_own(suggestion: Suggestion) -> str:
@@ -232,7 +231,7 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     yield (
         f"{owner}, its throughput with ever more micro-batches: {format_throughput(ceiling.samples_per_s)}. "
         f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of this ceiling, "
-        f"{ceiling.count_for(_SHARE)} would reach 90 %."
+        f"{ceiling.count_for(_SHARE)} are enough for 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
     yield f"At this ceiling the time goes into: {parts}."
@@ -373,4 +372,4 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
-        yield f"Not proven: {end} ended the search; another plan could be {gap} faster at most."
+        yield f"Not proven: {end} ended the search; another plan could take {gap} less time at most."

@@ -28,6 +28,8 @@ NEAR: Final = Fraction(95, 100)
 ENOUGH: Final = Fraction(90, 100)
 #: Most counts tried beside the estimate, which a pipeline that is not yet full may miss.
 _MOST_TRIED: Final = 64
+#: What keeps IPUs with balanced stages from computing all the time.
+_OTHER_LOSSES: Final = "Copies, syncs, host and order of passes"
 
 
 @dataclass(frozen=True)
@@ -59,16 +61,26 @@ class SweepCeiling:
 
     def words(self, options: str = "") -> str:
         """Return the ceiling as a sentence; ``options`` names the values of the other options."""
-        ideal = self.samples_per_s / self.of_ideal
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
             f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach {float(ENOUGH):.0%} of "
-            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. With "
-            f"all IPUs computing all the time, the ceiling would be {format_throughput(ideal)}: unequal "
-            f"stages leave {self.balance:.1%} of it, and copies, syncs, host and order of passes leave "
-            f"{self.other_share:.1%} of that."
+            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. {self._losses()}"
         )
+
+    def _losses(self) -> str:
+        """Return a sentence on the throughput of IPUs that always compute, and on what lowers it to the ceiling."""
+        ideal = self.samples_per_s / self.of_ideal
+        balanced = ideal * self.balance
+        lowered = {"Unequal stages": (ideal, balanced), _OTHER_LOSSES: (balanced, self.samples_per_s)}
+        losses = [
+            f"{cause} lower it to {format_throughput(to)}."
+            for cause, (before, to) in lowered.items()
+            if format_throughput(before) != format_throughput(to)
+        ]
+        if not losses:
+            return "There all IPUs compute all the time."
+        return " ".join([f"With all IPUs computing all the time it would be {format_throughput(ideal)}.", *losses])
 
 
 @sharing

@@ -14,11 +14,12 @@ def words(**cycles):
 
 def test_each_part_that_is_negative_has_a_sentence_and_its_own_reason():
     said = words(useful_compute=1_000, imbalance_of_stages=-1, copies_and_sync=-20)
-    waits = "with this part the run takes less time than without, as IPUs then wait for each other at other times"
+    waits = "shorter than without, as IPUs then wait for each other at other times"
     assert said == (
         "useful compute 102.1%, imbalance of stages -0.1%, copies and sync -2.0%. "
-        f"Imbalance of stages 1 cycle below zero: {waits} or as equal parts of all passes are rounded up to whole "
-        f"cycles. Copies and sync 20 cycles below zero: {waits}."
+        f"Imbalance of stages below zero: with this part the run is 1 cycle {waits} or as equal parts of all "
+        "passes are rounded up to whole cycles. "
+        f"Copies and sync below zero: with this part the run is 20 cycles {waits}."
     )
 
 
