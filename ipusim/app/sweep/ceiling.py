@@ -29,7 +29,7 @@ ENOUGH: Final = Fraction(90, 100)
 #: Most counts tried beside the estimate, which a pipeline that is not yet full may miss.
 _MOST_TRIED: Final = 64
 #: What keeps IPUs with balanced stages from computing all the time.
-_OTHER_LOSSES: Final = "Copies, syncs, host and order of passes"
+_OTHER_LOSSES: Final = "Copies, syncs, host{} and order of passes"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class SweepCeiling:
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
             extrapolates the line.
         balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
-        other_share: share of the balanced rate left by copies, syncs, host and order of passes.
+        other_share: share of the balanced rate left by copies, syncs, host, disturbances and order of passes.
+        is_disturbed: whether the scenario has disturbances.
     """
 
     options: Mapping[str, Any]
@@ -53,6 +54,7 @@ class SweepCeiling:
     near_samples_per_s: float | None
     balance: float
     other_share: float
+    is_disturbed: bool
 
     @property
     def of_ideal(self) -> float:
@@ -72,7 +74,8 @@ class SweepCeiling:
         """Return a sentence on the throughput of IPUs that always compute, and on what lowers it to the ceiling."""
         ideal = self.samples_per_s / self.of_ideal
         balanced = ideal * self.balance
-        lowered = {"Unequal stages": (ideal, balanced), _OTHER_LOSSES: (balanced, self.samples_per_s)}
+        others = _OTHER_LOSSES.format(", disturbances" if self.is_disturbed else "")
+        lowered = {"Unequal stages": (ideal, balanced), others: (balanced, self.samples_per_s)}
         losses = [
             f"{cause} lower it to {format_throughput(to)}."
             for cause, (before, to) in lowered.items()
@@ -148,4 +151,5 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
     enough, near = least(ENOUGH), least(NEAR)
     rate = outcome_at(near).samples_per_s if near <= most else None
     balance, other_share = float(limit.mean / limit.busiest), float(limit.busiest / slope)
-    return SweepCeiling(values, limit.samples_per_s, enough, near, rate, balance, other_share)
+    is_disturbed = bool(job.request.options.disturbances)
+    return SweepCeiling(values, limit.samples_per_s, enough, near, rate, balance, other_share, is_disturbed)

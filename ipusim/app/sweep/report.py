@@ -303,7 +303,7 @@ def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
         "95% from count",
         "of ideal",
         "balance",
-        "copies, syncs, order",
+        "other losses",
     )
     rows = [
         (

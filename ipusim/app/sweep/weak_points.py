@@ -13,7 +13,7 @@ from ipusim.api import Request, assemble, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.system_map import SystemMap, system_maps
-from ipusim.app.render.tables import Table
+from ipusim.app.render.tables import Table, text_of
 from ipusim.app.study.result import Result, Rows
 from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.report import SweepResult
@@ -79,6 +79,18 @@ class WeakPoints(Result):
                 slowdowns[options][kind][place] = outcome.run_cycles / calm[options]
         return slowdowns
 
+    @cached_property
+    def _labels(self) -> dict[str, str]:
+        """Text by the key of ``slowdowns``: words stand alone, other values behind the name of their option."""
+        names = self.sweep.names[1:]
+        return {
+            ", ".join(map(str, values)): ", ".join(
+                value if isinstance(value, str) else f"{name} {text_of(value)}"
+                for name, value in zip(names, values, strict=True)
+            )
+            for (_, *values), _ in self.sweep.finished_points
+        }
+
     names = ("sweep.csv", "weak_points.json", "weak_points.png", "weak_points.svg")
 
     def printout(self) -> Iterator[str | Table]:
@@ -97,10 +109,10 @@ class WeakPoints(Result):
             texts = [self._worst(kind, slowdown_at) for kind, slowdown_at in slowdowns.items() if slowdown_at]
             costs = slowdowns["IPU"].values()
             means |= {options: fmean(costs)} if costs else {}
-            yield f"{f'{options}: ' if options else ''}{'; '.join(texts)}."
+            yield f"{f'{self._labels[options]}: ' if options else ''}{'; '.join(texts)}."
         if len(means) > 1:
             least = min(means.values())
-            best = [options for options, mean in means.items() if mean - least < _TOLERANCE]
+            best = [self._labels[options] for options, mean in means.items() if mean - least < _TOLERANCE]
             comparison = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
             yield f"A slow IPU costs {comparison}: S = {least:.3f}, the mean over all IPUs."
         refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
@@ -133,7 +145,7 @@ class WeakPoints(Result):
         title = f"S with one part at {self.slower:g} times the duration"
         if len(worst) > _MOST_ROWS:
             title += f", the {_MOST_ROWS} worst of {len(worst)}"
-        return Table(title, ("slower", *(options or "S" for options in self.slowdowns)), rows)
+        return Table(title, ("slower", *(self._labels[options] or "S" for options in self.slowdowns)), rows)
 
     def data(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
@@ -155,7 +167,9 @@ class WeakPoints(Result):
     def _chart(self) -> Chart:
         request = self.sweep.request
         physical = assemble(time_alone(request, misfits=True)).system.ipus
-        maps = [SystemMap(options, kinds["IPU"], kinds["cable"]) for options, kinds in self.slowdowns.items()]
+        maps = [
+            SystemMap(self._labels[options], kinds["IPU"], kinds["cable"]) for options, kinds in self.slowdowns.items()
+        ]
         name = self.picture.title or runs.title_of(request.description) or request.name
         words = (
             "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
