@@ -1,6 +1,6 @@
 """Make a Plan in lock-step, like Poplar's programs: IPUs meet after every time-step, for a merged copy.
 
-Results go to the outfeed directly after the copy that follows the last stage's forward pass. With overlapped I/O,
+The last stage's results go to the outfeed directly after the next copy. With overlapped I/O,
 results go out during the next time-step, and an infeed element comes in during the time-step before its pass.
 """
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ipusim.machine.delivery import tensor_numbers
 from ipusim.machine.facility import Context, Facility, IpuId
-from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code, any_of
+from ipusim.pipeline.instructions import NONE, PASSES, UPDATE_CODES, Code, any_of
 from ipusim.timeline.kinds import KIND_OF_PASS
 
 #: Code of a mark, an instruction that only notes the machine's state; no Plan has it.
@@ -91,7 +91,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     first = np.zeros(len(code), np.int64)
     first[ends] = np.diff(meetings_before[ends], prepend=0)
     step = meetings_before - np.cumsum(first)
-    step[any_of(code, OF_UPDATE) & (stage == NONE)] = last
+    step[any_of(code, UPDATE_CODES) & (stage == NONE)] = last
     # Results that leave after a meeting belong to the time-step before it; likewise their sum without a weight update.
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training

@@ -1,9 +1,10 @@
 """Compute a program's memory: bytes resident on each IPU, and bytes alive during each stage's passes.
 
-Poplar allocates data shared between its programs once, at compile time, for the whole run: parameters, optimizer
-state, accumulators, and buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each
-micro-batch for the backward pass, or the stage's input in case of recomputation (Graphcore's TensorFlow compiler,
-pipeline_fifo_inserter.cc and pipeline_recomputation.cc). Further data is alive during passes:
+A stash consists of the tensors of a micro-batch that a forward pass keeps for the backward pass. Poplar allocates data
+shared between its programs once, at compile time, for the whole run: parameters, optimizer state, accumulators, and
+buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each micro-batch for the
+backward pass, or the stage's input in case of recomputation (Graphcore's TensorFlow compiler, pipeline_fifo_inserter.cc
+and pipeline_recomputation.cc). Further data is alive during passes:
 
 - a forward pass: its stash, and its output for the next stage;
 - a forward pass without a stash, in inference or before recomputation: the

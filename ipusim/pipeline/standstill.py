@@ -37,8 +37,8 @@ def standstill(plan: Plan) -> list[Violation]:
         places = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items())
         text = f"a deadlock: an awaited tensor never arrives: {places}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waits))]
-    first, *others_there = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
-    steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
+    first, *further = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
+    steps = " for ".join([first.replace(", which", "", 1), *further, f"IPU {circle[0]}"])
     outsiders = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items() if ipu not in circle]
     tail = f"; further IPUs wait for these: {', '.join(outsiders)}" if outsiders else ""
     return [Violation("deadlock", None, None, f"a deadlock: {steps}{tail}", walk.next_passes(circle))]

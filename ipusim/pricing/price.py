@@ -113,7 +113,7 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
     """Return the cycles by (code, stage) of instructions with a law; stage -1 without a stage."""
     return {
         (code, stage): law(law.cycles(program, system, stage))
-        for code, law in laws.OF_INSTRUCTIONS.items()
+        for code, law in laws.INSTRUCTION_LAWS.items()
         if law.cycles is not None
         for stage in sorted(plan.instructions_of(code))
     }

@@ -36,12 +36,7 @@ def undisturbed(job: Job) -> tuple[Costs, System]:
 
 
 def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
-    """Return the cost of disturbances to a Job's run; None without disturbances.
-
-    Args:
-        job: Job of the run.
-        timeline: whole run.
-    """
+    """Return the cost of disturbances to a Job's whole run in ``timeline``; None without disturbances."""
     if not disturbs(job.system):
         return None
     executions = timeline.info.executions

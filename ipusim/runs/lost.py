@@ -31,16 +31,14 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system with pauses and moves in place of IPU losses.
-
-    The system has at least one loss.
+    """Return a system with pauses and moves in place of its IPU losses, of which there is at least one.
 
     Args:
         job: Job of the run, with all micro-batches laid out.
         costs: costs of the Job.
         system: system of the Job.
         executions: number of pipeline executions.
-        between: joint work of hosts before an execution, by number of the execution.
+        between: host exchanges before an execution, by number of the execution.
     """
     losses = replacements(system, job.program.shape.mapping)
     disturbances = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]

@@ -1,4 +1,4 @@
-"""Prediction intervals of errors: ranges that contain the error of a further training of a kind four times of five.
+"""Compute prediction intervals: ranges that hold the error of a further training of a kind four times of five.
 
 A row is a published training; rows of a kind have similar models and runs. Within a kind, the logarithm of simulated
 over published throughput is taken as normally distributed; rates were fitted without the row's source. Rows of one

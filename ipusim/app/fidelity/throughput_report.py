@@ -1,4 +1,4 @@
-"""Report of published against simulated throughputs: sentence, tables, CSV and picture."""
+"""Report published against simulated throughputs: sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 

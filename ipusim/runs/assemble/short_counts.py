@@ -13,9 +13,9 @@ from ipusim.schedules.schedule import Schedule
 _PERIODS = 3
 _MICRO_BATCHES = 16
 #: Micro-batches after which the state recurs of any loop of two to four neighbouring IPUs: the least common multiple.
-_LOOPS = math.lcm(2, 3, 4)
+_LOOP_PERIOD = math.lcm(2, 3, 4)
 #: Growth factor of the next short run if no state recurs.
-_LONGER = 2
+_GROWTH = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
@@ -34,14 +34,14 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
         return  # the schedule refuses such a count
     ipus = len(set(shape.mapping))
     least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
-    steps = (math.lcm(multiple, ipus, _LOOPS), math.lcm(multiple, ipus), multiple)
+    steps = (math.lcm(multiple, ipus, _LOOP_PERIOD), math.lcm(multiple, ipus), multiple)
     while least * 2 <= whole:
         step = next((candidate for candidate in steps if candidate <= least), multiple)
         count = whole - (whole - least) // step * step
         if count * 2 > whole:
             return
         yield count
-        least = count * _LONGER
+        least = count * _GROWTH
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:
