@@ -164,9 +164,9 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     cycles = [entry.execution_cycles for entry in executions_of(timeline)]
     time_steps = info.time_steps if info.has_time_steps else None
     # Further fields have equal names and values in the Timeline's info.
-    of_info = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
+    info_fields = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
-        **{field.name: of_info[field.name] for field in fields(RunTimes) if field.name in of_info},
+        **{field.name: info_fields[field.name] for field in fields(RunTimes) if field.name in info_fields},
         execution=execution,
         makespan_cycles=window.makespan_cycles,
         weight_update_cycles=window.update_cycles,

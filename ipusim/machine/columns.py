@@ -51,7 +51,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
             for kind in range(PASSES)
         ]
     )
-    passes, of_tensor = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
+    passes, is_transfer = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
     if slots := list(costs.composites(plan)):
@@ -72,7 +72,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     tensor = number.copy()
     receives = code == Code.RECEIVE
     source, target = np.where(receives, number, stage), np.where(receives, stage, number)
-    tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
+    tensor[is_transfer] = tensor_numbers(source, target, micro_batch, plan.shape)[is_transfer]
     ends = np.flatnonzero(np.diff(shard)) + 1
     columns = (descriptions, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]

@@ -197,7 +197,7 @@ class Shards:
         )
 
     def scatter(self, shard: int, algorithm: str) -> list[list[Array]]:
-        """Average gradients over replicas, and keep in each replica the part that its part of an update needs.
+        """Average gradients over replicas; each replica keeps the parts for its part of the update.
 
         Returns the other accumulators of each replica, of variables that every replica updates whole.
         """

@@ -169,9 +169,9 @@ def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> 
     """Return kept micro-batches by stage number, for stages on ``ipu`` with moved activations."""
     result: dict[int, StashLevels] = {}
     for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
-        mask, of_stage = stage == number, footprint.stages[number]
-        counts = alive(of_stage, kind[mask])
-        uses = (Pass.RECOMPUTE,) if of_stage.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
+        mask, stage_footprint = stage == number, footprint.stages[number]
+        counts = alive(stage_footprint, kind[mask])
+        uses = (Pass.RECOMPUTE,) if stage_footprint.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
         works = any_of(kind, (Pass.FORWARD, *uses)) & mask
         result[number] = StashLevels(
             spread_levels(counts.stash, mask), Levels(works.astype(np.int64), np.zeros_like(kind))

@@ -72,8 +72,8 @@ def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
     ahead: dict[int, list[tuple[int, int, int]]] = {}
     for ipu, row, sender, send_row in receives:
         ahead.setdefault(ipu, []).append((row, sender, send_row))
-    for of_ipu in ahead.values():
-        of_ipu.reverse()
+    for rows_ahead in ahead.values():
+        rows_ahead.reverse()
     progress, waiters, ready = dict.fromkeys(ahead, -1), defaultdict[int, list[int]](list), [*ahead]
     while ready:
         ipu = ready.pop()

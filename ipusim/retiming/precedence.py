@@ -50,13 +50,13 @@ class Precedence:
         a, b = node_before[nodes], node_before[nodes]
         source, target = np.where(receives, number, stage), np.where(receives, stage, number)
         shape = plan.shape
-        of_tensor = sends | receives
+        is_transfer = sends | receives
         key = ((micro_batch % len(shape.copies)) * shape.stages + source) * shape.stages + target
-        key[~of_tensor] = 0
+        key[~is_transfer] = 0
         is_way = np.bincount(key[sends], minlength=len(shape.copies) * shape.stages**2) > 0
         #: Copy of the pipeline, source and target stage of every way.
         self._ways = np.column_stack(np.unravel_index(np.flatnonzero(is_way), (len(shape.copies), *[shape.stages] * 2)))
-        way_of = np.where(of_tensor, np.cumsum(is_way)[key], 0)
+        way_of = np.where(is_transfer, np.cumsum(is_way)[key], 0)
         tensor = way_of * shape.micro_batches + micro_batch
         sent_by = np.full((len(self._ways) + 1) * shape.micro_batches, -1)
         sent_by[tensor[sends]] = np.flatnonzero(sends)

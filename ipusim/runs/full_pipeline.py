@@ -57,13 +57,13 @@ def full_counts(job: Job) -> FullCounts:
     ramps, step = schedule.ramps(shape), schedule.count_step(shape)
     if job.plan.sync.meets:
         return FullCounts(-(-ramps // step) * step, step)
-    ipus, of_count = len(set(shape.mapping)), shape.serialization * shape.segments
-    multiple = math.lcm(schedule.step(shape), of_count)
+    ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
+    multiple = math.lcm(schedule.step(shape), parts_per_count)
     least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
     timeline = _recurring(job, least, multiple)
     if timeline is not None:
         distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
-        return FullCounts(timeline.contiguous().info.count // of_count, distance // of_count)
+        return FullCounts(timeline.contiguous().info.count // parts_per_count, distance // parts_per_count)
     rounds = math.lcm(step, ipus)
     return FullCounts(-(-ramps // rounds) * rounds, rounds)
 

@@ -149,7 +149,7 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
     ends = [(ipu_slots[(_WAY_OUT + 1) * count - 1], rank) for rank, ipu_slots in enumerate(slots)]
     end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
     memories = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
-    most = max(of_ipu.most for of_ipu in memories)
+    most = max(schedule_of_ipu.most for schedule_of_ipu in memories)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of visited gradients
     for slot, rank, entry in sorted(
         (slot, rank, entry) for rank, lane in enumerate(lanes) for slot, entry in enumerate(lane) if entry != _EMPTY
@@ -165,7 +165,7 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
             ipu_slots[entry] = memories[rank].move(slot, max(input_slots) + 1, most)
         if number in _GRADIENTS:
             insort(gradients[rank], ipu_slots[entry])
-    return [of_ipu.lane for of_ipu in memories]
+    return [schedule_of_ipu.lane for schedule_of_ipu in memories]
 
 
 def _slots_of(lane: _Lane, count: int) -> _Slots:

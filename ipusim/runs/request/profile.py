@@ -281,9 +281,11 @@ def _spec(
         spec = kind.model_validate(values, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
         wrong = problems_of(error.errors(include_url=False), _schema(kind))
-        of_row = [problem.text for problem in wrong if not problem.path]
-        of_cells = [_worded(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path]
-        return None, [*of_row, *of_cells, *problems]
+        row_problems = [problem.text for problem in wrong if not problem.path]
+        cell_problems = [
+            _worded(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path
+        ]
+        return None, [*row_problems, *cell_problems, *problems]
     return (None if problems else spec), problems
 
 
