@@ -54,7 +54,7 @@ class IdleCauses:
 
     Attributes:
         ipu: logical IPU of the device.
-        start, end: in cycles.
+        start, end: first cycle, and cycle after the last.
         cause: index into :data:`CAUSES`.
         stage: stage of the pass on another IPU that the idle IPU waits for; -1 for other causes.
         times: number of intervals that this entry represents.

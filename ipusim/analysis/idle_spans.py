@@ -30,7 +30,8 @@ WAITS_FOR: Final = np.where(
 )
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, index in a track. Intervals with index NONE have final times.
+#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans, whose ``later`` shifts the
+#: times; intervals with index NONE have times of the run already.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 

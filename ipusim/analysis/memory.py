@@ -31,7 +31,7 @@ class MemoryCurve:
     Attributes:
         ipu: logical IPU of the device.
         resident_bytes: bytes allocated during the whole run, FIFO buffers included.
-        time: in cycles, rising.
+        time: cycle from which an entry holds, rising.
         live_bytes: bytes alive in passes, without resident bytes.
         fifo_bytes: used bytes of FIFO buffers.
         repeats: blocks of entries that repeat, matching the repeated blocks of the Timeline's rows.

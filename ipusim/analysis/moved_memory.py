@@ -21,7 +21,7 @@ class Entries(NamedTuple):
 
     Attributes:
         row: row of the timeline, rising; two entries per pass.
-        time: in cycles, rising.
+        time: cycle from which an entry holds, rising.
         live, in_fifos: bytes.
         repeats: blocks of entries that repeat.
     """
@@ -38,7 +38,7 @@ class _Events(NamedTuple):
 
     Attributes:
         row: row of the timeline.
-        time: in cycles.
+        time: cycle of the event.
         stage: number of the stage.
         change: 1 if a micro-batch leaves the IPU, -1 if it returns.
         least, most: bounds of the event's position among entries of passes.

@@ -169,7 +169,7 @@ def edge_mask(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.
     """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
 
     Args:
-        height, width: of the image.
+        height, width: size of the image.
         size: height and width of a window.
         shift: positions by which the image is rolled.
 
