@@ -12,7 +12,7 @@ from ipusim.schedules.schedule import Schedule
 #: and some to settle.
 _PERIODS = 3
 _MICRO_BATCHES = 16
-#: Micro-batches after which the state recurs of any loop of two to four neighbouring IPUs: the least common multiple.
+#: Micro-batches after which any loop of two to four neighbouring IPUs has the same state again.
 _LOOP_PERIOD = math.lcm(2, 3, 4)
 #: Growth factor of the next short run if no state recurs.
 _GROWTH = 2
@@ -21,10 +21,10 @@ _GROWTH = 2
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     """Yield the numbers of micro-batches of short runs for ``shape``, rising.
 
-    None comes if the number in ``shape`` is small or refused, or if the schedule has no period. Counts differ from the
-    micro-batches of ``shape`` by a multiple of the schedule's step. If possible the difference is also a multiple of
-    the number of micro-batches after which 1F1B's state recurs. That number is the length of the slowest loop of
-    neighbouring IPUs that wait for each other: all IPUs if copies take time, mostly few for unequal stages.
+    Yields nothing if ``shape`` has few micro-batches or a refused number, or if the schedule has no period. A short run
+    has fewer micro-batches than ``shape``, by a multiple of the schedule's step. If possible the difference is also a
+    multiple of the number of micro-batches after which 1F1B's state recurs. That number is the length of the slowest
+    loop of neighbouring IPUs that wait for each other: all IPUs if copies take time, mostly few for unequal stages.
     """
     if schedule.period is None:
         return
