@@ -1,10 +1,9 @@
 """Find causes of every IPU's idle time. An IPU is idle in cycles without arithmetic of its stages.
 
-A copy, a sync or a host transfer on the IPU is a cause by itself. The cause of a wait follows from the span (recorded
-interval, such as a pass or copy) that ended the wait. The cause may be the host, I/O tiles, Streaming Memory or a
-tensor in transit. If another IPU ran passes or waited as well, the cause is "passes of other IPUs". :func:`ipu_time`
-divides waits for passes further, by the parts of the whole run's time (the waterfall): fill and drain, gaps in main,
-imbalance of stages, and further parts.
+During copies, syncs and host transfers on the IPU, these are the cause. The cause of a wait follows from the span
+(recorded interval, such as a pass) that ended it: the host, I/O tiles, Streaming Memory, a tensor in transit, or passes
+of another IPU. :func:`ipu_time` divides waits for passes further, by the parts of the whole run's time (the waterfall):
+fill and drain, gaps in main, imbalance of stages, and others.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class IdleCauses:
 
     Attributes:
         ipu: logical IPU of the device.
-        start, end: in cycles.
+        start, end: first cycle, and cycle after the last.
         cause: index into :data:`CAUSES`.
         stage: stage of the pass on another IPU that the idle IPU waits for; -1 for other causes.
         times: number of intervals that this entry represents.
@@ -214,7 +213,7 @@ def _waits(track: IpuSpans) -> Intervals:
     on_way, loads = (
         np.flatnonzero(is_send & (switch < end) & (streamed == is_streamed)) for is_streamed in (False, True)
     )
-    of_host = np.flatnonzero(is_host_copy)
+    host_rows = np.flatnonzero(is_host_copy)
     further = np.flatnonzero(~is_host_copy & (switch > start))
     on_io_tiles = has_release & of_kinds(kind, IO_TILE_KINDS)
     pieces = _pieces(
@@ -236,7 +235,7 @@ def _waits(track: IpuSpans) -> Intervals:
         for index, begin, cause in (
             (on_way, switch, Idle.COPIES),
             (loads, switch, Idle.STREAMING),
-            (of_host, start, Idle.HOST),
+            (host_rows, start, Idle.HOST),
         )
     ]
     ipu, starts, ends, cause, stage, span = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))

@@ -166,7 +166,7 @@ class _Walk:
         """Return the row of the span that let ``row`` begin, never a wait; NONE at the start of the run."""
         cause: int = self._cause[row]
         if cause != NONE and self._waits[cause]:
-            cause = _last_to_come(self._timeline, row)
+            cause = _last_arrival(self._timeline, row)
         if cause != NONE and (self._end[cause] != self._start[row] or cause >= row):
             raise TimelineError(f"expected a cause that ends when span {row} begins, got span {cause}")
         return cause
@@ -187,7 +187,7 @@ def _last(timeline: Timeline) -> int:
     return int(np.flatnonzero(is_ending & on_ipu if (is_ending & on_ipu).any() else is_ending)[-1])
 
 
-def _last_to_come(timeline: Timeline, row: int) -> int:
+def _last_arrival(timeline: Timeline, row: int) -> int:
     """Find the span of the last IPU to arrive at the meeting in ``row``."""
     is_meeting = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[is_meeting & (timeline.cause != NONE)]

@@ -15,15 +15,15 @@ from ipusim.base.units import enumerated, format_bytes, format_figure, format_se
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
 #: Differences of versions 2 and 3 from version 4, phrased to follow "it".
-_BEFORE_4: Final = (
+_VERSION_DIFFERENCES: Final = (
     "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
     "counts gaps in main as fill and drain, so that its parts of the time are left out"
 )
 #: Differences of every older ``summary.json``, phrased to follow "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
-    2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_BEFORE_4}",
-    3: _BEFORE_4,
+    2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_VERSION_DIFFERENCES}",
+    3: _VERSION_DIFFERENCES,
 }
 #: Terminal width in characters.
 _TERMINAL: Final = 80

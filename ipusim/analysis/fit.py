@@ -119,7 +119,7 @@ class Fit:
                 code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
                     f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
-                    f"{format_bytes(worst.bytes)}, {need}.{_neither(further)}"
+                    f"{format_bytes(worst.bytes)}, {need}.{_further_misfits(further)}"
                 )
         if self.sram_bytes is None:
             return f"Memory: {Fits.YES}: this machine has no limit."
@@ -146,7 +146,7 @@ class Fit:
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{self._need_text(worst)}{self._code(worst)}. Largest: {holders}.{_neither(further)}"
+            f"{self._need_text(worst)}{self._code(worst)}. Largest: {holders}.{_further_misfits(further)}"
         )
 
     def _need_text(self, peak: Peak) -> str:
@@ -183,7 +183,7 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     )
 
 
-def _neither(peaks: list[Peak]) -> str:
+def _further_misfits(peaks: list[Peak]) -> str:
     """Return a sentence about further IPUs that do not fit; empty for an empty list."""
     if not peaks:
         return ""

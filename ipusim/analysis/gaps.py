@@ -1,9 +1,8 @@
-"""Measure gaps in main: idle time in main phases that no IPU avoids.
+"""Measure gaps in main: idle time that every IPU has in the main phases of a run.
 
-Every IPU is idle once while a micro-batch crosses the pipeline, either in a ramp or in the main phase. In 1F1B with
-point-to-point sync, the last IPU is idle in ramps only. The first IPU is idle equally long in the main phase, until
-the first gradient arrives; further micro-batches do not lengthen this wait. Gaps in main are therefore the idle time
-of the IPU that is least idle in main phases.
+Gaps in main are the idle time of the least idle IPU; other IPUs may be idle for longer without harm. In 1F1B with
+point-to-point sync, for example, the first IPU waits once in the main phase for its first gradient, however many
+micro-batches follow. The last IPU waits equally long, but in the ramps. So the gaps in main are zero.
 """
 
 from __future__ import annotations

@@ -24,13 +24,14 @@ NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
 _CAUSE_OF_KIND: Final = by_number(
     lambda row: NONE if row.use is None or row.use.idle is None else NUMBER[row.use.idle], np.int64
 )
-#: Cause of waits by kind of span, on waiting IPUs: as above, plus weight updates.
+#: Cause of a wait by kind of the span that ended it; weight updates are a cause as well.
 WAITS_FOR: Final = np.where(
     np.arange(len(_CAUSE_OF_KIND)) == SpanKind.WEIGHT_UPDATE, NUMBER[Idle.UPDATE], _CAUSE_OF_KIND
 )
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, index in a track. Intervals with index NONE have final times.
+#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans, whose ``later`` shifts the
+#: times; intervals with index NONE have times of the run already.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
@@ -41,7 +42,7 @@ class IpuSpans:
         timeline: Timeline with one copy of every block.
         row: row of the Timeline.
         ipu, start, end, kind, stage: columns of the spans.
-        first: index of every IPU's first span, and the number of spans at the end; shape (IPUs + 1,).
+        first: index of every IPU's first span, followed by the total number of spans; shape (IPUs + 1,).
         last: mask of every IPU's last span.
         later: cycles from a span's time in the Timeline to its time in the run, where earlier blocks are repeated.
         times: number of spans that this entry represents.

@@ -31,7 +31,7 @@ class MemoryCurve:
     Attributes:
         ipu: logical IPU of the device.
         resident_bytes: bytes allocated during the whole run, FIFO buffers included.
-        time: in cycles, rising.
+        time: cycle from which an entry holds, rising.
         live_bytes: bytes alive in passes, without resident bytes.
         fifo_bytes: used bytes of FIFO buffers.
         repeats: blocks of entries that repeat, matching the repeated blocks of the Timeline's rows.
@@ -88,7 +88,7 @@ def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint
         steps.from_zero() for steps in (live, in_fifos, *(levels for pair in stashes.values() for levels in pair))
     ]
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
-    of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
+    row_of_entry = np.concatenate([[NONE], np.repeat(rows, 2)])
     update = update_bytes(footprint, ipu_footprint.ipu)
     if update:
         # Between passes of two executions FIFOs are empty and no bytes of passes are alive.
@@ -99,14 +99,14 @@ def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint
         time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
         updating = np.tile([update, 0], len(start))
         columns = [np.insert(column, position, 0 if number else updating) for number, column in enumerate(columns)]
-        of_row = np.insert(of_row, position, np.repeat(first, 2))
-    bounds = np.searchsorted(of_row, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
+        row_of_entry = np.insert(row_of_entry, position, np.repeat(first, 2))
+    bounds = np.searchsorted(row_of_entry, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
     blocks = [
         (block, block._replace(first=first_of, last=last_of))
         for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
         if first_of < last_of
     ]
-    entries = Entries(of_row, time, columns[0], columns[1], tuple(entry_block for _, entry_block in blocks))
+    entries = Entries(row_of_entry, time, columns[0], columns[1], tuple(entry_block for _, entry_block in blocks))
     if stashes:
         move_levels = dict(zip(stashes, zip(columns[2::2], columns[3::2], strict=True), strict=True))
         entries = with_moves(entries, move_levels, timeline, ipu, footprint, [block for block, _ in blocks])
@@ -172,13 +172,13 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
     copies of the stage, the largest number counts.
     """
     timeline = timeline.peeled()
-    of_stage = footprint.stages[stage]
+    stage_footprint = footprint.stages[stage]
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)
     most = 0
-    for ipu in of_stage.ipus:
+    for ipu in stage_footprint.ipus:
         ipu_rows = rows[timeline.ipu[rows] == ipu]
-        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[ipu_rows]]).stash
+        levels = stage_levels(stage_footprint, PASS_OF_KIND[timeline.kind[ipu_rows]]).stash
         counts = levels.during.copy()
         for block in timeline.repeats:
             first, last = np.searchsorted(ipu_rows, block[:2]).tolist()

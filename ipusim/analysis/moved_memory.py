@@ -13,7 +13,7 @@ from ipusim.timeline.kinds import BACK_KINDS, OUT_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Column, Repeat
 from ipusim.timeline.timeline import Timeline
 
-_USES: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
+_BACKWARD_KINDS: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 
 
 class Entries(NamedTuple):
@@ -21,7 +21,7 @@ class Entries(NamedTuple):
 
     Attributes:
         row: row of the timeline, rising; two entries per pass.
-        time: in cycles, rising.
+        time: cycle from which an entry holds, rising.
         live, in_fifos: bytes.
         repeats: blocks of entries that repeat.
     """
@@ -38,7 +38,7 @@ class _Events(NamedTuple):
 
     Attributes:
         row: row of the timeline.
-        time: in cycles.
+        time: cycle of the event.
         stage: number of the stage.
         change: 1 if a micro-batch leaves the IPU, -1 if it returns.
         least, most: bounds of the event's position among entries of passes.
@@ -121,7 +121,7 @@ def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint)
     rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & on_ipu)
     out = of_kinds(timeline.kind[rows], OUT_KINDS)
     recomputes = np.array([stage.recomputes for stage in footprint.stages])[timeline.stage]
-    uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _USES)) & on_ipu
+    uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _BACKWARD_KINDS)) & on_ipu
     forward_place = _places_of(
         entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & on_ipu), "right", 0
     )

@@ -10,11 +10,11 @@ from ipusim.timeline.timeline import NONE, Timeline
 
 
 def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
-    """Return start and end cycles of redone work: from each restart until the run is as far as before the loss.
+    """Return start and end cycles of redone work, from each restart until the run is as far as before the loss.
 
-    Lost work consists of whole executions, and of the part of an execution that ran until the loss. Redone work takes
-    as many cycles, but ends inside the second run of the interrupted execution, even if a spare IPU has slower routes.
-    A further loss interrupts redone work; the rest follows after the next restart.
+    Work lost with an IPU consists of whole executions and the begin of the interrupted execution. Redoing takes as many
+    cycles as the lost work took, and ends within the second run of the interrupted execution: a spare IPU may have
+    slower routes. If another loss interrupts redone work, the remainder follows after the next restart.
     """
     rows = timeline.rows(SpanKind.LOST_WORK)
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)

@@ -22,10 +22,10 @@ class RunTimes:
     """Times of a run, computed from its Timeline. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
-        name, system, schedule, sync, selection_order, clock_hz, training, executions: of the run.
+        name, system, schedule, sync, selection_order, clock_hz, training, executions: identification of the run.
         stages, mapping, ipus: stage names, logical IPU of each stage, and physical IPU of each logical IPU.
         replicas: number of pipeline replicas; mapping belongs to the first.
-        count, micro_batch_size, overlap: of one execution.
+        count, micro_batch_size, overlap: micro-batches of an execution, samples of each, and slots of a full time-step.
         time_steps: number of time-steps of one execution; None in point-to-point.
         execution: number of the execution described by makespan, phases, IPUs and bubble.
         makespan_cycles: cycles of that execution's pipeline, without weight update.
@@ -164,9 +164,9 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     cycles = [entry.execution_cycles for entry in executions_of(timeline)]
     time_steps = info.time_steps if info.has_time_steps else None
     # Further fields have equal names and values in the Timeline's info.
-    of_info = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
+    info_fields = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
-        **{field.name: of_info[field.name] for field in fields(RunTimes) if field.name in of_info},
+        **{field.name: info_fields[field.name] for field in fields(RunTimes) if field.name in info_fields},
         execution=execution,
         makespan_cycles=window.makespan_cycles,
         weight_update_cycles=window.update_cycles,

@@ -1,4 +1,4 @@
-"""Read JSON from untrusted sources in parts: memory follows the largest element."""
+"""Read JSON from untrusted sources in parts: memory is limited by the largest element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipusim.base.files import Readable
 _CHUNK: Final = 1 << 20
 _MOST_VALUE: Final = 1 << 24
 #: Characters after a number that may continue the number: the start of an exponent.
-_MAY_GO_ON: Final = 4
+_EXPONENT_CHARACTERS: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BLANK: Final = ("", " ", "\t", "\r", "\n")
 _COMMA: Final = re.compile(r"[ \t\r\n]*,[ \t\r\n]*(?=[^ \t\r\n])")
@@ -81,7 +81,7 @@ class JsonStream:
             except ValueError:
                 raise self._wrong("expected JSON of ordinary numbers, got a number of thousands of digits") from None
             length = end - self._position
-            if end + _MAY_GO_ON > len(self._text) and self._read():
+            if end + _EXPONENT_CHARACTERS > len(self._text) and self._read():
                 continue
             self._position += length
             return value

@@ -11,14 +11,14 @@ from ipusim.base.foreign_words import folded, ours
 
 #: Least similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
 #: key of a scenario.
-_ALIKE: Final = 0.55
+_LEAST_SIMILARITY: Final = 0.55
 #: Most names in a hint: for names with the same words, and for names a single typing mistake away, as short names
 #: often are.
-_FEW: Final = 3
+_MOST_HINTS: Final = 3
 _MOST: Final = 5
 #: Most names listed in a message, and number of the nearest names listed of a longer list.
 _MOST_LISTED: Final = 24
-_NEAREST: Final = 12
+_MOST_NEAREST: Final = 12
 #: Digits read of a number in a name, as int() is slow for very many.
 _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
@@ -59,7 +59,7 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
     if near := one_mistake_away(word, candidates):
         return near
     lower = {name.lower(): name for name in candidates}
-    near = _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _ALIKE)
+    near = _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _LEAST_SIMILARITY)
     return [lower[name] for name in near]
 
 
@@ -89,7 +89,7 @@ def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
     if len(names) <= _MOST_LISTED:
         return ", ".join(names)
     first = dict.fromkeys([*all_nearest(wrong, names), *by_likeness(wrong, names)])
-    return f"{', '.join([*first][:_NEAREST])} and {len(names) - _NEAREST} more{more}"
+    return f"{', '.join([*first][:_MOST_NEAREST])} and {len(names) - _MOST_NEAREST} more{more}"
 
 
 def _one_mistake(wrong: str, right: str) -> bool:
@@ -120,7 +120,7 @@ def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
     """Return names that contain the words of ``wrong`` and more, if few."""
     words = {*re.split(r"[\W_]+", wrong)} - {""}
     matches = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
-    return by_likeness(wrong, matches) if len(matches) <= _FEW else []
+    return by_likeness(wrong, matches) if len(matches) <= _MOST_HINTS else []
 
 
 def expected_last(problem: str, hint: str, right: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 #: Substitutes for characters missing from an encoding, of equal width, to keep the columns of tables.
-_INSTEAD: Final = {"→": ">", "µ": "u", "…": "."}
+_SUBSTITUTES: Final = {"→": ">", "µ": "u", "…": "."}
 _ERRORS: Final = "ipusim"
 
 
@@ -117,6 +117,6 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
         raise error
     characters = error.object[error.start : error.end]
     substitutes = (
-        f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else _INSTEAD.get(c, "?") for c in characters
+        f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else _SUBSTITUTES.get(c, "?") for c in characters
     )
     return "".join(substitutes), error.end

@@ -33,7 +33,7 @@ _SECONDS: Final = {
     "ns": Fraction(1, 10**9),
 }
 #: Times beyond a single run. Columns of measured stages use shorter units, as ``forward min`` is a minimum there.
-_LONG: Final = {**_SECONDS, "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
+_LONG_TIMES: Final = {**_SECONDS, "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
 _SAMPLES: Final = {
     f"{prefix}{unit}".strip(): Fraction(factor)
     for unit in (" samples/s", "")
@@ -47,7 +47,7 @@ UNITS: Final = {
     "bytes per second": (_RATES, "64 GB/s"),
     "hertz": (_HERTZ, "1.325 GHz"),
     "seconds": (_SECONDS, "3.7 us"),
-    "time": (_LONG, "3.1 h"),
+    "time": (_LONG_TIMES, "3.1 h"),
     "samples per second": (_SAMPLES, "0.9 M samples/s"),
     "share": ({"%": Fraction(1, 100)}, "20 %"),
     "times": ({"x": Fraction(1)}, "1.5"),

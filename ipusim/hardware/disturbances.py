@@ -27,7 +27,7 @@ Ipu = Annotated[int, Ge(0), Le(1023)]
 #: Key and text of a problem of a disturbance.
 Problems = Iterator[tuple[str, str]]
 #: Number of an IPU's cables listed in a message.
-_FEW: Final = 8
+_MOST_LISTED_CABLES: Final = 8
 
 _Cycles = Annotated[int, Unit("cycles")]
 _Begin = Annotated[_Cycles, Doc("start of the disturbance: cycles of the tile clock, or a time")]
@@ -234,7 +234,9 @@ def _of_link(system: Placement, link: tuple[int, int] | None) -> Problems:
 
 
 def _list_ipus(ipus: Sequence[int]) -> str:
-    return enumerated([*ipus[:_FEW], *(["others"] if len(ipus) > _FEW else [])] or ["none"])
+    return enumerated(
+        [*ipus[:_MOST_LISTED_CABLES], *(["others"] if len(ipus) > _MOST_LISTED_CABLES else [])] or ["none"]
+    )
 
 
 def _of_time(first: int, end: int | None) -> Problems:

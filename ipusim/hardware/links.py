@@ -1,12 +1,10 @@
 """Describe the links from an IPU to a neighbour, one direction at a time, with rate and latency.
 
 IPUs form a ladder: a rung is a pair of linked IPUs, and two rails join the rungs. Ten IPU-Links leave an IPU: six along
-the rung, two up and two down the rail. PopLibs models the six as two resources:
-four links for traffic between the rung's two IPUs, and two links for traffic that crosses the rung on the way to
-another rung (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). The model describes a C2 card; the rate of a
-rung in an IPU-Machine was measured.
-
-GW-Links join pods, two from every machine of four IPUs.
+the rung, two up and two down the rail. PopLibs models the six as two resources: four links for traffic between the
+rung's two IPUs, and two links for traffic that crosses the rung on the way to another rung
+(``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). The model describes a C2 card; the rate of a rung in an
+IPU-Machine was measured. GW-Links join pods, two from every machine of four IPUs.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ class LinkDirection:
 def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     link = rates.link_bytes_per_s * rates.link_efficiency
     gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
-    of_channel = {
+    rate_of_channel = {
         "rung": rates.rung_links * link,
         "machine rung": rates.machine_rung_bytes_per_s,
         "rung crossing": rates.rung_crossing_links * link,
@@ -79,7 +77,7 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
         "gateway": rates.gateway_links * gateway_link,
         "gateway pair": 2 * rates.gateway_links * gateway_link,
     }
-    return of_channel[channel.removesuffix(_DETOUR)]
+    return rate_of_channel[channel.removesuffix(_DETOUR)]
 
 
 def limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:

@@ -33,7 +33,7 @@ class Machine:
         host: rates of the host.
         pcie_ids: device listing ids of the IPUs by ladder position; natural order if empty.
         pci_domains: PCI domains of these ids, if known.
-        free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
+        free: whether sync, links, host and weight updates cost nothing; updates with given cycles keep these cycles.
         streaming: Streaming Memory per group of four IPUs; None if absent.
 
     Example:

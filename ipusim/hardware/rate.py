@@ -22,7 +22,7 @@ class Rate:
     Attributes:
         attribute: name in :class:`Rates`, including the unit.
         unit: unit of the value; a plain count or share names the counted things.
-        default: value in use without a choice.
+        default: value unless a scenario states another.
         least, most: bounds of sensible values.
         part: kind of costs priced by the rate.
         meaning: description of the rate.
@@ -49,7 +49,7 @@ class Rate:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the default is fitted, and would be held back at a range's end."""
+        """Whether the default is fitted to measurements, within the plausible range."""
         return self.source.startswith("fitted")
 
     def show(self, value: Fraction) -> str:
@@ -89,7 +89,7 @@ def describe(
     """Return a field of :class:`ipusim.hardware.rates.Rates` with the rate's description.
 
     Args:
-        default: value in use without a choice.
+        default: value unless a scenario states another.
         unit: unit of the value.
         bounds: least and most sensible value.
         plausible: plausible range of the true value, if known.

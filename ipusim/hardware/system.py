@@ -39,12 +39,12 @@ class System(Placement):
         topology: the device's IPU-Links, and GW-Links between several pods.
         host: the host's rates.
         rates: rates that price passes and communication between IPUs.
-        free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
+        free: whether sync, links, host and weight updates cost nothing; updates with given cycles keep these cycles.
         replicas: replicas of the program, on consecutive logical IPUs.
         streaming: Streaming Memory per four physical IPUs; None with remote buffers disabled.
         io_tiles: tiles per IPU reserved for host copies; ``ipu`` excludes the tiles.
         hosts: hosts that train together, with equal devices.
-        joined: device that joins the IPUs of the hosts, host by host, for sums over links; None if the hosts sum.
+        joined: device of all hosts' IPUs, host by host, if gradients are summed over links; None if hosts sum them.
         framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
             code.
         updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;

@@ -17,7 +17,7 @@ from ipusim.pipeline.instructions import NONE, Table
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]
 #: Largest absolute value of ``around``.
-_MOST_AROUND: Final = 8
+_MOST_OFFSET: Final = 8
 
 
 class SortKey(NamedTuple):
@@ -28,7 +28,7 @@ class SortKey(NamedTuple):
         step: time-step; 0 without time-steps.
         rank: part of the time-step.
         turn: order within the part.
-        around: place before (negative) or after the pass of that turn.
+        around: place before (negative) or after (positive) the pass of that turn.
     """
 
     ipu: npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ def in_order(parts: Iterable[Items]) -> Items:
     """Return the items sorted by key; items with equal keys keep their order."""
     table = np.concatenate(list(parts), axis=1)
     key = table[0]
-    for row, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_AROUND)):
+    for row, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_OFFSET)):
         key = key * (int(table[row].max(initial=0)) - least + 1) + table[row] - least
     return np.take(table, np.argsort(key, kind="stable"), axis=1)
 

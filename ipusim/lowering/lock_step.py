@@ -1,6 +1,6 @@
 """Make a Plan in lock-step, like Poplar's programs: IPUs meet after every time-step, for a merged copy.
 
-Results go to the outfeed directly after the copy that follows the last stage's forward pass. With overlapped I/O,
+The last stage's results go to the outfeed directly after the next copy. With overlapped I/O,
 results go out during the next time-step, and an infeed element comes in during the time-step before its pass.
 """
 
@@ -77,10 +77,10 @@ def _on_io_tiles(reads: Table, results: Table, code: Code, period: int) -> Itera
     rows = np.concatenate([reads[:, :2] - [1, 0], results[:, :2] + [1, 0]])
     moments, moment_of = np.unique(rows, axis=0, return_inverse=True)
     step, ipu = moments.T
-    of_taken, of_results = np.split(moment_of.ravel(), [len(reads)])
+    taken_moments, result_moments = np.split(moment_of.ravel(), [len(reads)])
     into, out = np.full((2, len(moments)), NONE)
-    into[of_taken] = reads[:, 4]
-    out[of_results] = results[:, 4]
+    into[taken_moments] = reads[:, 4]
+    out[result_moments] = results[:, 4]
     yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
     yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
 

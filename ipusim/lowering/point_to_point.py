@@ -1,5 +1,6 @@
 """Make a Plan in point-to-point: passes run when their inputs have arrived, and send at once.
 
+The input is an Order, with side instructions for activities besides passes, such as feeds.
 Poplar programs never run like this, as IPUs meet for every exchange; schedules of the GPU world assume this mode.
 """
 

@@ -20,7 +20,7 @@ from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 @dataclass(frozen=True)
 class SideInstructions:
-    """Instructions of IPUs beside passes.
+    """Activities of IPUs besides passes, for which the lowerings insert instructions.
 
     Attributes:
         outfeed: results for the host; None for the results of every micro-batch.
@@ -35,9 +35,9 @@ class SideInstructions:
         summed: whether replicas sum their gradients.
         copies_summed: whether the copies of every stage sum their gradients, before replicas do.
         summed_by_hosts: whether hosts sum their gradients.
-        updated_by_host: whether the host updates weights in place of the IPUs.
+        updated_by_host: whether the host updates weights instead.
         looked_up, rows_updated: stages with look-ups in tables on the host, and stages with gradients for such tables.
-        overlap_copies: whether an IPU continues while sent tensors are in flight.
+        overlap_copies: whether IPUs continue during their sends.
         moved: activations moved out and back.
     """
 

@@ -153,10 +153,7 @@ class Clock(simpy.Environment):
         return self.steady or not any(map(self._speeds.touches, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
-        """Return a function from a pass's cycles at full speed to real cycles.
-
-        None if the cycle of the pass's begin matters.
-        """
+        """Return a function from a pass's full-speed cycles to real cycles; None if these depend on the begin."""
         (worker,) = workers
         return self._speeds.foreseen(worker)
 

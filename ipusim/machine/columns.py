@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ipusim.machine.delivery import tensor_numbers
 from ipusim.machine.facility import Context, Facility, IpuId
-from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code, any_of
+from ipusim.pipeline.instructions import NONE, PASSES, UPDATE_CODES, Code, any_of
 from ipusim.timeline.kinds import KIND_OF_PASS
 
 #: Code of a mark, an instruction that only notes the machine's state; no Plan has it.
@@ -51,7 +51,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
             for kind in range(PASSES)
         ]
     )
-    passes, of_tensor = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
+    passes, is_transfer = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
     if slots := list(costs.composites(plan)):
@@ -72,7 +72,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     tensor = number.copy()
     receives = code == Code.RECEIVE
     source, target = np.where(receives, number, stage), np.where(receives, stage, number)
-    tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
+    tensor[is_transfer] = tensor_numbers(source, target, micro_batch, plan.shape)[is_transfer]
     ends = np.flatnonzero(np.diff(shard)) + 1
     columns = (descriptions, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]
@@ -91,7 +91,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     first = np.zeros(len(code), np.int64)
     first[ends] = np.diff(meetings_before[ends], prepend=0)
     step = meetings_before - np.cumsum(first)
-    step[any_of(code, OF_UPDATE) & (stage == NONE)] = last
+    step[any_of(code, UPDATE_CODES) & (stage == NONE)] = last
     # Results that leave after a meeting belong to the time-step before it; likewise their sum without a weight update.
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training

@@ -42,8 +42,8 @@ def replicas_of(
     """Return the executor of every replica, in order, with the joint arithmetic.
 
     Replicas average gradients, all-gather variables stored in parts, and run passes with collectives in lock step.
-    Several hosts sum up (or average) gradients as well: if hosts act ``as_replicas``, after the optimizers have begun
-    the update, else before.
+    Several hosts sum (or average) their gradients too: before the optimizers begin the update, or afterwards if hosts
+    act ``as_replicas``.
 
     Gradients are averaged like Graphcore's CrossReplicaOptimizer: an all-reduce per weight update, after the
     accumulation over micro-batches, and a division by the number of replicas. Accumulators of equal IPU and dtype form
@@ -197,7 +197,7 @@ class Shards:
         )
 
     def scatter(self, shard: int, algorithm: str) -> list[list[Array]]:
-        """Average gradients over replicas, and keep in each replica the part that its part of an update needs.
+        """Average gradients over replicas; each replica keeps the parts for its part of the update.
 
         Returns the other accumulators of each replica, of variables that every replica updates whole.
         """

@@ -37,11 +37,11 @@ from ipusim.timeline.kinds import SpanKind
 FULL: Final = Fraction(1)
 _STANDSTILL: Final = Fraction(0)
 #: Parts of the host's work shared by the replicas.
-_OF_ALL: Final = {"network": NETWORK, "program": HOST_PROGRAM}
+_SHARED_HOST_PARTS: Final = {"network": NETWORK, "program": HOST_PROGRAM}
 
 
 class PieceOfWork(NamedTuple):
-    """A piece of work.
+    """A piece of work on a resource, such as a pass on an IPU.
 
     Attributes:
         kind: kind of the resulting span.
@@ -189,8 +189,8 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
     """Return the resources of a part of the host's work, with host ports."""
-    if part in _OF_ALL:
-        return frozenset(_OF_ALL[part])
+    if part in _SHARED_HOST_PARTS:
+        return frozenset(_SHARED_HOST_PARTS[part])
     track = HostTrack[part.upper()]
     kinds = "host", "host port"
     return frozenset(Resource(kind, replica, track) for kind in kinds for replica in range(system.replicas))

@@ -39,7 +39,7 @@ class BeforeUpdate(Meeting):
         raise NotImplementedError
 
     def _meet(self, cause: int) -> None:
-        self._do_together(self._take_turn(cause))
+        self._start_joint_work(self._take_turn(cause))
 
     def _take_turn(self, cause: int) -> Process:
         """Carry out the meeting's work, and release the IPUs; a SimPy process."""
@@ -78,7 +78,7 @@ class GradientSum(BeforeUpdate):
         the group, with a description of the group's spans. A ring over 64 IPUs has 64 equal loads per round.
         """
         alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
-        loads, whats = [], []
+        loads, descriptions = [], []
         for _, neighbours in groupby(round_of.links, alike):
             load, *other_loads = neighbours
             spans = [
@@ -88,20 +88,20 @@ class GradientSum(BeforeUpdate):
                 for member in (load, *other_loads)
             ]
             loads.append(load)
-            whats.append(recorder.group(spans) if other_loads else spans[0])
-        return replace(round_of, links=tuple(loads)), whats
+            descriptions.append(recorder.group(spans) if other_loads else spans[0])
+        return replace(round_of, links=tuple(loads)), descriptions
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round; some rounds begin with a further synchronisation."""
         start = self._clock.now
         time: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for number, (round_of, whats) in enumerate(self._rounds):
+        for number, (round_of, descriptions) in enumerate(self._rounds):
             if number in self._cost.starts:
                 time = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_of.latency_cycles)
             time = yield self._clock.event_at(max((end for _, end in loads), default=hops))
-            for description, (first_byte, end) in zip(whats, loads, strict=True):
+            for description, (first_byte, end) in zip(descriptions, loads, strict=True):
                 self._record(description, step, first_byte, end, cause)
         self._reduce()
         return self._record(self._all, step, start, self._clock.now, cause)
@@ -194,7 +194,7 @@ class HostUpdating(ByHost):
 
 
 class Variables(Facility):
-    """The variables on the IPUs."""
+    """The weight updates on the IPUs."""
 
     def __init__(self, context: Context) -> None:
         """Describe the weight update per IPU."""

@@ -22,9 +22,9 @@ from ipusim.timeline.host_track import HostTrack
 #: Most cycles of a run summed over tracks: figures are sums of a Timeline's 64-bit columns.
 MAX_SUM: Final = 2**63 - 1
 #: Spans of a weight update per IPU: the update, waits before and after, a load, a store, an all-gather and a wait.
-_OF_UPDATE = 7
+_UPDATE_SPANS = 7
 #: Spans of a host update: the copy to the host, the wait, the work, and the copy back.
-_OF_HANDING_OVER = 4
+_HOST_UPDATE_SPANS = 4
 
 
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
@@ -34,8 +34,8 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
     # In point-to-point a receiver waits even for tensors that take no time.
     spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
-        spans += places * _OF_UPDATE
-        spans += _OF_HANDING_OVER * ((costs.host_sum is not None) + (costs.host_update is not None))
+        spans += places * _UPDATE_SPANS
+        spans += _HOST_UPDATE_SPANS * ((costs.host_sum is not None) + (costs.host_update is not None))
         for total in filter(None, (costs.copy_sum, costs.gradient_sum)):
             spans += 1 + sum(len(round_.links) for round_ in total.cost.rounds)
     else:

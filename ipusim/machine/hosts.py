@@ -27,7 +27,7 @@ _Waits: TypeAlias = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Host:
-    """One of several hosts.
+    """A simulated host among several.
 
     Attributes:
         rank: number of the host.

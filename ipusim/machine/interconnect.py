@@ -86,7 +86,7 @@ class Interconnect(Meeting):
             recorder.describe(Description(SpanKind.EXCHANGE, ALL_IPUS, bytes=copy.bytes, replica=replica))
             for copy in copies
         ]
-        self._everyone = len(self.ipus)
+        self._ipu_count = len(self.ipus)
         # Nothing else happens during a copy: a record at its end saves two events per copy.
         host = context.costs.host
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
@@ -103,7 +103,7 @@ class Interconnect(Meeting):
         if times > 1:
             self._awake_after.setdefault(last, []).append(ipu)
             self._falling_asleep.append(ipu)
-        if len(self._arrived) + self._sleepers == self._everyone:
+        if len(self._arrived) + self._sleepers == self._ipu_count:
             self._meet(cause)
         return wake_event
 
@@ -186,7 +186,7 @@ class Interconnect(Meeting):
                 self._carrying = len(bundle.links)
                 last_byte = end(bundle.links, _LINK, first_byte, bundle.cycles)
                 whole = partial(self._carry_whole, start, sync_end, laid_out, first_byte, last_byte, bundle, cause)
-                self._clock.call_at(self._put_away_at(last_byte), whole)
+                self._clock.call_at(self._post_copy_end(last_byte), whole)
                 return
             if first_byte > start:
                 self._clock.call_at(first_byte, partial(self._begin, start, sync_end, laid_out, cause))
@@ -196,7 +196,7 @@ class Interconnect(Meeting):
                 return
             if (wake_event := self._finish(cause)) is not None:
                 wake_event.succeed(cause)
-            if self._sleepers != self._everyone:
+            if self._sleepers != self._ipu_count:
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
@@ -263,14 +263,14 @@ class Interconnect(Meeting):
         tail = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
             last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
-            end = self._put_away_at(last_byte) if tail else last_byte
+            end = self._post_copy_end(last_byte) if tail else last_byte
             self._clock.call_at(end, partial(self._deliver, bundle, exchange_start, first_byte, last_byte, cause))
 
-    def _put_away_at(self, start: int) -> int:
+    def _post_copy_end(self, start: int) -> int:
         """Return the end of the post-copy of data received by ``start``."""
         return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
-    def _put_away(self, start: int, cause: int, _: object) -> None:
+    def _record_post_copy(self, start: int, cause: int, _: object) -> None:
         """Record the post-copy."""
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
@@ -278,7 +278,7 @@ class Interconnect(Meeting):
         """End the copy and wake the IPUs. If every IPU sleeps through the next time-step, begin its meeting."""
         if (wake_event := self._finish(cause)) is not None:
             self._clock.happen(wake_event, cause)
-        elif self._sleepers == self._everyone:
+        elif self._sleepers == self._ipu_count:
             self._meet(cause)
 
     def _finish(self, cause: int) -> simpy.Event | None:
@@ -310,9 +310,9 @@ class Interconnect(Meeting):
         if not self._carrying:
             last = self._record(self._exchange[self._copy_number], self._step, exchange_start, last_byte, cause)
             if self._clock.now > last_byte:
-                self._put_away(last_byte, last, event)
+                self._record_post_copy(last_byte, last, event)
             elif self._copy.fixed.post_copy_cycles:
-                self._clock.call_at(self._put_away_at(last_byte), partial(self._put_away, last_byte, last))
+                self._clock.call_at(self._post_copy_end(last_byte), partial(self._record_post_copy, last_byte, last))
             else:
                 self._end(last)
 

@@ -68,7 +68,7 @@ class Meeting(Facility):
         """Run the joint work after every arrival; ``cause`` is the last arrival's last span."""
         raise NotImplementedError
 
-    def _do_together(self, process: Process) -> None:
+    def _start_joint_work(self, process: Process) -> None:
         """Begin the joint work."""
         self._busy = True
         self._clock.process(process)

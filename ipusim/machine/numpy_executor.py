@@ -32,7 +32,7 @@ from ipusim.pipeline.shape import PlanShape
 #: Payload from the last forward pass to its backward pass: a token without a tensor.
 _NO_PAYLOAD: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
-_BY_ITSELF: Final = nullcontext()
+_NO_CONTEXT: Final = nullcontext()
 
 
 class NumpyExecutor(PlacedVariables):
@@ -141,7 +141,7 @@ class NumpyExecutor(PlacedVariables):
                 f"stage {stage}, which are on IPU {self._shape.copies[micro_batch % len(self._shape.copies)][stage]}"
             )
         try:
-            with self.acting or _BY_ITSELF:
+            with self.acting or _NO_CONTEXT:
                 self._passes[kind](ipu, memory, stage, micro_batch)
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise

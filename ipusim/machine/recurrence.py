@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 #: Callbacks at the begin or end of a disturbance, for tensors in flight. A jump over repeats before such an event
 #: ensures the earlier arrival of these tensors.
-_RECONSIDER: Final = frozenset({"Links._share_again", "Delivery._reroute", "ActivationMoves._reroute"})
+_DISTURBANCE_CALLBACKS: Final = frozenset({"Links._share_again", "Delivery._reroute", "ActivationMoves._reroute"})
 
 
 def queue_state(clock: Clock, processes: Sequence[simpy.Process]) -> Hashable:
@@ -63,7 +63,7 @@ def queue_state(clock: Clock, processes: Sequence[simpy.Process]) -> Hashable:
     return tuple(
         (time - clock.now, priority, *names)
         for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
-        if _RECONSIDER.isdisjoint(names := [_name(callback, numbers) for callback in event.callbacks or ()])
+        if _DISTURBANCE_CALLBACKS.isdisjoint(names := [_name(callback, numbers) for callback in event.callbacks or ()])
     )
 
 

@@ -31,10 +31,10 @@ class ShortRun:
 
     Attributes:
         timeline: the simulated run.
-        inner: blocks of a single copy, a block per execution or per phase; empty if none were searched.
-        outer: block of whole executions; None if none was searched.
-        inner_repeats: whether every execution repeats itself, or need not.
-        outer_repeats: whether executions repeat each other, or need not.
+        inner: block of repeating micro-batches per execution or per phase, with a single copy; empty without a search.
+        outer: block of repeating executions; None without a search.
+        inner_repeats: whether ``inner`` has every required block.
+        outer_repeats: whether ``outer`` exists if required.
     """
 
     timeline: Timeline

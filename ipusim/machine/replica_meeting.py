@@ -64,7 +64,7 @@ class ReplicaMeeting(Meeting):
         return spans[ipu.number]
 
     def _meet(self, cause: int) -> None:  # noqa: ARG002 - arrivals hold the last spans
-        self._do_together(self._carry_out(self._parts, self._step))
+        self._start_joint_work(self._carry_out(self._parts, self._step))
 
     def _carry_out(self, parts: Sequence[CollectivePart], step: int) -> Process:
         """Carry out the rounds of every collective, and release the IPUs. A SimPy process."""

@@ -29,11 +29,7 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Watched(RunChange):
-    """No change of speed, but simulation as if disturbances were active, for comparable states.
-
-    Attributes:
-        disturbances: the disturbances.
-    """
+    """No change of speed. The machine simulates as under ``disturbances``, so that states of both runs compare."""
 
     disturbances: tuple[Disturbance, ...]
 

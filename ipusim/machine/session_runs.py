@@ -17,10 +17,13 @@ from ipusim.timeline.timeline import NONE
 
 
 class SessionRuns:
-    """The time between executions: the host's program, exchanges of hosts before session runs, and pauses."""
+    """Waits between executions of the pipeline, recorded as spans on every IPU.
+
+    A session run is a step of several executions: the host's program follows it, and exchanges of hosts precede it.
+    """
 
     def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
-        """Take the host exchanges before every execution, by the execution's number."""
+        """Prepare the waits; ``exchanges`` lists the host exchanges before an execution, by the execution's number."""
         self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
@@ -45,9 +48,9 @@ class SessionRuns:
         }
 
     def wait_between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait for a new session run or a pause; return the last span.
+        """Wait before an execution, if its session run or a pause requires it; return the last span.
 
-        The end of the last execution counts as the begin of another execution.
+        After the last execution, the call has the number of the next one.
         """
         cause = yield from self._between_runs(ipu, execution, step, cause)
         pause = self._pauses.get(execution)

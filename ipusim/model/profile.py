@@ -14,7 +14,7 @@ PassCost = tuple[Work, ...] | int
 
 
 #: Fields of a stage profile that scale with the size of a micro-batch.
-_OF_MICRO_BATCH: Final = (
+_MICRO_BATCH_FIELDS: Final = (
     "forward",
     "backward",
     "backward_input",
@@ -128,7 +128,7 @@ class StageProfile:
 
         Costs and bytes per micro-batch are divided by ``segments``, and rounded up.
         """
-        sizes = {name: getattr(self, name) for name in _OF_MICRO_BATCH}
+        sizes = {name: getattr(self, name) for name in _MICRO_BATCH_FIELDS}
         return replace(self, **{name: -(-size // segments) for name, size in sizes.items() if size})
 
     @property

@@ -1,9 +1,10 @@
 """Compute a program's memory: bytes resident on each IPU, and bytes alive during each stage's passes.
 
-Poplar allocates data shared between its programs once, at compile time, for the whole run: parameters, optimizer
-state, accumulators, and buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each
-micro-batch for the backward pass, or the stage's input in case of recomputation (Graphcore's TensorFlow compiler,
-pipeline_fifo_inserter.cc and pipeline_recomputation.cc). Further data is alive during passes:
+A stash consists of the tensors of a micro-batch that a forward pass keeps for the backward pass. Poplar allocates data
+shared between its programs once, at compile time, for the whole run: parameters, optimizer state, accumulators, and
+buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each micro-batch for the
+backward pass, or the stage's input in case of recomputation (Graphcore's TensorFlow compiler, pipeline_fifo_inserter.cc
+and pipeline_recomputation.cc). Further data is alive during passes:
 
 - a forward pass: its stash, and its output for the next stage;
 - a forward pass without a stash, in inference or before recomputation: the
@@ -48,20 +49,19 @@ class StageFootprint:
     Attributes:
         ipus: IPUs of the stage, each with a full copy of the stage.
         fifo_depth: capacity of the FIFO in micro-batches.
-        kept_bytes: bytes of a micro-batch between forward and backward pass, or recomputation: the
-            stash, or the stage's input.
-        recomputed: bytes of a micro-batch between recomputation and end of the backward pass: the
-            stash; 0 without recomputation.
+        kept_bytes: bytes kept for a micro-batch from the forward pass on: the stash, or the stage's input for
+            recomputation.
+        recomputed: bytes of the stash that a recomputation makes for the backward pass; 0 without recomputation.
         forward, backward: bytes alive during the pass, in addition to kept micro-batches; a backward pass with inline
             recomputation includes recomputed activations.
         halves_bytes: bytes of a micro-batch between the halves of its backward pass.
         temporary: bytes of products in passes, inside the IPU's buffer for products.
         input_half, weight_half: bytes alive during either half of a backward pass, in addition to kept micro-batches;
             the second half adds ``halves_bytes``.
-        recomputes: whether the forward pass runs again as a separate pass.
-        training: whether the stage keeps tensors.
-        update: bytes alive during the weight update: tensors loaded from Streaming Memory.
-        recompute: bytes alive during a recomputation, in addition to its results: weights from Streaming Memory.
+        recomputes: whether recomputation is a separate pass.
+        training: whether the stage keeps tensors for a backward pass.
+        update: bytes of tensors from Streaming Memory alive during the weight update.
+        recompute: bytes of weights from Streaming Memory alive during a recomputation.
     """
 
     ipus: tuple[int, ...]

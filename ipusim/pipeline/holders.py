@@ -1,6 +1,6 @@
 """List the holders of memory, such as parameters, with name, key and look for tables, charts and messages.
 
-A new holder needs a row here, and its bytes in :mod:`ipusim.pipeline.footprint`. Rows have the order of
+A new holder needs a row in this module, with its bytes in :mod:`ipusim.pipeline.footprint`. Rows have the order of
 ``summary.json``.
 """
 

@@ -94,7 +94,7 @@ class Code(IntEnum):
 
 PASSES: Final = len(Pass)
 #: Codes of the weight update, the last time-step of an execution, if the instruction has no stage.
-OF_UPDATE: Final = (
+UPDATE_CODES: Final = (
     Code.OUTFEED_TOTAL,
     Code.LOAD,
     Code.STORE,

@@ -2,7 +2,7 @@
 
 A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
 FIFO takes over. The buffer also holds a stash taken out of the FIFO until the backward pass, its first half, or the
-recomputation has used it. The FIFO therefore excludes the micro-batch in use, and micro-batches beyond its
+recomputation has used it. The FIFO therefore excludes the micro-batch in use, and micro-batches beyond
 capacity. Only these micro-batches are alive; the FIFO's buffers are resident.
 """
 
@@ -23,7 +23,7 @@ from ipusim.pipeline.shape import Column, Mask
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """A quantity during each of several passes, and after each pass until the next."""
+    """Bytes or micro-batches over time: during each pass, and after each pass until the next."""
 
     during: Column
     at_end: Column
@@ -166,12 +166,12 @@ class StashLevels(NamedTuple):
 
 
 def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> dict[int, StashLevels]:
-    """Return kept micro-batches of each stage on ``ipu`` with moved activations, by stage number."""
+    """Return kept micro-batches by stage number, for stages on ``ipu`` with moved activations."""
     result: dict[int, StashLevels] = {}
     for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
-        mask, of_stage = stage == number, footprint.stages[number]
-        counts = alive(of_stage, kind[mask])
-        uses = (Pass.RECOMPUTE,) if of_stage.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
+        mask, stage_footprint = stage == number, footprint.stages[number]
+        counts = alive(stage_footprint, kind[mask])
+        uses = (Pass.RECOMPUTE,) if stage_footprint.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
         works = any_of(kind, (Pass.FORWARD, *uses)) & mask
         result[number] = StashLevels(
             spread_levels(counts.stash, mask), Levels(works.astype(np.int64), np.zeros_like(kind))

@@ -232,7 +232,7 @@ class Plan:
         return cells
 
     def edges(self) -> tuple[Edge, ...]:
-        """Return all transfers between steps, within an IPU or between IPUs."""
+        """Return all transfers between steps, on one IPU or between IPUs."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
 
     def listing(self) -> str:

@@ -31,7 +31,7 @@ __all__ = [
     "check_weight_updates",
 ]
 
-_ALSO_CALLED: Final = (
+_COUNT_HINT: Final = (
     "This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` "
     "or `steps_per_execution` depending on the API used."
 )
@@ -220,7 +220,7 @@ def check_grouped_count(count: int, ipus: int, size: int) -> None:
 
 
 def _wrong_count(count: int, right: str) -> CountError:
-    return CountError(f"The number of iterations of the pipeline must be {right}, but it is {count}. {_ALSO_CALLED}")
+    return CountError(f"The number of iterations of the pipeline must be {right}, but it is {count}. {_COUNT_HINT}")
 
 
 def check_main_cycles(count: int, pipeline_stages: int) -> None:

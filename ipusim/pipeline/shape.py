@@ -45,7 +45,7 @@ class PlanShape:
             the IPU at equal distance from the other end of the pipeline.
         segments: parts of a micro-batch along its sequence; each part goes through the stages separately.
         group_size: micro-batches that a stage runs before the next stage of its IPU; 0 for the schedule's default.
-        authors: whether to use the order of the authors' code, for schedules with an alternative order.
+        authors: whether schedules with an alternative order use the order of their authors' code.
 
     Raises:
         ProgramError: for sizes or copies that do not fit the mapping, and for both ways of recomputation at once.

@@ -37,8 +37,8 @@ def standstill(plan: Plan) -> list[Violation]:
         places = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items())
         text = f"a deadlock: an awaited tensor never arrives: {places}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waits))]
-    first, *others_there = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
-    steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
+    first, *further = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
+    steps = " for ".join([first.replace(", which", "", 1), *further, f"IPU {circle[0]}"])
     outsiders = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items() if ipu not in circle]
     tail = f"; further IPUs wait for these: {', '.join(outsiders)}" if outsiders else ""
     return [Violation("deadlock", None, None, f"a deadlock: {steps}{tail}", walk.next_passes(circle))]
@@ -72,8 +72,8 @@ def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
     ahead: dict[int, list[tuple[int, int, int]]] = {}
     for ipu, row, sender, send_row in receives:
         ahead.setdefault(ipu, []).append((row, sender, send_row))
-    for of_ipu in ahead.values():
-        of_ipu.reverse()
+    for rows_ahead in ahead.values():
+        rows_ahead.reverse()
     progress, waiters, ready = dict.fromkeys(ahead, -1), defaultdict[int, list[int]](list), [*ahead]
     while ready:
         ipu = ready.pop()

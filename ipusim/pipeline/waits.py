@@ -59,8 +59,10 @@ def endings(plan: Plan) -> list[Violation]:
     meeting_count = np.cumsum(times)
     meeting_count -= (meeting_count - times)[first][np.searchsorted(plan.ipus, ipu)]
     rows = np.flatnonzero(any_of(code, [kind for kind in MEETINGS if kind != Code.MEET]))
-    met_at = [[(int(code[row]), int(meeting_count[row])) for row in rows[ipu[rows] == home]] for home in plan.ipus]
-    return standstill(plan) if any(sequence != met_at[0] for sequence in met_at) else []
+    meeting_codes = [
+        [(int(code[row]), int(meeting_count[row])) for row in rows[ipu[rows] == home]] for home in plan.ipus
+    ]
+    return standstill(plan) if any(sequence != meeting_codes[0] for sequence in meeting_codes) else []
 
 
 def feeds(plan: Plan) -> list[Violation]:
@@ -175,8 +177,8 @@ class _Graph:
         source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
         is_remote = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
         receivers = self._first(self.receive, received_keys)
-        came = np.where(is_remote, receivers[keys], senders[keys])
-        late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
+        source_rows = np.where(is_remote, receivers[keys], senders[keys])
+        late = (source_rows < 0) | (source_rows > rows) | (self.ipu[source_rows] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
             text = f"{self.text(row)} runs before the output of stage {key} for the pass has arrived"
             broken.append(self.violation("dependency", row, text))

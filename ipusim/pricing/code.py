@@ -54,10 +54,10 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
     if program.shape.training:
         for stage, ipu in program.shape.homes:
             works[ipu].update(_works((program.stages[stage].update,)))
-    if any(isinstance(work, MeasuredWork) for of_ipu in works.values() for work in of_ipu):
+    if any(isinstance(work, MeasuredWork) for ipu_works in works.values() for work in ipu_works):
         return {}
     spec, rates = system.ipu, system.rates
-    return {ipu: code_bytes(compute_sets(of_ipu, spec, rates), spec, rates) for ipu, of_ipu in works.items()}
+    return {ipu: code_bytes(compute_sets(ipu_works, spec, rates), spec, rates) for ipu, ipu_works in works.items()}
 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:

@@ -32,7 +32,7 @@ Moves = dict[tuple[int, int, int, int], Send]
 #: Bytes moved with a merged copy, by (source IPU, target IPU) in a replica.
 MovedTensors = tuple[tuple[tuple[int, int], int], ...]
 #: Passes without a subsequent copy.
-_HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
+_PASSES_WITHOUT_COPY: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
 
 class StageCopy(NamedTuple):
@@ -203,8 +203,8 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
     steps_of: list[tuple[int, ...]] = [()] * plan.emitted
-    handing = ~any_of(plan.kind, _HANDING_ON_NOTHING)
-    for key in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
+    has_copy = ~any_of(plan.kind, _PASSES_WITHOUT_COPY)
+    for key in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[has_copy]).tolist():
         time_step, step = divmod(key, shape.steps)
         if step in edges:
             steps_of[time_step] = (*steps_of[time_step], step)

@@ -191,7 +191,7 @@ class HostSum:
             updates the weights.
         network: exchange among the hosts.
         bytes: gradient accumulators of one replica.
-        over_links: collective among IPUs of different hosts, replacing the above.
+        over_links: collective among IPUs of different hosts, in place of the hosts' network.
     """
 
     write: int

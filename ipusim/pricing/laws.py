@@ -281,7 +281,7 @@ STORE: Final = Law("store", LOAD.formula, figures=_STREAMS)
 #: The laws, in module order.
 LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
 #: Laws pricing a single instruction, by code.
-OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
+INSTRUCTION_LAWS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
 #: Laws of the fixed parts of a copy between IPUs, in the order of :class:`FixedParts`.
 _FIXED_LAWS: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 

@@ -44,7 +44,7 @@ from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.products import plans
 
 #: Laws of the parts of a product's plan.
-_OF_PRODUCTS: Final = {
+_PRODUCT_LAWS: Final = {
     "launches": laws.LAUNCHES,
     "exchange": laws.EXCHANGE,
     "loading": laws.LOADING,
@@ -84,7 +84,7 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     if work.is_nothing:
         return Sum(())
     runs = tuple(plans(work, ipu, PlannerRates.from_rates(rates)))
-    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in runs for term in way.plan.terms]
+    products = [(_PRODUCT_LAWS[term.name](term.cycles), way.times) for way in runs for term in way.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:

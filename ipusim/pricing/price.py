@@ -36,8 +36,8 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
     gradient_sum = cache(collectives.gradient_sum, program, system, side)
-    of_copies = cache(collectives.copy_sum, program, system, side)
-    sums = [collective for collective in (of_copies, gradient_sum) if collective is not None]
+    price_copy_sum = cache(collectives.copy_sum, program, system, side)
+    sums = [collective for collective in (price_copy_sum, gradient_sum) if collective is not None]
     summed_on = [direction for collective in sums for direction, _ in collective.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
@@ -50,7 +50,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         tables=_tables(program, system),
         pass_streams={key: stream for key, stream in side.streams.items() if key[0] in kinds},
         update_streams=side.updates,
-        copy_sum=of_copies,
+        copy_sum=price_copy_sum,
         gradient_sum=gradient_sum,
         host_sum=cache(collectives.host_sum, program, system, side),
         host_update=cache(collectives.host_update, program, system, side),
@@ -113,7 +113,7 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
     """Return the cycles by (code, stage) of instructions with a law; stage -1 without a stage."""
     return {
         (code, stage): law(law.cycles(program, system, stage))
-        for code, law in laws.OF_INSTRUCTIONS.items()
+        for code, law in laws.INSTRUCTION_LAWS.items()
         if law.cycles is not None
         for stage in sorted(plan.instructions_of(code))
     }

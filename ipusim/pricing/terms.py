@@ -102,7 +102,7 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     for (code, stage), cycles in costs.instructions.items():
         name = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
         runs = system.replicas * plan.instructions_of(code)[stage]
-        yield Thing(name, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
+        yield Thing(name, (cycles,), runs, laws.INSTRUCTION_LAWS[Code(code)].spans)
 
 
 @dataclass(frozen=True)

@@ -32,13 +32,13 @@ from ipusim.timeline.kinds import KIND_OF_PASS
 
 Cycles = npt.NDArray[np.int64]
 #: Instructions whose times depend on the order of requests from several IPUs, with the reason for a message.
-_IN_TURN: Final = {
+_CONTENDED_INSTRUCTIONS: Final = {
     Code.OUTSIDE: "host calls, served by the host in order of arrival",
     Code.LOOK_UP: "tables on the host, whose look-ups are served in order of arrival",
     Code.UPDATE_ROWS: "tables on the host, whose updates are served in order of arrival",
 }
 #: Least product of cycles and factors computed in Python's integers.
-_WIDE: Final = 2**62
+_LEAST_WIDE_PRODUCT: Final = 2**62
 
 
 class PassCycles(NamedTuple):
@@ -104,7 +104,7 @@ class ExactRun:
         if slow_links and _collectives_over_links(costs):
             raise NotExactError("collectives beside a slower cable")
         codes = set(plan.instructions[:, 1].tolist())
-        for code, reason in _IN_TURN.items():
+        for code, reason in _CONTENDED_INSTRUCTIONS.items():
             if code in codes:
                 raise NotExactError(reason)
         infeeds = system.replicas * len(plan.shape.copies)
@@ -325,13 +325,16 @@ def _groups(columns: Cycles) -> list[Cycles]:
 
 def _products(left: npt.NDArray[Any], right: Cycles) -> npt.NDArray[Any]:
     """Return products of integers, in 64 bits if wide enough."""
-    wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _WIDE
+    wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _LEAST_WIDE_PRODUCT
     return left * right.astype(object) if wide else left.astype(np.int64) * right
 
 
 def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Cycles:
     """Return cycles times a quotient, rounded up."""
-    if int(cycles.max(initial=0)) * int(numerator.max(initial=1)) < _WIDE and denominator.max(initial=1) < _WIDE:
+    if (
+        int(cycles.max(initial=0)) * int(numerator.max(initial=1)) < _LEAST_WIDE_PRODUCT
+        and denominator.max(initial=1) < _LEAST_WIDE_PRODUCT
+    ):
         return -(-cycles * numerator.astype(np.int64) // denominator.astype(np.int64))
     exact: Cycles = (-(-cycles.astype(object) * numerator // denominator)).astype(np.int64)
     return exact

@@ -19,12 +19,12 @@ from ipusim.pipeline.shape import Column, Mask
 from ipusim.pricing.costs import Send
 from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams
-from ipusim.retiming.stretches import COUPLED, Execution, meeting_cycles
+from ipusim.retiming.stretches import REPLICA_MEETINGS, Execution, meeting_cycles
 
 _IDLE = (Code.RELEASE, Code.ADD_RESULTS)
 _SENDS = (Code.SEND, Code.BLOCKING_SEND)
 #: Row of an execution's begin, before the rows of feeds and the rows of nodes.
-_BEGIN = 0
+_BEGIN_ROW = 0
 
 
 class Precedence:
@@ -44,19 +44,19 @@ class Precedence:
         first = (np.cumsum(is_node) - is_node)[np.searchsorted(ipu, ipu)]
         #: Rows before nodes: the begin of the execution, and per stream a row for the host and rows for places.
         self._outer = 1 + sum(1 + stream.depth for stream in streams.values())
-        node_before = np.where(node_before < first, _BEGIN, node_before + self._outer)
+        node_before = np.where(node_before < first, _BEGIN_ROW, node_before + self._outer)
         nodes = np.flatnonzero(is_node)
         self._instructions, self._codes = rows[nodes], code[nodes]
         a, b = node_before[nodes], node_before[nodes]
         source, target = np.where(receives, number, stage), np.where(receives, stage, number)
         shape = plan.shape
-        of_tensor = sends | receives
+        is_transfer = sends | receives
         key = ((micro_batch % len(shape.copies)) * shape.stages + source) * shape.stages + target
-        key[~of_tensor] = 0
+        key[~is_transfer] = 0
         is_way = np.bincount(key[sends], minlength=len(shape.copies) * shape.stages**2) > 0
         #: Copy of the pipeline, source and target stage of every way.
         self._ways = np.column_stack(np.unravel_index(np.flatnonzero(is_way), (len(shape.copies), *[shape.stages] * 2)))
-        way_of = np.where(of_tensor, np.cumsum(is_way)[key], 0)
+        way_of = np.where(is_transfer, np.cumsum(is_way)[key], 0)
         tensor = way_of * shape.micro_batches + micro_batch
         sent_by = np.full((len(self._ways) + 1) * shape.micro_batches, -1)
         sent_by[tensor[sends]] = np.flatnonzero(sends)
@@ -77,8 +77,10 @@ class Precedence:
         ipu, code, _, micro_batch, number = table.T
         mask = ~any_of(code, _IDLE)
         for feed_code in (Code.INFEED, Code.OUTFEED):
-            fed = [shard for kind, shard in streams if kind is feed_code and (is_due or feed_code is Code.INFEED)]
-            mask &= (code != feed_code) | np.isin(ipu, fed)
+            feed_shards = [
+                shard for kind, shard in streams if kind is feed_code and (is_due or feed_code is Code.INFEED)
+            ]
+            mask &= (code != feed_code) | np.isin(ipu, feed_shards)
         is_send = any_of(code, _SENDS)
         mask &= ~(is_send & (self._run.plan.shape.ipu_of(np.where(is_send, number, 0), micro_batch) == ipu))
         return mask
@@ -88,7 +90,7 @@ class Precedence:
         outer, count, row = self._outer, len(a), 1
         ipu = self._run.plan.instructions[self._instructions, 0]
         parts_a, parts_b, constants_of = [a], [b], [np.zeros(count, np.int64)]
-        fed = []
+        feed_rows = []
         for (code, shard), stream in streams.items():
             stream_rows = np.arange(row, row + 1 + stream.depth)
             row += len(stream_rows)
@@ -105,8 +107,8 @@ class Precedence:
             parts_b.append(free if takes else outer + feed_nodes)
             b[feed_nodes] = host if takes else free
             constants_of.append(np.full(len(host), stream.host))
-            fed.append(((code, shard), stream_rows, host[-1], places[-stream.depth :]))
-        for node in np.flatnonzero(any_of(self._codes, COUPLED)).tolist():
+            feed_rows.append(((code, shard), stream_rows, host[-1], places[-stream.depth :]))
+        for node in np.flatnonzero(any_of(self._codes, REPLICA_MEETINGS)).tolist():
             constants_of[0][node] = meeting_cycles(self._run, int(self._instructions[node]))
         a, b = np.concatenate(parts_a), np.concatenate(parts_b)
         levels = _levels(a, b, outer)
@@ -118,11 +120,13 @@ class Precedence:
         further = np.zeros(count - len(lead_of), np.int64)
         self._lead_of = np.r_[lead_of, further][order]
         self._bounds = np.searchsorted(levels[order], np.arange(int(levels.max(initial=-1)) + 2)).tolist()
-        coupled = np.r_[any_of(self._codes, COUPLED), further > 0][order]
+        coupled = np.r_[any_of(self._codes, REPLICA_MEETINGS), further > 0][order]
         self._coupled = {
             row: coupled[low:high] for row, (low, high) in enumerate(pairwise(self._bounds)) if coupled[low:high].any()
         }
-        self._fed = [(key, row_of[stream_rows], row_of[host], row_of[places]) for key, stream_rows, host, places in fed]
+        self._feed_rows = [
+            (key, row_of[stream_rows], row_of[host], row_of[places]) for key, stream_rows, host, places in feed_rows
+        ]
         #: Per node the instruction of a pass, or else the row of its cycles among the constants.
         instructions = np.r_[np.where(self._codes < PASSES, self._instructions, -1), further - 1]
         self._pass_of = instructions[order]
@@ -135,7 +139,7 @@ class Precedence:
         self._leads = np.concatenate([np.zeros((1, len(replicas), 1), np.int64), send_prices[..., 1:]])
         self._constants = constants[:, np.newaxis, np.newaxis]
         last = {shard: outer + np.flatnonzero(ipu == shard)[-1:] for shard in self._run.plan.ipus}
-        self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN for shard, row in last.items()}
+        self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN_ROW for shard, row in last.items()}
         self._loads = self._found_loads(send_prices[..., 0])
 
     def _found_loads(self, leads: Cycles) -> Loads:
@@ -160,8 +164,8 @@ class Precedence:
         """
         passes = execution.passes
         times = np.empty((self._outer + len(self._a), *start.shape), np.int64)
-        times[_BEGIN] = start
-        for key, stream_rows, *_ in self._fed:
+        times[_BEGIN_ROW] = start
+        for key, stream_rows, *_ in self._feed_rows:
             stream = execution.streams[key]
             times[stream_rows[0]], times[stream_rows[1:]] = stream.worked, np.stack(stream.places)
         leads = self._leads + np.where(self._leads > 0, execution.further, 0)
@@ -180,7 +184,7 @@ class Precedence:
             ready += weights.take(weight_of[low:high], axis=0)
             times[self._outer + low : self._outer + high] = ready
             low = high
-        for key, _, host, places in self._fed:
+        for key, _, host, places in self._feed_rows:
             stream = execution.streams[key]
             stream.worked = times[host]
             stream.places.extend(times[places])

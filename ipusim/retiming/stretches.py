@@ -23,10 +23,10 @@ _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.H
 
 _MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
 #: Instructions of a meeting of replicas.
-COUPLED: Final = (Code.COLLECTIVE, Code.GATHER)
+REPLICA_MEETINGS: Final = (Code.COLLECTIVE, Code.GATHER)
 _RECORDED_CODES: Final = (*Pass, Code.UPDATE)
 #: Instructions whose cycles depend only on the Plan and its costs.
-_TAKES: Final = (*_RECORDED_CODES, *COUPLED)
+_FIXED_CYCLES_CODES: Final = (*_RECORDED_CODES, *REPLICA_MEETINGS)
 _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 
@@ -148,7 +148,7 @@ def _sharing(
         row: np.broadcast_to(_cycles(execution, shard, row), starts[shard].shape)
         for shard, rows in cells.items()
         for row in rows
-        if code[row] in _TAKES
+        if code[row] in _FIXED_CYCLES_CODES
     }
     sizes = {row: moved_bytes(run, row) for rows in cells.values() for row in rows if code[row] in _MOVES}
     for column in range(len(execution.exact)):
@@ -158,7 +158,7 @@ def _sharing(
                     row,
                     sizes.get(row, 0),
                     int(pass_cycles[row][place, column]) if row in pass_cycles else 0,
-                    code[row] in COUPLED,
+                    code[row] in REPLICA_MEETINGS,
                 )
                 for row in cells[shard]
                 if row in pass_cycles or row in sizes
@@ -182,8 +182,8 @@ def _in_turn(
     for row in rows:
         _, code, stage, micro_batch, number = execution.run.plan.instructions[row].tolist()
         start = time
-        if code in _TAKES:
-            ready = np.broadcast_to(time.max(axis=0), time.shape) if code in COUPLED else time
+        if code in _FIXED_CYCLES_CODES:
+            ready = np.broadcast_to(time.max(axis=0), time.shape) if code in REPLICA_MEETINGS else time
             time = ready + _cycles(execution, shard, row)
         elif code == Code.BEGIN_IO:
             io_end = (

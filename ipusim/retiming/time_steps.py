@@ -1,6 +1,6 @@
 """Compute the times of a run in lock-step, without events: the slowest IPU ends a time-step, a copy follows.
 
-Times are arrays over replicas and K sets of durations.
+Takes an :class:`~ipusim.retiming.exact_run.ExactRun`. Times are arrays over replicas and K sets of durations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ipusim.retiming.host_streams import Streams
 from ipusim.retiming.stretches import Execution, carry_out
 
 #: Most numbers in memory at once.
-_MOST: int = 2**22
+_MOST_NUMBERS: int = 2**22
 
 
 class StepTimes:
@@ -38,8 +38,8 @@ class StepTimes:
         idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
         idle |= (code == Code.MOVE) & (not run.streams)
         for feed_code in (Code.INFEED, Code.OUTFEED):
-            fed = [shard for kind, shard in streams if kind is feed_code]
-            idle |= (code == feed_code) & ~np.isin(ipu, fed)
+            feed_shards = [shard for kind, shard in streams if kind is feed_code]
+            idle |= (code == feed_code) & ~np.isin(ipu, feed_shards)
         rows = body[~idle[body]]
         cell = (meetings_before - first)[rows] * len(shards) + np.searchsorted(shards, ipu[rows])
         order = np.argsort(cell, kind="stable")
@@ -92,7 +92,7 @@ class StepTimes:
         first, sort = self._alike
         index = execution.passes.rows[self._passes[first]]
         table = execution.passes.table
-        most = max(1, _MOST // max(1, index[0].size * table[0].size))
+        most = max(1, _MOST_NUMBERS // max(1, index[0].size * table[0].size))
         parts = [table[index[begin : begin + most]].sum(axis=2).max(axis=1) for begin in range(0, len(index), most)]
         longest: Cycles = np.concatenate(parts)[sort]
         return longest

@@ -36,33 +36,28 @@ def undisturbed(job: Job) -> tuple[Costs, System]:
 
 
 def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
-    """Return the cost of disturbances to a Job's run; None without disturbances.
-
-    Args:
-        job: Job of the run.
-        timeline: whole run.
-    """
+    """Return the cost of disturbances to a Job's whole run in ``timeline``; None without disturbances."""
     if not disturbs(job.system):
         return None
     executions = timeline.info.executions
-    plain = timeline_of(job, executions, price=undisturbed, between=job.between)
-    last = steady_from(job.system)
-    passes = last is not None and 0 < last < timeline.makespan_cycles and _ends(job.system)
-    states = _states(job, executions) if passes and int(timeline.weights.sum()) <= _MOST_SPANS else None
-    more, cables, ipus = more_idle(timeline, plain), tuple(_cables(job)), _disturbed_ipus(job.system)
+    plain_timeline = timeline_of(job, executions, price=undisturbed, between=job.between)
+    end = steady_from(job.system)
+    ends_in_run = end is not None and 0 < end < timeline.makespan_cycles and _ends(job.system)
+    states = _states(job, executions) if ends_in_run and int(timeline.weights.sum()) <= _MOST_SPANS else None
+    idle, cables, ipus = more_idle(timeline, plain_timeline), tuple(_cables(job)), _disturbed_ipus(job.system)
     only_cables = all(_cable_of(disturbance) is not None for disturbance in job.system.disturbances)
-    of_cables = more.cycles if only_cables else more.by_cause.get(Idle.COPIES, 0)
+    cable_cycles = idle.cycles if only_cables else idle.by_cause.get(Idle.COPIES, 0)
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
-        throughput_of(plain).run_cycles,
-        {pair: cycles for pair, cycles in more.waits.items() if not cables or pair[1] in ipus},
-        more.by_cause,
-        recovery=None if states is None else _recovery(*states, last or 0),
+        throughput_of(plain_timeline).run_cycles,
+        {pair: cycles for pair, cycles in idle.waits.items() if not cables or pair[1] in ipus},
+        idle.by_cause,
+        recovery=None if states is None else _recovery(*states, end or 0),
         passes=states is not None,
         loses=len(timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART, SpanKind.SPARE)) > 0,
         slow_ipus=_slow_ipus(job.system),
         cables=cables,
-        cable_cycles=max(of_cables, 0) if cables else 0,
+        cable_cycles=max(cable_cycles, 0) if cables else 0,
         cables_alone=only_cables,
     )
 

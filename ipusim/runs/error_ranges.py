@@ -16,7 +16,7 @@ from ipusim.base.units import counted
 from ipusim.runs.job import Job
 
 #: File with the error range of each kind, as ``ipusim validate`` computes it (a test compares them); empty ends for
-#: #: kinds with few rows.
+#: kinds with few rows.
 RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
 #: Suffix of a kind's name for runs on several pods.
@@ -61,7 +61,7 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
 
 
 def error_words(job: Job) -> str:
-    """Return the range of most errors for trainings of a Job's kind, in words, or the words that none is known."""
+    """Return the error range of most trainings of a Job's kind in words, or the statement that no range is known."""
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 

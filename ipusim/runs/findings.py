@@ -75,7 +75,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class OptionBlock:
-    """Block of code on one option: ``with findings.at(path): ...``.
+    """Block of code on one option: ``with findings.collect(path): ...``.
 
     A class with ``-> bool``, as type checkers need that annotation to know that execution continues after the block.
     """

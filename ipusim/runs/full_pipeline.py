@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import Timeline
 #: micro-batches go forward first, tensors may pile up: no state recurs, and doubling the run quadruples the time of its
 #: simulation.
 _MULTIPLES: Final = 4, 16, 64
-_TRIED_IN_PHASES: Final = _MULTIPLES[:1]
+_PHASED_MULTIPLES: Final = _MULTIPLES[:1]
 
 
 class FullCounts(NamedTuple):
@@ -57,13 +57,13 @@ def full_counts(job: Job) -> FullCounts:
     ramps, step = schedule.ramps(shape), schedule.count_step(shape)
     if job.plan.sync.meets:
         return FullCounts(-(-ramps // step) * step, step)
-    ipus, of_count = len(set(shape.mapping)), shape.serialization * shape.segments
-    multiple = math.lcm(schedule.step(shape), of_count)
+    ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
+    multiple = math.lcm(schedule.step(shape), parts_per_count)
     least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
     timeline = _recurring(job, least, multiple)
     if timeline is not None:
         distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
-        return FullCounts(timeline.contiguous().info.count // of_count, distance // of_count)
+        return FullCounts(timeline.contiguous().info.count // parts_per_count, distance // parts_per_count)
     rounds = math.lcm(step, ipus)
     return FullCounts(-(-ramps // rounds) * rounds, rounds)
 
@@ -72,7 +72,7 @@ def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
     """Return an execution with a recurring state, of a multiple of ``least`` micro-batches; None without recurrence."""
     if job.schedule.period is None or job.with_counts is None:
         return None
-    for times in _TRIED_IN_PHASES if job.schedule.in_phases else _MULTIPLES:
+    for times in _PHASED_MULTIPLES if job.schedule.in_phases else _MULTIPLES:
         try:
             timeline = timeline_of(job.with_counts(-(-times * least // multiple) * multiple, 1), 1)
         except RequestError:  # about a count that the user did not request

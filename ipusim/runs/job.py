@@ -43,7 +43,7 @@ class Job:
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
             loss without such a predictor.
-        between: joint work of hosts before an execution, by number of the execution: between a program's session runs.
+        between: exchanges of hosts before an execution, by the execution's number.
         late: cycles that this host waits in each execution for the last host to be ready to sum; empty if hosts are
             simultaneous, or exchange their times.
         in_part: whether a shorter run may stand for the whole run, whose size was not checked against this computer's

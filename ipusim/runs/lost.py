@@ -31,16 +31,14 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system with pauses and moves in place of IPU losses.
-
-    The system has at least one loss.
+    """Return a system with pauses and moves in place of its IPU losses, of which there is at least one.
 
     Args:
         job: Job of the run, with all micro-batches laid out.
         costs: costs of the Job.
         system: system of the Job.
         executions: number of pipeline executions.
-        between: joint work of hosts before an execution, by number of the execution.
+        between: host exchanges before an execution, by number of the execution.
     """
     losses = replacements(system, job.program.shape.mapping)
     disturbances = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
@@ -52,9 +50,9 @@ def with_pauses(
 
     def paused() -> System:
         stops = (
-            Pause(number, tuple(of_pause), under_way.get(number, NONE))
-            for number, of_pause in sorted(pauses.items())
-            if of_pause
+            Pause(number, tuple(pause_spans), under_way.get(number, NONE))
+            for number, pause_spans in sorted(pauses.items())
+            if pause_spans
         )
         return replace(system, disturbances=(*disturbances, *stops))
 
@@ -64,8 +62,8 @@ def with_pauses(
             continue
         # A loss during the writing of a checkpoint makes that checkpoint useless.
         write_ends = {
-            number: begins[number] - sum(cycles for _, cycles in of_pause) + (writing if number else 0)
-            for number, of_pause in pauses.items()
+            number: begins[number] - sum(cycles for _, cycles in pause_spans) + (writing if number else 0)
+            for number, pause_spans in pauses.items()
         }
         last = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
         pauses[last] = _cut(pauses[last], loss.lost - write_ends[last] + (writing if last else 0))

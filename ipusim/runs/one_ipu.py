@@ -15,7 +15,7 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
 #: Options of several IPUs, and options that save memory at a cost of time: one IPU has memory for the whole model.
-_LEFT_OUT: Final = (
+_OMITTED_OPTIONS: Final = (
     "system.select_ipus",
     "system.selection_order",
     "system.enable_remote_buffers",
@@ -84,4 +84,4 @@ def _on_one_ipu(job: Job) -> Job:
         "pipeline.device_mapping": [0] * job.program.shape.positions,
         "pipeline.gradient_accumulation_count": micro_batches * job.system.learners,
     }
-    return assemble(request.replace(changes, _LEFT_OUT))
+    return assemble(request.replace(changes, _OMITTED_OPTIONS))

@@ -160,14 +160,14 @@ def dump(data: Mapping[str, Any]) -> str:
 
 #: Patterns of a key, and of a key without a space after its colon.
 _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
-_GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
+_KEY_WITHOUT_SPACE: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
 #: Message for a text that begins with > or |, which begins a block of text in YAML.
 _BLOCK: Final = (
     'expected a text in quotes where it begins with > or |, which YAML takes for a block of text: write ">= 0.9 M", '
     "or at least 0.9 M"
 )
 #: Messages for frequent mistakes, by a part of the YAML reader's message.
-_PLAINLY: Final = {
+_PLAIN_MESSAGES: Final = {
     "maximum depth": f"expected at most {MAX_DEPTH} levels of mappings and lists, got more",
     "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
     "mapping values are not allowed": (
@@ -206,7 +206,7 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
     if not earlier or ": " in key or not _KEY.fullmatch(key.strip()):
         return ""
     number, previous = earlier[-1][0] + 1, earlier[-1][1].strip()
-    if _GLUED.match(previous):
+    if _KEY_WITHOUT_SPACE.match(previous):
         return f"expected a space after the colon of line {number}, got {show(previous)}"
     if ":" not in previous:
         return f"expected a colon after the key of line {number}, got {show(previous)}"
@@ -228,7 +228,7 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
         number = error.context_mark.line
         line = text.splitlines()[number].strip()
         return f"expected 'key: value', got a line without a colon, line {number + 1}: {show(line)}"
-    for fragment, plainly in _PLAINLY.items():
+    for fragment, plainly in _PLAIN_MESSAGES.items():
         if fragment in problem:
             return plainly
     if "undefined alias" in problem:

@@ -35,13 +35,13 @@ _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
 _WAY_OUT, _WAY_BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
 _GRADIENTS: Final = (_GRADIENT_BACK, _GRADIENT_THERE)
 #: Content of an empty slot.
-_FREE: Final = -1
+_EMPTY: Final = -1
 #: Slots between consecutive micro-batches.
 _PERIOD: Final = len(_PASSES)
 
-#: Content of each slot of an IPU: ``_FREE``, or a pass as a number: index in ``_PASSES`` x the count + micro-batch.
+#: Content of each slot of an IPU: ``_EMPTY``, or a pass as a number: index in ``_PASSES`` x the count + micro-batch.
 _Lane = list[int]
-#: Slot of each pass of an IPU; ``_FREE`` for passes without a slot.
+#: Slot of each pass of an IPU; ``_EMPTY`` for passes without a slot.
 _Slots = list[int]
 
 
@@ -99,7 +99,7 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = F
     """
     lanes = []
     for pattern in patterns:
-        lane = [_FREE] * (max(pattern) + _PERIOD * (count - 1) + 1)
+        lane = [_EMPTY] * (max(pattern) + _PERIOD * (count - 1) + 1)
         for number, slot in enumerate(pattern):
             lane[slot : slot + _PERIOD * count : _PERIOD] = range(number * count, (number + 1) * count)
         lanes.append(lane)
@@ -108,12 +108,12 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = F
     lanes = _closed_up(lanes, count, ramp_up=False, authors=authors)
     lanes = _squeezed([_fill_halves(lane, count) for lane in lanes], count)
     lanes = [_fill_halves(_bare(lane, count), count, by_stage=True) for lane in lanes]
-    return [[(*_PASSES[entry // count], entry % count) for entry in lane if entry != _FREE] for lane in lanes]
+    return [[(*_PASSES[entry // count], entry % count) for entry in lane if entry != _EMPTY] for lane in lanes]
 
 
 def _bare(lane: _Lane, count: int) -> _Lane:
     """Remove the weight-gradient halves from an IPU's passes."""
-    return [entry if entry < _WEIGHTS * count else _FREE for entry in lane]
+    return [entry if entry < _WEIGHTS * count else _EMPTY for entry in lane]
 
 
 def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
@@ -127,7 +127,7 @@ def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     for entry in lane:
         if entry // count in _GRADIENTS:
             queues[entry // count - _GRADIENT_BACK].append(entry + len(_GRADIENTS) * count)
-        first = next(filter(None, queues), None) if entry == _FREE else None
+        first = next(filter(None, queues), None) if entry == _EMPTY else None
         half = entry if first is None else first.popleft()
         new_lane.append(half if first is None or by_stage else next(halves))
     return [*new_lane, *(chain(*queues) if by_stage else halves)]
@@ -149,14 +149,14 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
     ends = [(ipu_slots[(_WAY_OUT + 1) * count - 1], rank) for rank, ipu_slots in enumerate(slots)]
     end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
     memories = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
-    most = max(of_ipu.most for of_ipu in memories)
+    most = max(schedule_of_ipu.most for schedule_of_ipu in memories)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of visited gradients
     for slot, rank, entry in sorted(
-        (slot, rank, entry) for rank, lane in enumerate(lanes) for slot, entry in enumerate(lane) if entry != _FREE
+        (slot, rank, entry) for rank, lane in enumerate(lanes) for slot, entry in enumerate(lane) if entry != _EMPTY
     ):
         ipu_slots, number = slots[rank], entry // count
         if (end is not None and (slot, rank) > end) or (slot < begin and ramp_up):
-            input_slots = [ipu_slots[entry - 1]] if entry % count or number > _WEIGHTS else [_FREE]
+            input_slots = [ipu_slots[entry - 1]] if entry % count or number > _WEIGHTS else [_EMPTY]
             if number >= _WEIGHTS:
                 input_slots.append(gradients[rank][entry - _WEIGHTS * count])
             else:
@@ -165,14 +165,14 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
             ipu_slots[entry] = memories[rank].move(slot, max(input_slots) + 1, most)
         if number in _GRADIENTS:
             insort(gradients[rank], ipu_slots[entry])
-    return [of_ipu.lane for of_ipu in memories]
+    return [schedule_of_ipu.lane for schedule_of_ipu in memories]
 
 
 def _slots_of(lane: _Lane, count: int) -> _Slots:
     """Return the slot of each pass."""
-    slots = [_FREE] * (len(_PASSES) * count)
+    slots = [_EMPTY] * (len(_PASSES) * count)
     for slot, entry in enumerate(lane):
-        if entry != _FREE:
+        if entry != _EMPTY:
             slots[entry] = slot
     return slots
 
@@ -209,13 +209,13 @@ class _SavedBySlot:
 
     def move(self, slot: int, ready: int, most: int) -> int:
         """Move a pass to the first free slot within peak ``most``; return the slot."""
-        entry, self.lane[slot] = self.lane[slot], _FREE
+        entry, self.lane[slot] = self.lane[slot], _EMPTY
         for earlier in range(ready, slot):
-            if self.lane[earlier] == _FREE:
+            if self.lane[earlier] == _EMPTY:
                 self.lane[earlier] = entry
                 if self._fits(earlier, slot, most):
                     return earlier
-                self.lane[earlier] = _FREE
+                self.lane[earlier] = _EMPTY
         self.lane[slot] = entry
         return slot
 
@@ -234,7 +234,7 @@ class _SavedBySlot:
     def _states_from(self, begin: int, level: int, halves: int) -> Iterator[tuple[int, int]]:
         """Yield states after slots from ``begin`` on: stored micro-batches, and pending weight-gradient halves."""
         for entry in islice(self.lane, begin, None):
-            if entry != _FREE:
+            if entry != _EMPTY:
                 more, wait = self._changes[entry]
                 level, halves = level + more, halves + wait
             elif halves:
@@ -244,8 +244,8 @@ class _SavedBySlot:
 
 def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
     """Give passes the first slot after their inputs, in unchanged order per IPU."""
-    orders = [[entry for entry in lane if entry != _FREE][::-1] for lane in lanes]
-    slots = [[_FREE] * (len(_PASSES) * count) for _ in lanes]
+    orders = [[entry for entry in lane if entry != _EMPTY][::-1] for lane in lanes]
+    slots = [[_EMPTY] * (len(_PASSES) * count) for _ in lanes]
     squeezed: list[_Lane] = [[] for _ in lanes]
     progress = True
     while progress:
@@ -254,11 +254,11 @@ def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
             while stack:
                 entry = stack[-1]
                 input_slots = [neighbour[entry] for neighbour in _neighbours(slots, rank, entry // count)]
-                if _FREE in input_slots:
+                if _EMPTY in input_slots:
                     break
                 lane = squeezed[rank]
-                slot = max(len(lane), 1 + max(input_slots, default=_FREE))
-                lane += [_FREE] * (slot - len(lane)) + [stack.pop()]
+                slot = max(len(lane), 1 + max(input_slots, default=_EMPTY))
+                lane += [_EMPTY] * (slot - len(lane)) + [stack.pop()]
                 slots[rank][entry] = slot
                 progress = True
     return squeezed

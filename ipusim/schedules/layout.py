@@ -1,10 +1,9 @@
 """Lay out micro-batches over time-steps like Graphcore's compiler: in V rows with offsets, one step per time-step.
 
-Of V rows, row j starts at time-step k_j = ``offsets[j]`` and runs the steps 0..S-1 of its
-micro-batches j, V + j, 2V + j, ... one per time-step without a pause: step
-``(t - k_j) mod S`` of micro-batch ``floor((t - k_j) / S) * V + j`` at time-step t
-(``pipeline_visitor_utils.h`` in Graphcore's TensorFlow: ramp-up, repeat and
-ramp-down blocks of one rotated stage sequence).
+A micro-batch takes S steps: a pass in each stage forward, then backward. Micro-batches are divided among V rows: row j
+runs micro-batches j, V + j, 2V + j, ... one after another, from time-step k_j = ``offsets[j]`` on. At time-step t it
+runs step ``(t - k_j) mod S`` of micro-batch ``floor((t - k_j) / S) * V + j`` (``pipeline_visitor_utils.h`` in
+Graphcore's TensorFlow: ramp-up, repeat and ramp-down blocks of one rotated stage sequence).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Stretch:
     """Periodic part of an Order.
 
     Attributes:
-        period: in micro-batches.
+        period: micro-batches of a period.
         time_steps: time-steps per period, for an Order with time-steps.
         rows: rows of each IPU's passes in the Order's table, in order of execution.
         bounds: first and last + 1 index of each IPU's periodic passes.

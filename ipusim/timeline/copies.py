@@ -17,7 +17,7 @@ from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import NONE, Span
 
 #: Upper bound on the copies of a block that a span overlaps; spans of an IPU or a link follow each other.
-_MOST_AT_ENDS: Final = 16
+_MOST_OVERLAPPED_COPIES: Final = 16
 #: Columns shifted by cycles, micro-batches, time-steps and executions.
 _SHIFT_COLUMNS: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution",))
 
@@ -42,7 +42,7 @@ class Copies(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Copies of a block that are not expanded, after a copy that is.
+    """Omitted copies of a block, after an expanded copy.
 
     Attributes:
         block: the expanded copy together with the omitted copies; its rows are the expanded copy's.
@@ -81,13 +81,13 @@ def every_copy(repeat: Repeat, added: Column) -> CopySet:
 def at_ends(repeat: Repeat, longest: int) -> set[int]:
     """Return a block's first and last copies, which may differ from middle copies.
 
-    Near the begin these are as many copies as a span overlaps, near the end as many copies and a further one.
+    At the begin these are as many copies as a span may overlap, at the end one more.
 
     Args:
         repeat: the block.
         longest: longest span of the block, in cycles.
     """
-    least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
+    least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_OVERLAPPED_COPIES)
     return {*range(least), *range(repeat.times - least - 1, repeat.times)}
 
 

@@ -28,7 +28,7 @@ from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
 #: Bounds on the contents of a file: the latest cycle and most bytes of a copy; any count of a run, or its clock in Hz;
 #: IPUs, stages, links, or letters of a name.
-_LATEST: Final = 2**62
+_LATEST_CYCLE: Final = 2**62
 _MOST: Final = 2**53
 _LONGEST: Final = 4096
 #: Most spans of a run; more spans would exceed the memory available to a run.
@@ -86,8 +86,8 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
     """Refuse values that no run records; raises FileError."""
     rows = len(columns["start"])
     ends = {
-        "start": _LATEST,
-        "end": _LATEST,
+        "start": _LATEST_CYCLE,
+        "end": _LATEST_CYCLE,
         "kind": len(SpanKind),
         "ipu": len(info.ipus),
         "stage": len(info.stages),
@@ -95,7 +95,7 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
         "time_step": info.time_steps + 1,  # the weight update follows the last time-step
         "execution": info.executions,
         "link": max(len(info.links), len(HostTrack)),
-        "bytes": _LATEST,
+        "bytes": _LATEST_CYCLE,
         "cause": rows,
         "replica": info.replicas,
     }
@@ -194,7 +194,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     if not isinstance(data, dict) or not base_keys <= data.keys() <= kinds.keys():
         raise FileError(f"info has not the keys {', '.join(kinds)}")
     for name, value in data.items():
-        if not _FITS[kinds[name]](value):
+        if not _TYPE_CHECKS[kinds[name]](value):
             raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
@@ -234,7 +234,7 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
         around.append(repeat)
         total += repeat.times * (repeat.last - repeat.first) * math.prod(outer.times for outer in around[:-1])
         further += math.prod(outer.times for outer in around) * max(_sizes(repeat))
-        if max(total, further) > _LATEST:
+        if max(total, further) > _LATEST_CYCLE:
             raise FileError(f"a block of {repeat.times} copies")
     if list(blocks) != sorted(blocks, key=lambda repeat: (repeat.first, -repeat.last)):
         raise FileError("blocks out of order")
@@ -255,7 +255,7 @@ def _is_text(value: object) -> bool:
 
 
 #: Check of a JSON value per type of field.
-_FITS: Final[dict[Any, Callable[[Any], bool]]] = {
+_TYPE_CHECKS: Final[dict[Any, Callable[[Any], bool]]] = {
     int: lambda value: _is_count(value) and value > 0,
     str: _is_text,
     bool: lambda value: isinstance(value, bool),

@@ -27,7 +27,7 @@ class Track(Enum):
 
 
 class Part(Enum):
-    """Part of an execution that ends with a span; a wait ends none.
+    """Part of an execution; the last of its spans ends the part, and waits do not count.
 
     The time between session runs belongs to no execution.
     """

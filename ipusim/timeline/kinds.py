@@ -22,7 +22,7 @@ from ipusim.timeline.time_parts import Idle
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
-_WAIT_FOR_TENSOR: Final = Use("receive_wait", "tensor wait", 5, sync_modes=("alone",))
+_WAIT_FOR_TENSOR: Final = Use("receive_wait", "wait for a tensor", 5, sync_modes=("alone",))
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, sync_modes=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, sync_modes=("meets", "alone"), idle=Idle.HOST)
@@ -225,7 +225,7 @@ class SpanKind(IntEnum):
     RECEIVE_WAIT = _WAITS(
         21,
         doc="An IPU waits for a tensor that is not sent yet, or in transit.",
-        name="wait for tensor",
+        name="wait for a tensor",
         look=_TENSOR_WAIT,
         use=_WAIT_FOR_TENSOR,
     )

@@ -1,4 +1,4 @@
-"""Advice for a program that exceeds memory: changed options are tried, and the error names the best change."""
+"""Advise on programs that exceed memory: try changed options, and name the best change in the error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typer application, and options shared by several commands."""
+"""Define the Typer application, and options shared by several commands."""
 
 from __future__ import annotations
 

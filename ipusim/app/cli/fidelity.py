@@ -74,8 +74,9 @@ def validate(
         str | None,
         typer.Option(
             metavar="RATES",
-            help="names of the rates to fit, such as amp_ceiling,session_run; `devices --figures` lists all rates  "
-            "[default: rates of computation and of the rows' hosts that the rows determine]",
+            help="rates to fit with --fit, separated by commas, such as amp_ceiling,session_run; `devices --figures` "
+            "lists all rates  [default: all rates of computation and of the measured hosts that the measurements "
+            "determine]",
         ),
     ] = None,
     schedules: Schedules = False,

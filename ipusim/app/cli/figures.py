@@ -1,4 +1,4 @@
-"""Tables of hardware figures and rates with values and sources, and tables of a pipeline's costs.
+"""Make tables of hardware figures and rates with sources, and tables of a pipeline's costs.
 
 Figures are published properties of a device, such as the bytes of SRAM per tile; rates are the adjustable speeds and
 latencies of the cost model. A cost is a sum of terms; a law is the formula of a kind of term.

@@ -1,4 +1,4 @@
-"""Results of the commands ``check``, ``schedule`` and ``devices``, for the terminal and files."""
+"""Define the results of the commands ``check``, ``schedule`` and ``devices``, for the terminal and files."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class MemoryResult(Result):
             yield from (f"{words}." for words in [holder_words(self.job.memory)] if words)
         if self.moves is None:
             yield (
-                "The memory that changes would free is known only after full runs, as this run repeats nothing: use "
-                "--memory."
+                "Changes that free memory were not tried, because each needs a full simulation of this run: --memory "
+                "tries them."
             )
             return
         yield moves_table(self.moves)

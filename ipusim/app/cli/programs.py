@@ -1,4 +1,4 @@
-"""Shared options and errors of commands for programs in Graphcore's API."""
+"""Share options and errors of commands that run programs in Graphcore's API."""
 
 from __future__ import annotations
 

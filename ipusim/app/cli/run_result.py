@@ -1,4 +1,4 @@
-"""Result of the command ``run``, for the terminal and files."""
+"""Define the result of the command ``run``, for the terminal and files."""
 
 from __future__ import annotations
 

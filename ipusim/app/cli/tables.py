@@ -1,4 +1,4 @@
-"""Tables of the command line: options, learning, memory, selection orders, routes."""
+"""Make tables of the command line: options, learning, memory, selection orders, routes."""
 
 from __future__ import annotations
 

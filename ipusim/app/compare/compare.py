@@ -71,9 +71,8 @@ class Row:
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
-        note: sentence on a sync mode that the other runs decide, or on another run with the same passes; otherwise
-            empty.
-        given_sync: sync mode that the scenario has by itself; None for stored runs, and if the user states a mode.
+        note: sentence if the sync mode follows other runs, or another run has the same passes; otherwise empty.
+        given_sync: the scenario's original sync mode; None for stored runs, and if the user states a mode.
     """
 
     source: str

@@ -15,13 +15,11 @@ from ipusim.app.study.best import best_first
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of a comparison; at least one ran.
-
-    Best run and lead hold within a sync mode.
+    """Rows of a comparison, at least one of them a run; ranked within a sync mode.
 
     Attributes:
         rows: runs and refusals, in the order of the request.
-        whole: comparison over several sync modes that contains these rows; None if there is none.
+        whole: the whole comparison, if it has several sync modes and these rows have one of them; otherwise None.
     """
 
     rows: tuple[Row, ...]

@@ -23,7 +23,7 @@ _LEAST_SHOWN: Final = 0.00005
 _TIMES: Final = 10.0
 #: Slowdowns closer than this value tie.
 _TIE: Final = 5e-4
-#: Most runs of the front named in a sentence.
+#: Most front runs named in a sentence.
 _MOST_RUNS: Final = 4
 #: First columns of a table, number of columns before the difference to the first run, and before the slow-down.
 _FIRST: Final = ("time_per_weight_update", "throughput")

@@ -27,7 +27,7 @@ _SPREAD: Final = 0.025
 #: Width of a rate's range in prior standard deviations; the range is at most a factor of two to both sides (assumed).
 _DEVIATIONS: Final = 4
 _WIDEST: Final = math.log(4)
-#: Smallest change of a row's time, as a logarithm, over a rate's range that counts as dependence on the rate.
+#: A row depends on a rate if its time changes by at least this logarithm over the rate's range.
 _FELT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _ALIKE: Final = 0.95
@@ -35,6 +35,7 @@ _ALIKE: Final = 0.95
 _JOINT_COSINE: Final = 1 - 1e-4
 #: Share of a combination of rates below which a rate takes no part.
 _PART: Final = 0.1
+#: Probability of a rate's uncertainty range, and digits of a fitted rate.
 _SURE: Final = 0.95
 _DIGITS: Final = 4
 

@@ -1,4 +1,4 @@
-"""Report of fitted rates, and a file of rates for scenarios."""
+"""Report fitted rates, and write a file of rates for scenarios."""
 
 from __future__ import annotations
 

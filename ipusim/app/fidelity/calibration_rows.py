@@ -1,4 +1,4 @@
-"""Measurements for rate fits: whole trainings and stages, which can be simulated with any rates."""
+"""Prepare measurements (whole trainings, or stages) for a fit of rates: simulate them with any rates."""
 
 from __future__ import annotations
 

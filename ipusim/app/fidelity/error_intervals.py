@@ -1,10 +1,10 @@
-"""Prediction intervals of errors: ranges that contain the error of a further training of a kind four times of five.
+"""Compute prediction intervals: ranges that hold the error of a further training of a kind four times of five.
 
 A row is a published training; rows of a kind have similar models and runs. Within a kind, the logarithm of simulated
-over published throughput is taken as normally distributed; rates were fitted without the row's source. Rows of one
-source resemble each other, and Student's interval is too narrow for another source. One factor therefore widens the
-intervals of all kinds: four in five rows then lie in the interval of the rows of their kind from other sources. A row
-does not count if other sources have fewer than three rows of its kind.
+over published throughput is taken as normally distributed; rates were fitted without the row's source. Student's
+interval of a kind is too narrow for rows of another source, because rows of one source resemble each other. One factor
+widens the intervals of all kinds. It is chosen on rows whose kind has at least three rows of other sources: four in
+five such rows lie in the widened interval computed from these other rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Micro-benchmarks of links, collectives and the host: published against simulated figures.
+"""Compare micro-benchmarks of links, collectives and the host: published against simulated figures.
 
 A benchmark is a superstep, transfer or collective, priced by the System as in a run. Most benchmarks never occur in a
 pipeline (traffic between every pair, a host working alone). Some figures were used to derive rates (``fitted``); other

@@ -1,4 +1,4 @@
-"""Measured products from CSV: the package's rows, and user rows with the same columns."""
+"""Read measured products from CSV: the package's rows, and user rows with the same columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured dense products against the planner's model: errors as sentence, tables, CSV and picture.
+"""Compare measured dense products with the planner's model: errors as sentence, tables, CSV and picture.
 
 The planner splits a product over the tiles of an IPU and estimates its cycles.
 """

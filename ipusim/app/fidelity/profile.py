@@ -1,4 +1,4 @@
-"""Comparison of measured stage cycles with the simulator's prices, by stage and pass."""
+"""Compare measured stage cycles with the simulator's prices, by stage and pass."""
 
 from __future__ import annotations
 

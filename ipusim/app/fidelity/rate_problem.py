@@ -1,4 +1,4 @@
-"""Best-fitting rates for rows: least squares over logarithms of times and rates, with bounded rates.
+"""Find the best-fitting rates for rows: least squares over logarithms of times and rates, within bounds.
 
 A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the plans of its products,
 which jump when rates change, and pricing is slow. An iteration therefore first determines slopes: the share of a row's

@@ -1,4 +1,4 @@
-"""Mean and worst absolute error of many figures, as text."""
+"""Format number, mean and worst absolute error of many figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report of published against simulated throughputs: sentence, tables, CSV and picture."""
+"""Report published against simulated throughputs: sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.units import format_figure
 
+#: Names of frameworks, and remarks on a row's use, in tables.
 _FRAMEWORKS: Final = {
     "popart": "PopART",
     "tensorflow1": "TensorFlow 1",

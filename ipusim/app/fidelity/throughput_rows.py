@@ -1,4 +1,4 @@
-"""Published throughputs from CSV: the package's rows, and user rows with the same columns."""
+"""Read published throughputs from CSV: the package's rows, and user rows with the same columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulation of published throughputs: the time of a weight update, and the host's share.
+"""Simulate published throughputs: the time of a weight update, and the host's share.
 
 The count is the number of micro-batches per weight update. A row is simulated at three small counts that fill the
 pipeline, and the time is extrapolated to the published count. The extrapolation includes counts refused by schedules of

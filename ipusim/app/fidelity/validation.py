@@ -1,4 +1,4 @@
-"""Validation against measurements: dense products, whole trainings, links, collectives and the host."""
+"""Validate against measurements: dense products, whole trainings, links, collectives and the host."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 The format is that of ``--timing-log-level 2 --timing-log-option all``, written by ``timers.py`` of Megatron Core 0.13
 and by Megatron-LM since 2022: after ``times across ranks (ms):`` the name of each timer, followed by a line per rank. A
-time covers an iteration with its micro-batches. The head of a log states sizes of parallel groups as dotted arguments,
-YAML, options or lines of ``initialize.py``. The number of micro-batches appears when set, with a hyphen in its name
-before 2024. Logs of several nodes form one log: rank 0 writes the head, the last rank the times.
+time is the sum over the micro-batches of an iteration. The head of a log states sizes of parallel groups as dotted
+arguments, YAML, options or lines of ``initialize.py``. A line states the number of micro-batches when it is set (as
+``micro-batches`` before 2024). Logs of several nodes form one log: rank 0 writes the head, the last rank the times.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LINES: Final = {
     re.compile(r"\btensor-model-parallel[- ]size: (\d{1,6})\b"): "tensor_model_parallel_size",
     re.compile(r"\bpipeline-model-parallel[- ]size: (\d{1,6})\b"): "pipeline_model_parallel_size",
 }
-#: Words of the head's lines; other lines skip the expressions.
+#: Words in lines of the head; the expressions above are tried only on lines with such a word.
 _HEAD: Final = re.compile(r"parallel|world|micro|mapping")
 _WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
 #: Facts that decide the stages of ranks.

@@ -33,7 +33,7 @@ class Boxes:
 
     Attributes:
         look: index into LOOKS.
-        ipu: row: logical IPU, or number of the group with several IPUs to a row.
+        ipu: logical IPU of the row, or number of the row if several IPUs share a row.
         start, end: cycles within the window.
         bottom, top: shares of the row's height, 0 to 1 from the bottom.
         stage, micro_batch: computed stage and micro-batch; NONE for none or several.

@@ -17,10 +17,10 @@ from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 
-#: Free points of a box's width beside a level and an upright number. Numbers of neighbouring boxes have the same
-#: distance; half of it was too little in pictures shown 850 pixels (720 points) wide.
+#: Points of a box's width that stay free beside a number, horizontal or upright; half as many were too few in pictures
+#: shown 850 pixels (720 points) wide.
 _MARGIN: Final = {False: 4.0, True: 2.8}
-#: Free points of a box's height above an upright number.
+#: Points of a box's height that stay free above an upright number.
 _HEADROOM: Final = 2.0
 #: Height of a digit as share of its font size.
 DIGIT: Final = 0.73

@@ -26,7 +26,7 @@ from ipusim.base.units import format_throughput
 #: Share of the ceiling called near, and share that is often sufficient.
 NEAR: Final = Fraction(95, 100)
 ENOUGH: Final = Fraction(90, 100)
-#: Most counts tried beside the estimate, which a pipeline that is not yet full may miss.
+#: Most counts tried besides an estimated count; estimates may miss if the pipeline is not yet full.
 _MOST_TRIED: Final = 64
 #: What keeps IPUs with balanced stages from computing all the time.
 _OTHER_LOSSES: Final = "Copies, syncs, host{} and order of passes"

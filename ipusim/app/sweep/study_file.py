@@ -98,8 +98,8 @@ def read_study(
 
     ``seeds`` is the number of runs with different seeds. ``slower`` is the factor on the time of a single IPU or cable.
 
-    Raises OptionError for ``options`` without option or values, for none with a scenario, and for some beside a study
-    file; ScenarioError with every problem of a study file.
+    Raises OptionError for an option without path or values, for a scenario without varied options, and for varied
+    options besides a study file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
     is_study = not source.data.keys().isdisjoint(("vary", "scenario"))

@@ -34,8 +34,8 @@ class Bound:
     Attributes:
         cycles: bound on the pipeline, plus the IPUs' weight updates if included in the tasks.
         name: IPU or copies behind the bound; empty for the longest path.
-        busy, head, tail: cycles of work, cycles before the work can begin, and remaining cycles, after the last piece
-            of work or in waits.
+        busy, head, tail: cycles of the IPU's work or copies, cycles before their begin, and remaining cycles, waits
+            included.
         states: number of pipeline states visited by an exhaustive search; 0 without one.
     """
 

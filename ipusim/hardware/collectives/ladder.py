@@ -20,7 +20,7 @@ from ipusim.hardware.system import System
 def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ladder all-reduce: R rounds, ceil(elements / 2) in the first and last, else ceil(elements / R).
 
-    Participants form rungs in pairs, in physical order. Pairs of other participants than whole rungs work as well. Sums
+    Participants form pairs in physical order, usually the rungs; other pairs work as well, over longer routes. Sums
     are taken within a rung first, then in the order of the rail's ring. Every addition rounds to the buffers' type.
     Raises DeviceError for an odd number of participants above one.
     """

@@ -1,24 +1,19 @@
 """Lay out collectives in a ring, where every participant sends to the next simultaneously.
 
-In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring,
-collecting a summand per position. After R - 1 rounds the chunk arrives complete at the owner. An all-gather sends
-complete chunks round once more. The combination is the ring all-reduce (P. Patarasuk and X. Yuan, Bandwidth optimal
-all-reduce algorithms for clusters of workstations, 2009).
-
-The summation order of a chunk is therefore the order of the ring, from the position behind the owner to the owner.
-Every addition rounds to the buffers' type. An all-gather copies, and participants get identical bits.
+In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring;
+every participant adds its values. After R - 1 rounds the complete sum arrives at the owner. An all-gather sends
+complete chunks round once more. Both together are the ring all-reduce (P. Patarasuk and X. Yuan, Bandwidth optimal
+all-reduce algorithms for clusters of workstations, 2009). Every addition rounds to the buffers' type. All participants
+get identical bits, as an all-gather only copies.
 
 A ring along the links uses only one direction of a link. Two simultaneous rings in opposite directions, with half of
 every chunk per ring, use both (``bidirectional_ring_pair`` of Graphcore's collectives, PopLibs
-include/popops/Collectives.hpp).
-
-A larger pod may therefore sum faster than a smaller pod. A pod is a ladder of rungs (pairs of linked IPUs) on two
-rails, or a torus, if the rails close. On a torus (POD64) the rings of replicas close over separate links (Graphcore's
-``rung-ring``, which assumes a wrap-around), and the pair halves the time. On a ladder with open ends (POD16) a ring
-returns along the same rails (``ring-on-line``): a single ring fills both directions, and the pair gains nothing. With R
-replicas of four IPUs, two on each rail, a rail direction carries 2 (R - 1) / R of two buffers on the ladder, and half
-of the amount on the torus: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time of 4 replicas on a
-POD16.
+include/popops/Collectives.hpp). A pod is a ladder of rungs (pairs of linked IPUs) on two rails, or a torus if the rails
+close. On a torus (POD64) two rings halve the time (Graphcore's ``rung-ring``, which assumes a wrap-around). On a ladder
+with open ends (POD16) a ring returns along the same rails (``ring-on-line``), so a single ring already uses both
+directions. A larger pod may therefore sum faster: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time
+of 4 replicas on a POD16, as a rail direction carries 2 (R - 1) / R of two buffers on the ladder for R replicas of four
+IPUs, and half of the amount on the torus.
 """
 
 from __future__ import annotations

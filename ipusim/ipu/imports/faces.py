@@ -1,8 +1,6 @@
 """Offer modules for the imports of a program, with ipusim's names in place of installed modules' names.
 
-Such a module is called a face.
-
-In the table of names (``rows``), the row of a dotted name has the name's object, or the modules behind a face.
+Such a module is called a face. The table ``rows`` gives the object of a dotted name, or a face's installed modules.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def functional() -> Any:
 
 
 class OfModel:
-    """Base class of extensions, with the extended model.
+    """Base class of extensions: options and stages that Graphcore adds to a tf_keras model.
 
     Attributes:
         model: extended model.
@@ -56,7 +56,7 @@ class OfModel:
         return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
 
     def see(self, batch: Any) -> None:
-        """Take the first batch of an execution, or its ``tf.TensorSpec``; does nothing by default."""
+        """Derive stages from the first batch of an execution, or its ``tf.TensorSpec``; does nothing by default."""
 
 
 class OfSequential(OfModel, SequentialExtension):

@@ -10,15 +10,15 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
-#: Pipeline arguments with a different name in set_pipelining_options.
-_OWN_ARGUMENTS: Final = {
+#: Pipeline arguments and their names in set_pipelining_options.
+_ARGUMENT_NAMES: Final = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-#: Arguments of the accumulating optimizer with a different name in set_gradient_accumulation_options.
-_OWN_OF_OPTIMIZER: Final = {
+#: Arguments of the accumulating optimizer and their names in set_gradient_accumulation_options.
+_OPTIMIZER_ARGUMENT_NAMES: Final = {
     "num_mini_batches": "gradient_accumulation_steps_per_replica",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
@@ -117,7 +117,7 @@ def check_device_mapping(mapping: Any) -> None:
 def check_pipelining(options: Mapping[str, Any]) -> None:
     """Refuse unknown pipeline arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_pipelining_options"
-    reasons = _set_by(method, _OWN_ARGUMENTS) | {name: _REASONS[name] for name in options if name in _REASONS}
+    reasons = _set_by(method, _ARGUMENT_NAMES) | {name: _REASONS[name] for name in options if name in _REASONS}
     check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", reasons)
 
 
@@ -125,7 +125,7 @@ def check_accumulating(options: Mapping[str, Any]) -> None:
     """Refuse unknown optimizer arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_gradient_accumulation_options"
     advice = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
-    reasons = {"opt": advice} | _set_by(method, _OWN_OF_OPTIMIZER)
+    reasons = {"opt": advice} | _set_by(method, _OPTIMIZER_ARGUMENT_NAMES)
     optimizer = "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2"
     check_options(method, "gradient_accumulation_optimizer_kwargs", options, optimizer, reasons)
 

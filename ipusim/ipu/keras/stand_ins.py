@@ -19,7 +19,7 @@ _NOISE: Final = 40
 _DARK: Final = 0.8
 #: Images that get their noise at once, to limit memory.
 _ROWS: Final = 1024
-#: Share of the words in telling blocks of word numbers that are replaced by a word of the text's class.
+#: Some words tell the class of a text: share of their places at which a text has the word of its class.
 _TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]

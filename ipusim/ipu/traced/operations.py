@@ -39,7 +39,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
     count = len(arguments)
 
-    def ahead(values: Sequence[Any], _: Collection[int]) -> Work:
+    def price_forward(values: Sequence[Any], _: Collection[int]) -> Work:
         work: Work = operation.cost(_arrays(values), argnums).forward
         return work
 
@@ -58,7 +58,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         return input_gradients
 
     def call(*values: Any) -> Any:
-        results = add_function(forward, values, forms, name, ahead)
+        results = add_function(forward, values, forms, name, price_forward)
 
         def gradients(*upstream: Any) -> list[Any]:
             forms_of_inputs = [(values[number].dtype, values[number].shape) for number in argnums]
@@ -69,7 +69,7 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         return results, gradients
 
     if not forms:
-        add_function(forward, arguments, forms, name, ahead)
+        add_function(forward, arguments, forms, name, price_forward)
         return []
     results = tf.custom_gradient(call)(*arguments)
     return list(results) if isinstance(results, list | tuple) else [results]

@@ -43,13 +43,12 @@ def add_program(
     carried: Sequence[Any] = (),
     executions: Callable[[Sequence[Any]], int | None] = lambda _: None,
 ) -> list[Any]:
-    """Add the node that runs a program in the invocation's session.
+    """Add the node that runs a program in TensorFlow's running session.
 
     Args:
         program: the program.
-        carried: initial values of the carried variables.
-        executions: returns the executions of a run, given the carried values; None for the number in the program's
-            options.
+        carried: initial values of variables that the program changes and returns, such as those of a loop.
+        executions: returns the executions of a run, given these values; None for the number in the program's options.
 
     Returns:
         Carried values after the run; a list holding the operation if no values are carried.

@@ -28,11 +28,11 @@ _OPERATORS: Final = frozenset(
     | {np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal}
 )
 #: Functions of shape and type alone, without a gradient.
-_OF_THE_FORM: Final = frozenset(
+_SHAPE_FUNCTIONS: Final = frozenset(
     {np.shape, np.ndim, np.size, np.result_type, np.zeros_like, np.ones_like, np.empty_like}
 )
 #: Packages allowed to read a traced array's value.
-_INNER: Final = frozenset({"autograd", "ipusim"})
+_TRUSTED_PACKAGES: Final = frozenset({"autograd", "ipusim"})
 
 _REMEDY: Final = "write it with autograd.numpy, as in `import autograd.numpy as np`"
 
@@ -46,7 +46,7 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
         frame = sys._getframe(1)
         while frame.f_code is getval.__code__ and frame.f_back is not None:
             frame = frame.f_back
-        if package_of(frame) not in _INNER:
+        if package_of(frame) not in _TRUSTED_PACKAGES:
             _refuse(
                 "its value, as getval returns it,",
                 "compute with the array itself; to stop a gradient, use an autograd primitive with a gradient of zero",
@@ -65,7 +65,7 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
 
     def __array_function__(self, function: Callable[..., Any], types: Any, args: Any, options: Any) -> Any:
         """Execute functions of shape and type, and refuse other array functions."""
-        if function not in _OF_THE_FORM:
+        if function not in _SHAPE_FUNCTIONS:
             _refuse(_name(function))
         return function(*map(getval, args), **options)
 

@@ -70,10 +70,10 @@ def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None,
     """Run the layers in order; a layer's key is ``key`` and the layer's position, counted from ``first``."""
     saved_values = []
     for position, named_layer in enumerate(chain, first):
-        x, of_layer = named_layer.layer.forward(
+        x, layer_saved = named_layer.layer.forward(
             parameters_of(parameters, named_layer.name), x, None if key is None else (*key, position)
         )
-        saved_values.append(of_layer)
+        saved_values.append(layer_saved)
     return x, saved_values
 
 

@@ -1,8 +1,8 @@
 """Annotate layer fields, the source of scenario keys, messages and documentation.
 
 A field's annotation contains its type, bounds (``annotated_types``) and meaning (``annotated_doc.Doc``), for example
-``Annotated[int, Ge(1), Le(128), Doc("rows")]``. The bounds limit scenarios. A layer refuses values impossible in
-principle itself, with a ModelError.
+``Annotated[int, Ge(1), Le(128), Doc("rows")]``. The bounds limit scenarios. Values that are impossible for any program
+raise a ModelError in the layer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class ScenarioName:
-    """Annotation of a field, or of a field's items, with another name in scenarios."""
+    """Annotation with the key of a field, or of a field's items, in scenarios, if it differs from the field's name."""
 
     name: str
 

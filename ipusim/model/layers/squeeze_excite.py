@@ -71,13 +71,13 @@ class SqueezeExcite(InHalves):
         """Return dx = g * gates + d means / positions, and the rest of the dense layers; d gates = sum of g * x."""
         x, gates, saved_of = saved_values
         axes = _positions(x)
-        of_means, rest_values = self._gates(x.shape[-1]).backward_input(
+        mean_gradients, rest_values = self._gates(x.shape[-1]).backward_input(
             parameters, saved_of, (grad * x).sum(axis=axes), need_input_gradient
         )
-        if of_means is None:
+        if mean_gradients is None:
             return None, rest_values
         dx = grad * _at_positions(gates, x)
-        dx += _at_positions(of_means / math.prod(x.shape[1:-1]), x)
+        dx += _at_positions(mean_gradients / math.prod(x.shape[1:-1]), x)
         return dx, rest_values
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
@@ -102,7 +102,7 @@ class SqueezeExcite(InHalves):
         gated = work_of(
             itemsize, vector=VectorWork(elements), accesses=2 * elements + channels, exchanged=channels, compute_sets=1
         )
-        of_gates = work_of(
+        gate_work = work_of(
             itemsize,
             vector=VectorWork(elements, reductions=elements),
             accesses=2 * elements + channels,
@@ -118,7 +118,7 @@ class SqueezeExcite(InHalves):
         )
         dense = self._gates(input_shape[-1]).cost(input_shape[-1:], batch, itemsize, need_input_gradient)
         costs = (LayerCost(means, into if need_input_gradient else Work(itemsize=itemsize)), dense)
-        return chain.cost_in_turn((*costs, LayerCost(gated, of_gates)), itemsize, need_input_gradient)
+        return chain.cost_in_turn((*costs, LayerCost(gated, gate_work)), itemsize, need_input_gradient)
 
 
 def _positions(x: Array) -> tuple[int, ...]:

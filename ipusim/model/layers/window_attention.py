@@ -1,7 +1,6 @@
 """Compute self-attention within square windows of an image, as in Swin Transformers.
 
-Windows may be shifted. A parameter adds a bias to the score of two positions, depending on how far and in which
-direction one lies from the other.
+Windows may be shifted. A parameter adds a bias to the score of two positions, by their distance and direction.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class WindowAttention(MultiHeadAttention):
 
     @property
     def _table(self) -> Embedding:
-        """The rows of ``position_bias``, which relative positions choose."""
+        """Table ``position_bias`` with a row per relative position."""
         return Embedding((2 * self.window - 1) ** 2, self.num_heads)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
@@ -170,7 +169,7 @@ def edge_mask(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.
     """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
 
     Args:
-        height, width: of the image.
+        height, width: size of the image.
         size: height and width of a window.
         shift: positions by which the image is rolled.
 

@@ -35,10 +35,10 @@ class Passes(Protocol):
         """Pass the parameters' gradients to ``receive`` and return the input's gradient, if needed."""
 
     def backward_input(self, saved_values: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
-        """Run the first half of ``backward``: return the input's gradient, and the rest.
+        """Run the first half of ``backward``: return the input's gradient, and the data of the second half.
 
-        Other stages wait for the gradient. ``backward_weights`` needs only the rest; other data in ``saved_values`` may
-        be released.
+        Other stages wait for the gradient. ``backward_weights`` needs nothing else from ``saved_values``, which may be
+        released.
         """
 
     def backward_weights(self, rest_values: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
@@ -121,19 +121,19 @@ class BoundStage:
         position = self._first_position
         for bound_layer in self._layers:
             try:
-                x, of_layer = bound_layer.layer.forward(
+                x, layer_saved = bound_layer.layer.forward(
                     bound_layer.parameters, x, None if key is None else (*key, position)
                 )
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
-            saved_values.append(of_layer)
+            saved_values.append(layer_saved)
             position += 1
         if self._loss is not None:
             if labels is None:
                 raise ModelError(f"stage {self._name!r}: the loss {self._loss.name!r} needs labels, got none")
             with self._loss.failing:
-                loss, of_layer = self._loss.layer.forward(self._loss.parameters, x, labels)
-            saved_values.append(of_layer)
+                loss, layer_saved = self._loss.layer.forward(self._loss.parameters, x, labels)
+            saved_values.append(layer_saved)
             return ((x, loss) if self._gives_predictions else loss), saved_values
         return x, saved_values
 
@@ -164,7 +164,7 @@ class BoundStage:
     def backward_input(
         self, saved_values: Saved, grad: Array | None, need_input_gradient: bool
     ) -> tuple[Array | None, list[tuple[int, Rest]]]:
-        """Run the first halves in reverse; return the input's gradient, and the rests.
+        """Run the first halves in reverse; return the input's gradient, and the data of the second halves.
 
         Without an input gradient, the first halves end at the output of the first layer that learns. The layer's
         whole backward pass is left for the second half.

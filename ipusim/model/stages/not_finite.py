@@ -30,7 +30,7 @@ def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, k
     if not is_finite(x):
         return "the samples of the data"
     if not isinstance(stage, LayerStage):
-        return f"the function{_heard(lambda: stage.bind(parameters).forward(x, labels, key))}"
+        return f"the function{_floating_point_error(lambda: stage.bind(parameters).forward(x, labels, key))}"
     findings: list[_Watched] = []
     watched = replace(
         stage,
@@ -66,10 +66,10 @@ class _Watched:
 
     def words(self) -> str:
         """Return the layer's name, and NumPy's message in a repeated run."""
-        return f"layer {self._name!r}{_heard(lambda: self._layer.forward(*self._arguments))}"
+        return f"layer {self._name!r}{_floating_point_error(lambda: self._layer.forward(*self._arguments))}"
 
 
-def _heard(run: Callable[[], object]) -> str:
+def _floating_point_error(run: Callable[[], object]) -> str:
     """Return NumPy's message on the first non-finite value in ``run``, in brackets; empty without a message."""
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):

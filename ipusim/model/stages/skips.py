@@ -41,12 +41,12 @@ class Skips:
 
     @property
     def going_on(self) -> tuple[SkipValue, ...]:
-        """Values that leave the stage or stay on the IPU, in the order behind the output."""
+        """Values that leave the stage or stay on the IPU, in their order after the output."""
         return (*self.sent_values, *(value for value, _ in self.stored_values))
 
     @property
     def beside_input(self) -> tuple[SkipValue, ...]:
-        """Values that arrive or are fetched, in the order behind the stage's input."""
+        """Values that arrive or are fetched, in their order after the stage's input."""
         return (*self.arriving_values, *self.fetched_values)
 
     def elements(self, values: Sequence[SkipValue], selection: Sequence[SkipValue] | None = None) -> int:
@@ -88,9 +88,9 @@ class SkippingStage(InParts):
         y, values = self._enter(x)
         saved_values = []
         for piece in self._pieces:
-            y, of_piece = piece.layers.forward(y, labels, key)
+            y, piece_saved = piece.layers.forward(y, labels, key)
             y = self._finish(piece, y, values)
-            saved_values.append(of_piece)
+            saved_values.append(piece_saved)
         return self._leave(y, values), saved_values
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:

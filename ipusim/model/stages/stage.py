@@ -35,15 +35,15 @@ class Stage(Protocol):
 
     @property
     def recomputes_itself(self) -> bool:
-        """Whether its backward pass recomputes activations from what its forward pass keeps."""
+        """Whether the backward pass recomputes activations from values that the forward pass keeps."""
 
     @property
     def needs_input_gradient(self) -> bool:
-        """Whether its backward pass returns the gradient of its input: whether an earlier stage learns."""
+        """Whether the backward pass returns the gradient of the input, as an earlier stage learns."""
 
     @property
     def frozen_names(self) -> frozenset[str]:
-        """The names of its parameters that do not learn."""
+        """Names of parameters that do not learn."""
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -146,12 +146,12 @@ class LayerStage:
 
     @cached_property
     def frozen_names(self) -> frozenset[str]:
-        """The names of the parameters that do not learn."""
+        """Names of parameters that do not learn."""
         return frozenset(name for name in self.uses if name.partition("/")[0] in self.frozen)
 
     @property
     def trains(self) -> bool:
-        """Whether any of its parameters learns."""
+        """Whether any parameter of the stage learns."""
         return bool(self.uses.keys() - self.frozen_names)
 
     @cached_property

@@ -27,7 +27,7 @@ from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
 
 #: Largest number of combined groups, from PopLibs' vertex for combined groups.
-_MOST_COMBINED: Final = 16
+_MOST_COMBINED_GROUPS: Final = 16
 
 
 def products(
@@ -40,7 +40,7 @@ def products(
     """
     block = matrix_unit(ipu, itemsize, partials_itemsize).inputs
     taps, combined = convolution.taps, 1
-    while combined <= min(_MOST_COMBINED, convolution.groups):
+    while combined <= min(_MOST_COMBINED_GROUPS, convolution.groups):
         channels = combined * convolution.channels
         padded = -(-channels // block) * block
         for inputs, own_inputs in ((taps * padded, padded * min(convolution.stride, taps)), (taps * channels, 0)):

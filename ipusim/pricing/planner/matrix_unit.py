@@ -14,7 +14,7 @@ _LOADED_BYTES_PER_CYCLE: Final = 16
 #: Units of a tile by bytes of elements and partial sums. GC2 has 8 for halves and 4 for singles (PopLibs
 #: include/popnn/Net.hpp). Other chips have 8 for halves with single partial sums, derived from rates, else 16.
 _UNITS: Final = {("GC2", 2, 2): 8, ("GC2", 2, 4): 8, ("GC2", 4, 4): 4}
-_UNITS_OF_OTHERS: Final = {(2, 2): 16, (2, 4): 8, (4, 4): 16}
+_DEFAULT_UNITS: Final = {(2, 2): 16, (2, 4): 8, (4, 4): 16}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def matrix_unit(ipu: IpuSpec, itemsize: int, partials_itemsize: int) -> MatrixUn
     """Return the matrix unit of a generation's tile for elements and partial sums of 2 or 4 bytes."""
     inputs = _BLOCK_BYTES // itemsize
     types = itemsize, partials_itemsize
-    outputs = _UNITS.get((ipu.name, *types), _UNITS_OF_OTHERS[types])
+    outputs = _UNITS.get((ipu.name, *types), _DEFAULT_UNITS[types])
     macs = ipu.macs_per_cycle(*types) // ipu.tiles
     return MatrixUnit(
         inputs=inputs,

@@ -34,7 +34,7 @@ from ipusim.pricing.planner.splits import Splits
 #: Data path width for adding partial sums, in bytes.
 PATH_BYTES: Final = 8
 #: Compute sets of every product: layout of operands, and the product.
-_COMMON_SETS: Final = 2
+_PRODUCT_COMPUTE_SETS: Final = 2
 
 Numbers = npt.NDArray[Any]
 
@@ -89,7 +89,7 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
     adds = reduces | (product.partials_itemsize != product.itemsize)
     sums_up = input_steps > 1
     added = np.where(adds, sums_bytes, 0) + np.where(sums_up, sums_bytes / split.input_parts, 0)
-    sets = _COMMON_SETS + reduces + sums_up
+    sets = _PRODUCT_COMPUTE_SETS + reduces + sums_up
     return SplitWork(
         received_bytes=steps * np.ceil(_operand_bytes(split, row_bytes, weight_bytes)),
         load_cycles=steps * passes * unit.load_cycles,

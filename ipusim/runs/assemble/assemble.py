@@ -205,8 +205,8 @@ def _check(request: Request, base: Options, layout: DeviceAndPlan) -> None:
         if broken and isinstance(schedule, Repeating):  # the whole Plan gives the positions for the message
             broken = _broken(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync)) or broken
         if broken:
-            of_whom = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
-            raise PlanError(f"{of_whom}{broken}")
+            prefix = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
+            raise PlanError(f"{prefix}{broken}")
         return
     alike = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, layout.system.replicas
     cache = shared()

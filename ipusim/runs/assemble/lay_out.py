@@ -36,7 +36,7 @@ class DeviceAndPlan:
     """System of a program, with its Plan and offloading.
 
     Attributes:
-        schedule, system, plan, offload, io_tiles: attributes of the Job.
+        schedule, system, plan, offload, io_tiles: later attributes of Job and program.
         unused_reason: reason for unused I/O tiles; empty for used ones.
         short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
     """
@@ -52,8 +52,8 @@ class DeviceAndPlan:
     def with_buffers_of_whole(self, micro_batches: int) -> DeviceAndPlan:
         """Return this layout with buffers sized for the run of all ``micro_batches``.
 
-        Buffers grow by a fixed number of tensors with each period if an IPU may run ahead of its successor, or keeps
-        all micro-batches.
+        The Plan may stand for a longer run. If an IPU may run ahead of its successor, or keeps all micro-batches,
+        buffers grow with the run, by a fixed number of tensors for each period.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
         waits = plan.shape.stages > 1 and not plan.sync.meets
@@ -62,15 +62,15 @@ class DeviceAndPlan:
         step = self.schedule.step(plan.shape)
         longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
 
-        def of_whole(number: int, in_longer: int) -> int:
-            return number + (in_longer - number) * (micro_batches - count) // step
+        def size_in_whole(number: int, longer_number: int) -> int:
+            return number + (longer_number - number) * (micro_batches - count) // step
 
-        return replace(self, plan=plan.with_buffers(longer, of_whole))
+        return replace(self, plan=plan.with_buffers(longer, size_in_whole))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
-        """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
+        """Return this Plan's memory, with peaks at the micro-batches of the whole run of ``micro_batches``.
 
-        A peak after the repeated part shifts by the number of left-out micro-batches.
+        A peak after the repeated part happens later in the whole run, by the left-out micro-batches.
         """
         count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
         if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):

@@ -34,7 +34,7 @@ from ipusim.schedules.schedule import Schedule
 
 @dataclass(frozen=True)
 class Layered:
-    """Stages of layers, with their data.
+    """The layers that each stage was requested to have, and the data for them.
 
     Attributes:
         requests: requested stages.
@@ -57,7 +57,7 @@ class Layered:
     ) -> Content:
         """Return the profiles of the stages and, unless numerics are off, their workload; raises RequestError.
 
-        ``returns`` describes values that return to an IPU; see :func:`returning`.
+        ``returns`` describes values that wait on an IPU for a later stage; see :func:`returning`.
         """
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requests]
@@ -115,7 +115,7 @@ def _check_shared(
 
 
 def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
-    """Return the rule for values that return to their IPU; None if unsupported, as in loops of batch serialization."""
+    """Return the rule for values that wait on an IPU for a later stage; None if unsupported or batch-serialized."""
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)

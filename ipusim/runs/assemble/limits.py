@@ -35,7 +35,7 @@ MAX_SAMPLE_ELEMENTS: Final = 2**26
 #: Maximum product of inputs and outputs of the linear map behind synthetic data, whose cube determines the time.
 MAX_DIRECTION_ELEMENTS: Final = 2**22
 #: Maximum number of trainable elements of a model. Each is stored four times: as weight, gradient, accumulator, and
-#: #: optimizer state.
+#: optimizer state.
 MAX_PARAMETER_ELEMENTS: Final = 2**26
 #: Maximum number of activation elements of all layers for a micro-batch, times the live micro-batches.
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
@@ -116,7 +116,7 @@ def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> Pl
 
 
 def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> None:
-    """Record a run whose passes alone exceed memory, without a better estimate."""
+    """Record a problem if the passes of a run alone exceed memory."""
     executions = options.pipeline.repeat_count * options.steps
     _check_size(options, shape, shape.passes * executions, "at least", findings)
 

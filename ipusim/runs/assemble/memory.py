@@ -20,10 +20,10 @@ from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
-#: The option that says where the optimizer's state lies.
+#: Option with the place of the optimizer's state.
 _STATE: Final[KeyPath] = ("pipeline", "offload_weight_update_variables")
-_SMALLER: Final = "make micro_batch_size smaller"
-_MORE_STAGES: Final = "cut the model into more stages on more IPUs"
+_USE_SMALLER_BATCH: Final = "make micro_batch_size smaller"
+_USE_MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
 
 class RequestMemoryError(RequestError, OutOfMemoryError):
@@ -132,7 +132,11 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
     if schedule := registry.shallower(job.schedule, job.program.shape):
         remedies.append((("pipeline", "schedule"), f"use the schedule {schedule} with half the FIFO depth"))
-    last = (_MICRO_BATCH, _SMALLER) if _can_be_smaller(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
+    last = (
+        (_MICRO_BATCH, _USE_SMALLER_BATCH)
+        if _can_be_smaller(job)
+        else (("pipeline", "device_mapping"), _USE_MORE_STAGES)
+    )
     text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
     return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
 
@@ -147,20 +151,20 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
     """Return the remedy for holders that more stages on more IPUs would also spread."""
     match holder:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
-            return _MICRO_BATCH, f"{_SMALLER.capitalize()}, or {_MORE_STAGES}."
+            return _MICRO_BATCH, f"{_USE_SMALLER_BATCH.capitalize()}, or {_USE_MORE_STAGES}."
         case Holder.CODE:
-            return ("code_bytes",), f"Use fewer code_bytes, or {_MORE_STAGES}."
+            return ("code_bytes",), f"Use fewer code_bytes, or {_USE_MORE_STAGES}."
         case Holder.TEMPORARY:
             return ("system", "matmuls", "poplar_options"), (
                 "Give products less memory, by availableMemoryProportion in system.matmuls.poplar_options or "
-                f"system.convolutions.poplar_options, or {_MORE_STAGES}."
+                f"system.convolutions.poplar_options, or {_USE_MORE_STAGES}."
             )
         case Holder.STATE:
             path, condition = _STATE, ""
             if job.system.streaming is None:
                 path, condition = ("system", "enable_remote_buffers"), ", if the machine has Streaming Memory"
             return path, (
-                f"Keep the optimizer's state in Streaming Memory with {dotted(path)}{condition}, or {_MORE_STAGES}."
+                f"Keep the optimizer's state in Streaming Memory with {dotted(path)}{condition}, or {_USE_MORE_STAGES}."
             )
         case _:
             return ("pipeline", "device_mapping"), (
@@ -195,7 +199,7 @@ def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
     if job.request.is_set(path):
         return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
     option: KeyPath = _MICRO_BATCH if _can_be_smaller(job) else ("data",)
-    smaller = f"{_SMALLER}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
+    smaller = f"{_USE_SMALLER_BATCH}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
     return option, (
         f"{smaller[0].upper()}{smaller[1:]}: a whole element of the {feed} lies on this IPU, however many stages there "
         "are."

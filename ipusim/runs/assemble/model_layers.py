@@ -15,11 +15,11 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class RequestedLayer:
-    """A layer of the request and where it is written; layers that repeat are written in one place.
+    """A layer of the request; repetitions of a layer share a path.
 
     Attributes:
-        path: where it is written.
-        spec: its keys.
+        path: path of the layer in the request.
+        spec: keys of the layer.
         repetition_follows: whether the layer ends a repetition that is not the last.
     """
 
@@ -103,7 +103,7 @@ def _written_out(
 
 
 def _rename(spec: BuiltSpec | PythonSpec, names: Mapping[str, str]) -> BuiltSpec | PythonSpec:
-    """Return a layer with numbered names, its own and referenced ones."""
+    """Number the name of a layer, and the names of layers that it refers to."""
     keys = spec.row.keys if isinstance(spec, BuiltSpec) else ()
     sources = {key.argument: getattr(spec, key.argument) for key in keys if key.hint is EarlierLayer}
     changes = {argument: names.get(name, name) for argument, name in sources.items()}

@@ -58,17 +58,17 @@ def with_period_of_moves(pipeline: PipelineSpec, schedule: Schedule) -> Schedule
 
 
 def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
-    of_passes = schedule.period
-    assert of_passes is not None
+    period_of_passes = schedule.period
+    assert period_of_passes is not None
 
     @cache
-    def of_moves(shape: PlanShape) -> int:
+    def period_of_moves(shape: PlanShape) -> int:
         return period_of(schedule.laid_out(shape).passes, shape, moves)
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""
-        passes = of_passes(shape)
+        passes = period_of_passes(shape)
         count = schedule.legal_count(schedule.ramps(shape) + passes, shape)
-        return math.lcm(passes, of_moves(replace(shape, micro_batches=count)))
+        return math.lcm(passes, period_of_moves(replace(shape, micro_batches=count)))
 
     return replace(schedule, period=period)

@@ -104,9 +104,9 @@ def _shares(
     keys = request.spec.row.keys if isinstance(request.spec, BuiltSpec) else ()
     for name, owner in layer.shared_parameters.items():
         problem = why_not_shared(owner, own_shapes[name], earlier, shapes)
-        said_at = [key.name for key in keys if getattr(request.spec, key.argument) == owner[0]]
+        naming_keys = [key.name for key in keys if getattr(request.spec, key.argument) == owner[0]]
         if problem:
-            findings.add((*request.path, *said_at[:1]), problem)
+            findings.add((*request.path, *naming_keys[:1]), problem)
     return len(findings) == problem_count
 
 

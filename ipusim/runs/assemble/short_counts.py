@@ -12,19 +12,19 @@ from ipusim.schedules.schedule import Schedule
 #: and some to settle.
 _PERIODS = 3
 _MICRO_BATCHES = 16
-#: Micro-batches after which the state recurs of any loop of two to four neighbouring IPUs: the least common multiple.
-_LOOPS = math.lcm(2, 3, 4)
+#: Micro-batches after which any loop of two to four neighbouring IPUs has the same state again.
+_LOOP_PERIOD = math.lcm(2, 3, 4)
 #: Growth factor of the next short run if no state recurs.
-_LONGER = 2
+_GROWTH = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
     """Yield the numbers of micro-batches of short runs for ``shape``, rising.
 
-    None comes if the number in ``shape`` is small or refused, or if the schedule has no period. Counts differ from the
-    micro-batches of ``shape`` by a multiple of the schedule's step. If possible the difference is also a multiple of
-    the number of micro-batches after which 1F1B's state recurs. That number is the length of the slowest loop of
-    neighbouring IPUs that wait for each other: all IPUs if copies take time, mostly few for unequal stages.
+    Yields nothing if ``shape`` has few micro-batches or a refused number, or if the schedule has no period. A short run
+    has fewer micro-batches than ``shape``, by a multiple of the schedule's step. If possible the difference is also a
+    multiple of the number of micro-batches after which 1F1B's state recurs. That number is the length of the slowest
+    loop of neighbouring IPUs that wait for each other: all IPUs if copies take time, mostly few for unequal stages.
     """
     if schedule.period is None:
         return
@@ -34,14 +34,14 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
         return  # the schedule refuses such a count
     ipus = len(set(shape.mapping))
     least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
-    steps = (math.lcm(multiple, ipus, _LOOPS), math.lcm(multiple, ipus), multiple)
+    steps = (math.lcm(multiple, ipus, _LOOP_PERIOD), math.lcm(multiple, ipus), multiple)
     while least * 2 <= whole:
         step = next((candidate for candidate in steps if candidate <= least), multiple)
         count = whole - (whole - least) // step * step
         if count * 2 > whole:
             return
         yield count
-        least = count * _LONGER
+        least = count * _GROWTH
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:

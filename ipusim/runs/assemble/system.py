@@ -44,7 +44,7 @@ from ipusim.schedules.schedule import Schedule
 _Problems = Iterator[tuple[KeyPath, str]]
 _NANOSECONDS = 10**9
 #: Options of a weight update on IPUs.
-_OF_THE_UPDATE: Final = (
+_UPDATE_OPTIONS: Final = (
     "offload_weight_update_variables",
     "replicated_optimizer_state_sharding",
     "replicated_weight_sharding",
@@ -137,7 +137,7 @@ def resolve_offloads(
     on_host = pipeline.variables_on_host and training
     if on_host:
         text = "expected false or absent with variables_on_host, as IPUs then have no part in the weight update"
-        for option in _OF_THE_UPDATE:
+        for option in _UPDATE_OPTIONS:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
     stage = names[0]

@@ -39,7 +39,7 @@ _SIGNS: Final = {
 _COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
 _RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
-_BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
+_UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
 #: Possible expectations of the figure for fit in memory; an unknown fit is no figure of a run.
@@ -128,8 +128,8 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     if span is None:
         return None
     low, high = (end.strip() for end in (span[1] or span[3], span[2] or span[4]))
-    if _BARE.fullmatch(low):  # the upper bound's unit applies to both bounds
-        low += high[bare.end() :] if (bare := _BARE.match(high)) else ""
+    if _UNITLESS_NUMBER.fullmatch(low):  # the upper bound's unit applies to both bounds
+        low += high[bare.end() :] if (bare := _UNITLESS_NUMBER.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
 
 
@@ -141,9 +141,9 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
         return float(Fraction(text))
     quantity = float(parse_quantity(text, figure.unit))
     example = UNITS[figure.unit][1]
-    if _BARE.fullmatch(text) and figure.unit not in _WITHOUT_UNIT:
+    if _UNITLESS_NUMBER.fullmatch(text) and figure.unit not in _WITHOUT_UNIT:
         raise QuantityError(f"expected {figure.unit} with a unit, such as {example}, got {show(value)}")
-    if _BARE.fullmatch(text) and figure.unit == "share" and 1 < quantity <= 100:
+    if _UNITLESS_NUMBER.fullmatch(text) and figure.unit == "share" and 1 < quantity <= 100:
         raise QuantityError(f"expected a share from 0 to 1 or with %, got {show(value)}; did you mean {text} %?")
     return quantity
 

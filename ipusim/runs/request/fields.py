@@ -43,7 +43,7 @@ CLOCK_HZ: Final = "clock_hz"
 _INTERVAL: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
 _MOST_SESSION_RUNS: Final = 10**6
 #: Cycles as a text.
-_CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
+_CYCLES_TEXT: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
 
 class Node(BaseModel):
@@ -182,7 +182,7 @@ class CycleCount:
         if isinstance(value, str) and value in self.words:
             return value
         cycles = Quantity("cycles", 0, self.most, f"0 to {self.most}")
-        if not isinstance(value, str) or _CYCLES_ALONE.fullmatch(value):
+        if not isinstance(value, str) or _CYCLES_TEXT.fullmatch(value):
             return int(cycles.read(value))
         clock_hz = (info.context or {}).get(CLOCK_HZ)
         if clock_hz is None:

@@ -23,18 +23,18 @@ from ipusim.base.near_names import did_you_mean, listed
 from ipusim.timeline.time_parts import TimePart
 
 #: Fields of ``waterfall`` with a value for each part of a run's time.
-_OF_PARTS: Final = (("cycles", int), ("shares", float))
+_WATERFALL_FIELDS: Final = (("cycles", int), ("shares", float))
 #: Parts of a run's time in ``summary.json``: cycles and shares by part.
 Parts: Final = make_dataclass(
     "Parts",
     [
         ("run_cycles", int),
         ("executions", int),
-        *((name, make_dataclass(name, [(part.key, kind) for part in TimePart])) for name, kind in _OF_PARTS),
+        *((name, make_dataclass(name, [(part.key, kind) for part in TimePart])) for name, kind in _WATERFALL_FIELDS),
     ],
 )
 #: Keys of ``summary.json`` besides the fields of its values.
-_ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
+_FURTHER_KEYS: Final[Mapping[type, Mapping[str, Any]]] = {
     Summary: {
         "schema_version": int,
         "utilisation": float,
@@ -124,4 +124,4 @@ def _fields(kind: type) -> dict[str, Any]:
         types[name] = hint
         if issubclass(kind, RunTimes) and name.endswith("_cycles"):
             types[name.removesuffix("_cycles") + "_s"] = float
-    return types | dict(_ADDED.get(kind, {}))
+    return types | dict(_FURTHER_KEYS.get(kind, {}))

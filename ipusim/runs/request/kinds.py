@@ -18,8 +18,8 @@ from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from ipusim.runs.request.fields import Node
 
-#: Values under description for a JSON Schema.
-_OPEN: Final[set[OneOfKinds]] = set()
+#: Annotations whose JSON Schema is being written; a nested value of the same kinds then refers to that schema.
+_UNFINISHED: Final[set[OneOfKinds]] = set()
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class OneOfKinds:
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe all kinds; references describe recursive values."""
         union: dict[str, Any] = {**_union(self).core_schema}
-        if self in _OPEN:
+        if self in _UNFINISHED:
             union = union.get("schema", union)  # without definitions, which the outer description has
             refs = {tag: choice.get("ref") or choice["schema_ref"] for tag, choice in union["choices"].items()}
             union |= {"choices": {tag: core_schema.definition_reference_schema(ref) for tag, ref in refs.items()}}
             return handler(union)
-        _OPEN.add(self)
+        _UNFINISHED.add(self)
         try:
             return handler(union)
         finally:
-            _OPEN.remove(self)
+            _UNFINISHED.remove(self)
 
     def _read(self, value: object, info: ValidationInfo) -> Any:
         tag = self.tag_of(value)

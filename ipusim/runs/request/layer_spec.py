@@ -96,8 +96,8 @@ def _kinds(*, within: bool = False) -> dict[str, Callable[[], type[Node]]]:
 
     With ``within``, only layers allowed within another layer.
     """
-    of_table = (row for row in rows() if row.within or not within)
-    return {f"<{row.kind}>": partial(_spec_of, row) for row in of_table} | {"<python>": lambda: PythonSpec}
+    table_rows = (row for row in rows() if row.within or not within)
+    return {f"<{row.kind}>": partial(_spec_of, row) for row in table_rows} | {"<python>": lambda: PythonSpec}
 
 
 _EXPECTATION: Final = Field(json_schema_extra=expects("a layer, such as {name: hidden, type: dense, units: 64}"))

@@ -14,10 +14,10 @@ _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?"
 #: Separators of a list of numbers or names written as a text, such as 28x28.
 _SEPARATOR: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
 _COUNT: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
-_GROUPED: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
+_GROUPED_DIGITS: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:[.,]\d{1,6})?)\s*%")
 #: Kinds of single values.
-_SINGLE: Final = ("integer", "number", "string", "boolean")
+_SCALAR_KINDS: Final = ("integer", "number", "string", "boolean")
 #: Words for true and false in older YAML and in Python.
 _WORDS: Final = {**dict.fromkeys(("yes", "y", "on", "true", "1"), "true")} | dict.fromkeys(
     ("no", "n", "off", "false", "0"), "false"
@@ -34,7 +34,7 @@ def suggestion(value: object, node: Mapping[str, Any], siblings: Mapping[str, An
     """
     kind = node.get("type")
     if isinstance(value, list):
-        return _hint([show(value[0])] if kind in _SINGLE and len(value) == 1 else [])
+        return _hint([show(value[0])] if kind in _SCALAR_KINDS and len(value) == 1 else [])
     if kind == "boolean":
         words = _WORDS.get(str(value).lower())
         return _hint([words] if words else [])
@@ -82,7 +82,7 @@ def _whole(text: str) -> list[str]:
         return [f"{text}, without quotes"]
     if match := _COUNT.fullmatch(text):
         return [match[1]]
-    return [re.sub(r"\D", "", text)] if _GROUPED.fullmatch(text) else []
+    return [re.sub(r"\D", "", text)] if _GROUPED_DIGITS.fullmatch(text) else []
 
 
 def _real(text: str) -> list[str]:

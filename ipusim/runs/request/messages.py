@@ -22,10 +22,10 @@ JsonNode = dict[str, Any]
 #: Last part of pydantic's path to an error in a mapping's key, not in its value.
 _KEY: Final = "[key]"
 #: Maximum length of an expectation before the hint, in characters; and maximum number of types in a hint.
-_LONG: Final = 100
-_FEW: Final = 3
+_LONG_EXPECTATION: Final = 100
+_MOST_TYPES: Final = 3
 #: Note after a truncated list of keys or names.
-_MORE: Final = ", which `ipusim check --schema` lists"
+_MORE_KEYS: Final = ", which `ipusim check --schema` lists"
 
 
 def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Problem]:
@@ -49,7 +49,10 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         return Problem(path, _message(describe(node, schema), f"nothing{note}", ""))
     if error["type"] == "extra_forbidden":
         value, names, of_key = path[-1], list(parent.get("properties", ())), True
-        expectation, hint = f"one of the keys {listed(names, value, _MORE)}", _of_key(path, names, error["loc"], schema)
+        expectation, hint = (
+            f"one of the keys {listed(names, value, _MORE_KEYS)}",
+            _of_key(path, names, error["loc"], schema),
+        )
     elif error["loc"][-1:] == (_KEY,):
         value, names, of_key = path[-1], [], True
         expectation = describe(node, schema)
@@ -64,7 +67,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
 
 def _message(expectation: str, value: str, hint: str) -> str:
     """Return "expected ..., got ..." with the hint; a long expectation comes last, after the hint."""
-    if len(expectation) <= _LONG:
+    if len(expectation) <= _LONG_EXPECTATION:
         return f"expected {expectation}, got {value}{hint}"
     return expected_last(f"got {value}", hint, expectation)
 
@@ -108,7 +111,7 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
         if "const" in _type_node(kind) and (name := equal_name(key, kind["properties"]))
     }
     names = set(key_of.values())
-    return f"{names.pop()} of type {one_of(key_of)}" if len(names) == 1 and len(key_of) <= _FEW else None
+    return f"{names.pop()} of type {one_of(key_of)}" if len(names) == 1 and len(key_of) <= _MOST_TYPES else None
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
@@ -148,13 +151,13 @@ def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]
 def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
     """Return a hint with the paths of options called ``names``; empty where there are many."""
     near = [path for name in names for path in paths[name]]
-    return f"; did you mean {one_of(near)}?" if 0 < len(near) <= _FEW else ""
+    return f"; did you mean {one_of(near)}?" if 0 < len(near) <= _MOST_TYPES else ""
 
 
 def _one_of(names: list[str], value: object) -> str:
     """Join names as an English list; a long list keeps only the nearest names to ``value``."""
-    few = listed(names, value, _MORE)
-    return few if few.endswith(_MORE) else one_of(names)
+    few = listed(names, value, _MORE_KEYS)
+    return few if few.endswith(_MORE_KEYS) else one_of(names)
 
 
 def _keys(node: JsonNode, schema: JsonNode) -> list[str]:

@@ -32,11 +32,11 @@ _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
     StageCyclesSpec: _CYCLES,
     TimedStageSpec: (*_CYCLES, *_BYTES),
 }
-_LEAST: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
+_REQUIRED_COLUMNS: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
 #: Aliases of columns.
-_ALSO: Final = {"weight_update": "update", "bytes": "output_bytes"}
+_COLUMN_ALIASES: Final = {"weight_update": "update", "bytes": "output_bytes"}
 #: Names of summary rows over all stages, common in hand-written tables.
-_OVER_ALL: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
+_SUMMARY_ROWS: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
 #: Maximum number of stages in a message.
 _MOST_LISTED: Final = 5
 _MOST_BYTES: Final = 2**22
@@ -185,7 +185,7 @@ def _read_measured(path: Path, clock_hz: int, file_name: str, kind: type[StageCy
 def _table(path: Path, further: Sequence[str], file_name: str) -> CsvTable:
     """Return a file's rows with columns of measured stages, requiring columns ``further``."""
     columns = Columns(
-        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_LEAST), allows_others=False, key=_key
+        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_REQUIRED_COLUMNS), allows_others=False, key=_key
     )
     table = read_table(path, columns, _MOST_BYTES, file_name)
     refuse([f"{file_name}:1: {problem}" for problem in _wrong_units(table.titles)])
@@ -233,7 +233,7 @@ def _key(title: str) -> str:
     """Return the column name of a title."""
     name = _TITLE.fullmatch(title)
     words = re.sub(r"[\s_-]+", "_", (name[1] if name else title).lower())
-    return _ALSO.get(words, words)
+    return _COLUMN_ALIASES.get(words, words)
 
 
 def _unit(title: str) -> str:
@@ -257,7 +257,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
     """Yield errors for the name in a row of stage ``number``; ``names`` are the names of all rows."""
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
-    elif text.lower() in _OVER_ALL and len(names) > 1:
+    elif text.lower() in _SUMMARY_ROWS and len(names) > 1:
         yield f"column {_STAGE}: expected a stage, got {text!r}, a row over all stages: delete the row"
     elif text.isdecimal() and text != str(number):
         hint = f": the row of stage {number} is missing" if str(number) not in names else ""
@@ -281,9 +281,11 @@ def _spec(
         spec = kind.model_validate(values, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
         wrong = problems_of(error.errors(include_url=False), _schema(kind))
-        of_row = [problem.text for problem in wrong if not problem.path]
-        of_cells = [_worded(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path]
-        return None, [*of_row, *of_cells, *problems]
+        row_problems = [problem.text for problem in wrong if not problem.path]
+        cell_problems = [
+            _worded(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path
+        ]
+        return None, [*row_problems, *cell_problems, *problems]
     return (None if problems else spec), problems
 
 

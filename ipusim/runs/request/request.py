@@ -116,8 +116,8 @@ class Request:
         Returns:
             True for stages known only by their cost, if the size changes and the stages do not.
         """
-        of_stages = any(name.startswith("pipeline.stages") for name in names)
-        return self.has_timed_stages and "pipeline.micro_batch_size" in names and not of_stages
+        changes_stages = any(name.startswith("pipeline.stages") for name in names)
+        return self.has_timed_stages and "pipeline.micro_batch_size" in names and not changes_stages
 
     def is_set(self, path: KeyPath) -> bool:
         """Return whether an option was set explicitly.

@@ -33,7 +33,7 @@ def job(monkeypatch):
     """Return a run whose Plan adds up results, priced before and with a law for that."""
     job = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ("numerics=off", "pipeline.accumulate_outfeed=true"))
     monkeypatch.setattr(laws, "LAWS", (*laws.LAWS, LAW))
-    monkeypatch.setattr(laws, "OF_INSTRUCTIONS", {Code.ADD_RESULTS: LAW})
+    monkeypatch.setattr(laws, "INSTRUCTION_LAWS", {Code.ADD_RESULTS: LAW})
     return job, price_plan(job.plan, job.program, job.system)
 
 

@@ -1,4 +1,8 @@
-"""Recognise normalisations, pools, losses, standalone activations, attention, and dropout."""
+"""Recognise normalisations, pools, losses, standalone activations, attention, and dropout.
+
+A pattern takes a view (a pass's executed nodes with their readers) and a node; it returns the layer around the node, or
+None.
+"""
 
 from __future__ import annotations
 
