@@ -10,7 +10,6 @@ from ipusim.app.scenario.load import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
-from tests.effort import slowest
 
 pytestmark = pytest.mark.usefixtures("without_charts")
 
@@ -121,7 +120,6 @@ def test_a_limit_of_micro_batches_holds(folder):
         (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),
         (["--replicas", "1"], "--replicas: expected either this option or --order, got both"),
         (["--out", "out.yaml"], "--out: expected a folder with --order, got out.yaml"),
-        (["--synthesize"], "--synthesize: expected either this option or --order, got both"),
         (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
         (
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
@@ -143,40 +141,3 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
 def test_limits_of_memory_are_of_an_order_alone(folder):
     done = ipusim("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "--memory: expected none without --order\n")
-
-
-@slowest
-def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
-    """The plan is the scenario's own, as nothing else is searched; its order is what synthesize finds."""
-    limits = ("--schedules", "grouped", "--stages", "4", "--placements", "straight", "--sync", "lock_step")
-    words = ("suggest", "uneven.yaml", *limits, "--synthesize", "--seconds", "2", "--out", "best.yaml")
-    done = ipusim(*words, cwd=folder)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Best: synthesized in lock-step, " in done.stdout
-    job = load_job(folder / "best.yaml")
-    assert job.schedule.name == "synthesized"
-    assert f"takes {execute(job).summary.makespan_cycles:,} cycles" in done.stdout
-    text = (folder / "best.yaml").read_text()
-    assert re.search(r"\n  schedule: best\.py:synthesized +# an order searched for these costs; was 1f1b: ", text)
-    assert ipusim(*words, cwd=folder).returncode == 0  # over its own files
-    (folder / "best.py").write_text("mine = 1")
-    refused = ipusim(*words, cwd=folder)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "best.py: expected no file, or an order written by ipusim, got another file" in refused.stderr
-
-
-def test_a_named_schedule_that_is_faster_than_the_suggested_plan_is_written(tmp_path):
-    """Halves of backward passes are the schedule's, and no search of the others that could be taken."""
-    stages = [(100, 100, 300, 10), (200, 100, 100, 10), (100, 200, 50, 100)]
-    keys = ("forward", "backward_input", "backward_weights", "update")
-    text = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 3\n  stages:\n"
-    for name, cycles in zip("abc", stages, strict=True):
-        options = ", ".join(f"{key}: {value}" for key, value in zip(keys, cycles, strict=True))
-        text += f"    - {{name: {name}, {options}}}\n"
-    (tmp_path / "s.yaml").write_text(text)
-    limits = ("--replicas", "1", "--stages", "3", "--seconds", "2", "--schedules", "1f1b")
-    done = ipusim("suggest", "s.yaml", "--synthesize", *limits, "--out", "best.yaml", cwd=tmp_path)
-    assert "Best: zero_bubble_h1 in point-to-point (as fast as gis), 1.436 us" in done.stdout
-    job = load_job(tmp_path / "best.yaml")
-    assert job.schedule.name == "zero_bubble_h1"
-    assert execute(job).summary.execution_cycles == 1910

@@ -37,6 +37,8 @@ _REMOVED: Final = {
     "goodput": "goodput is removed: ipusim simulates no days of training with failures; `disturbances` of a scenario "
     "simulate lost IPUs and restarts within a run",
     "synthesize": "synthesize is now `ipusim suggest SCENARIO --order`",
+    "suggest --synthesize": "--synthesize is now `ipusim suggest PLAN.yaml --order`, after `ipusim suggest SCENARIO "
+    "--out PLAN.yaml`",
     "scenario": "scenario is now `ipusim import program.py`",
     "trace": "trace is now `ipusim show RUN`",
     "view": "view is now `ipusim show RUN --perfetto`",

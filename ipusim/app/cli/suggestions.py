@@ -72,14 +72,6 @@ Activations = Annotated[
     str | None, _option("destination of activations: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
 ]
 Orders = Annotated[str | None, _option("selection orders  [default: the machine's, and all]", "NAMES")]
-Synthesize = Annotated[
-    bool,
-    typer.Option(
-        "--synthesize",
-        help="also search an order of passes for the plan's costs, as with --order, for 10 s more; with --out the "
-        "order is a Python file with the scenario's name",
-    ),
-]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="maximum number of plans to simulate")]
 Seconds = Annotated[
     float | None,
@@ -118,7 +110,6 @@ def suggest(
     sharding: Sharding = None,
     activations: Activations = None,
     orders: Orders = None,
-    synthesize: Synthesize = False,
     order: Order = False,
     memory: Memory = None,
     simulations: Simulations = 200,
@@ -160,7 +151,7 @@ def suggest(
         orders=_names(orders),
     )
     seconds = 60.0 if seconds is None else seconds
-    _write_plan(scenario, options, limits, simulations, seconds, out, form, synthesize=synthesize)
+    _write_plan(scenario, options, limits, simulations, seconds, out, form)
 
 
 def _write_plan(
@@ -171,11 +162,9 @@ def _write_plan(
     seconds: float,
     out: Path | None,
     form: str,
-    *,
-    synthesize: bool,
 ) -> None:
-    """Search for a plan and write its scenario; with ``synthesize``, also write an order for its costs."""
-    from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
+    """Search for a plan and write its scenario."""
+    from ipusim.app.run_folder.output_file import SUGGESTED, check_output
     from ipusim.app.scenario.load import placed_request
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.suggestion import suggest as find
@@ -184,8 +173,6 @@ def _write_plan(
 
     if out is not None:
         check_output(out, SUGGESTED, (scenario,))
-        if synthesize:
-            check_output(out.with_suffix(".py"), ORDER, (scenario,))
     keep_watch()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
@@ -196,16 +183,11 @@ def _write_plan(
 
             suggestion = find(request, limits, simulations=simulations, budget=budget, progress=tell)
         suggestion.raise_if_none()
-        synthesis = None
-        if synthesize:
-            from ipusim.app.synthesize.synthesis import synthesize as search
-
-            synthesis = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), is_stopped=stop)
         end = "--out FILE.yaml writes it as a scenario." if suggestion.plan is not None else ""
         if out is not None:
-            write_suggested(suggestion, scenario, overrides, out, synthesis)
+            write_suggested(suggestion, scenario, overrides, out)
             end = str(out)
-        print_result(SuggestionResult(suggestion, synthesis), form, *filter(None, [end]))
+        print_result(SuggestionResult(suggestion), form, *filter(None, [end]))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -65,9 +65,6 @@ def _yaml(words: str, *marks: str) -> OutputKind:
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 #: Includes files of `scenario`, formerly the command for programs.
 IMPORTED: Final = _yaml("a scenario", *map(mark_of, ("import", "scenario")))
-ORDER: Final = OutputKind(
-    "an order", {".py": rb"(?m)^\"\"\"The Order that `ipusim (suggest --order|synthesize)` found"}
-)
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
 RATES: Final = _yaml("rates", "Rates fitted by `ipusim ")  # by a command with earlier names
 

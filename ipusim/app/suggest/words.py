@@ -18,8 +18,6 @@ from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
-from ipusim.app.synthesize.synthesis import Synthesis
-from ipusim.app.synthesize.verdict import verdict as order_verdict
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
 #: Share of the ceiling for which the report states the needed count.
@@ -32,11 +30,9 @@ class SuggestionResult(Result):
 
     Attributes:
         suggestion: plan, or reason why no plan was found.
-        synthesis: order searched for the plan's costs; None without that search.
     """
 
     suggestion: Suggestion
-    synthesis: Synthesis | None = None
 
     names = ("suggestion.json", "suggestion.csv")
 
@@ -49,8 +45,6 @@ class SuggestionResult(Result):
         yield from split_lines(self.suggestion)
         yield plan_table(self.suggestion)
         yield from searched_lines(self.suggestion)
-        if self.synthesis is not None:
-            yield from order_verdict(self.synthesis)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each plan; no rows without a plan."""
@@ -73,7 +67,6 @@ class SuggestionResult(Result):
                 name: getattr(outcome, name)
                 for name in ("choices", "too_large", "bounded", "misfits", "assembled", "simulated")
             },
-            "order": None if self.synthesis is None else [*order_verdict(self.synthesis)],
         }
 
 
