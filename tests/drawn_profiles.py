@@ -10,7 +10,6 @@ import statistics
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -329,11 +328,9 @@ def _log(rng: random.Random) -> Drawn:
 def _spans(rng: random.Random) -> Drawn:
     """Return a run as OpenTelemetry spans of Megatron-LM."""
     run = _Run(rng, "gpipe")
-    console = rng.random() < 0.5
-    found = Drawn("spans, console" if console else "spans, OTLP", {}, run.right(), run.count)
+    found = Drawn("spans, OTLP", {}, run.right(), run.count)
     words = {"F": "megatron.microbatch.forward", "B": "megatron.microbatch.backward", "O": "megatron.optimizer_step"}
     words |= {"g": "megatron.p2p.recv_forward", "n": "megatron.p2p.recv_backward"}
-    resources, begin = {}, datetime(2026, 1, 31, tzinfo=UTC)
     ranks = [*range(run.ranks)]
     if run.ranks > 1 and rng.random() < 0.2:
         ranks.remove(rng.randrange(run.ranks - 1))
@@ -341,39 +338,21 @@ def _spans(rng: random.Random) -> Drawn:
     lines = []
     for rank in ranks:
         resource = {"service.instance.id": f"run7-rank{rank}", "dl.pipeline_parallel.size": run.ranks}
-        resources[rank] = resource
         spans = []
         for event in run.events[rank]:
             name = words[event.name[0]]
             attributes = {"megatron.microbatch_id": int(event.name.split()[1])} if event.name[0] in "FB" else {}
-            if console:
-                start, end = (begin + timedelta(microseconds=us) for us in (event.start, event.start + event.us))
-                lines.append(
-                    json.dumps(
-                        {
-                            "name": name,
-                            "context": {"trace_id": "0x1", "span_id": "0x2"},
-                            "start_time": f"{start:%Y-%m-%dT%H:%M:%S.%f}Z",
-                            "end_time": f"{end:%Y-%m-%dT%H:%M:%S.%f}Z",
-                            "attributes": attributes,
-                            "resource": {"attributes": resource},
-                        },
-                        indent=4,
-                    )
-                )
-            else:
-                nanoseconds = [1_700_000_000 * 10**9 + us * 1000 for us in (event.start, event.start + event.us)]
-                spans.append(
-                    {
-                        "name": name,
-                        "startTimeUnixNano": str(nanoseconds[0]),
-                        "endTimeUnixNano": str(nanoseconds[1]),
-                        "attributes": _typed(attributes),
-                    }
-                )
+            nanoseconds = [1_700_000_000 * 10**9 + us * 1000 for us in (event.start, event.start + event.us)]
+            spans.append(
+                {
+                    "name": name,
+                    "startTimeUnixNano": str(nanoseconds[0]),
+                    "endTimeUnixNano": str(nanoseconds[1]),
+                    "attributes": _typed(attributes),
+                }
+            )
         group = {"resource": {"attributes": _typed(resource)}, "scopeSpans": [{"spans": spans}]}
-        if not console:
-            lines.append(json.dumps({"resourceSpans": [group]}))
+        lines.append(json.dumps({"resourceSpans": [group]}))
     rng.shuffle(lines)
     found.files["spans.json"] = "\n".join(lines).encode()
     return found

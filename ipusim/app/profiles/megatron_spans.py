@@ -1,10 +1,10 @@
-"""Read passes from Megatron-LM's OpenTelemetry spans, as OTLP in JSON or from the console exporter.
+"""Read passes from Megatron-LM's OpenTelemetry spans, as OTLP in JSON.
 
 Names, attributes and exporters follow Megatron-LM's docs/user-guide/observability. With the span group ``microbatch``,
 each pass has a span ``megatron.microbatch.forward`` or ``.backward``. Updates are ``megatron.optimizer_step``, receives
 ``megatron.p2p.recv_*``. ``megatron.forward_backward`` holds ``megatron.num_microbatches``. The resource states
 ``dl.pipeline_parallel.size``, and the rank as ``service.instance.id`` ``{run}-rank{N}``. OTLP has times in nanoseconds,
-and lists in ``resourceSpans``; the console exporter prints a mapping per span, with ISO times.
+and lists in ``resourceSpans``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from fractions import Fraction
 from typing import Any, Final
 
@@ -23,10 +22,9 @@ from ipusim.app.profiles.spans import Fact, Options, Recording
 from ipusim.app.profiles.workers import Lanes
 from ipusim.base.errors import FileError
 
-#: Beginning of such files: OTLP, and the console exporter's spans.
-STARTS: Final = re.compile(rb"\s*\{\s*(\"resourceSpans\"|\"name\":.{0,400}\"trace_id\")", re.DOTALL)
+#: Beginning of such files.
+STARTS: Final = re.compile(rb"\s*\{\s*\"resourceSpans\"")
 _RANK: Final = re.compile(r"-rank(\d{1,6})$")
-_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 #: Attributes of the resource, and their facts.
 _FACTS: Final = {
     "dl.pipeline_parallel.size": "pipeline_model_parallel_size",
@@ -72,31 +70,18 @@ def _note_resource(recording: Recording, process: str, resource: dict[str, Any])
 
 
 def _spans(source: Source) -> Iterator[_Raw]:
-    """Yield a file's spans in either form."""
+    """Yield a file's spans."""
     stream = source.json()
     while stream.peek():
         value = stream.value()
         if not isinstance(value, dict):
             raise FileError(f"{source.path}: expected spans of OpenTelemetry, got {runs.show(value)}")
-        if "resourceSpans" in value:
-            for group in _dicts(value["resourceSpans"]):
-                resource = _attributes(group.get("resource", {}))
-                for scope in _dicts(group.get("scopeSpans")):
-                    for span in _dicts(scope.get("spans")):
-                        start, end = (_time(source, span.get(f"{edge}TimeUnixNano")) for edge in ("start", "end"))
-                        yield str(span.get("name")), start / 1000, (end - start) / 1000, _attributes(span), resource
-        elif "start_time" in value:
-            start, end = (_iso(source, value.get(f"{edge}_time")) for edge in ("start", "end"))
-            resource_value = value.get("resource")
-            resource = resource_value.get("attributes", {}) if isinstance(resource_value, dict) else {}
-            attributes = value.get("attributes")
-            yield (
-                str(value.get("name")),
-                start,
-                end - start,
-                attributes if isinstance(attributes, dict) else {},
-                resource,
-            )
+        for group in _dicts(value.get("resourceSpans")):
+            resource = _attributes(group.get("resource", {}))
+            for scope in _dicts(group.get("scopeSpans")):
+                for span in _dicts(scope.get("spans")):
+                    start, end = (_time(source, span.get(f"{edge}TimeUnixNano")) for edge in ("start", "end"))
+                    yield str(span.get("name")), start / 1000, (end - start) / 1000, _attributes(span), resource
 
 
 def _dicts(values: Any) -> Iterator[dict[str, Any]]:
@@ -118,13 +103,3 @@ def _time(source: Source, value: Any) -> Fraction:
     if not re.fullmatch(r"\d{1,20}", str(value)):
         raise FileError(f"{source.path}: expected nanoseconds since 1970, got {runs.show(value)}")
     return Fraction(int(value))
-
-
-def _iso(source: Source, value: Any) -> Fraction:
-    try:
-        duration = datetime.fromisoformat(value) - _EPOCH
-    except (TypeError, ValueError):
-        raise FileError(
-            f"{source.path}: expected a time as 2026-01-31T12:00:00.000000Z, got {runs.show(value)}"
-        ) from None
-    return Fraction((duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds)

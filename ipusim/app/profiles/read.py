@@ -63,6 +63,9 @@ _MORE_KINDS: Final = {
     re.compile(rb"\x80[\x02-\x05]"): "a pickle: export a Chrome trace",
     re.compile(rb"\xff\xfe|\xfe\xff"): "text in UTF-16: save it as UTF-8",
     re.compile(rb"\s*\{\s*\"data\":\s*\[\s*\{\s*\"traceID\""): "spans of Jaeger: export OTLP in JSON",
+    re.compile(
+        rb"\s*\{\s*\"name\":[\x00-\xff]{0,400}\"trace_id\""
+    ): "spans from the console of OpenTelemetry: export OTLP in JSON",
     re.compile(rb"\s*\{[^{]{0,200}speedscope"): "a profile of speedscope: export a Chrome trace",
     re.compile(
         rb"\n[\x00-\xff]{0,4}[\x08-\x7a]{1,3}[\x00-\x08]"
