@@ -11,7 +11,6 @@ the best.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -22,21 +21,6 @@ _FORWARD, _INPUT, _WEIGHTS = range(3)
 _KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
 #: Change in half micro-batches held by an IPU, by kind of pass.
 _GROWS: Final = (2, -1, -1)
-
-
-@dataclass(frozen=True)
-class _Choices:
-    """Binary choices of the search.
-
-    Attributes:
-        waits: whether an IPU waits for its first backward pass if another forward pass would delay it.
-        yields: whether an IPU skips a forward pass that the next IPU could not run before its backward pass.
-        fills: whether a weight-gradient half fills a shorter gap, even if other IPUs have longer gaps.
-    """
-
-    waits: bool
-    yields: bool
-    fills: bool
 
 
 def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
@@ -54,22 +38,28 @@ def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
         return None
     best: tuple[int, Words] | None = None
     for choices in product((True, False), repeat=3):
-        turns = _Turns(tasks, count, most, _Choices(*choices))
+        turns = _Turns(tasks, count, most, *choices)
         if turns.run() and (best is None or turns.cost < best[0]):
             best = turns.cost, tuple(map(tuple, turns.words))
     return None if best is None else best[1]
 
 
 class _Turns:
-    """Words under construction."""
+    """Words under construction, by three binary choices.
 
-    def __init__(self, tasks: Tasks, count: int, most: int, choices: _Choices) -> None:
+    An IPU that ``waits`` for its first backward pass runs no further forward pass that would delay it. An IPU that
+    ``yields`` skips a forward pass that the next IPU could not run before its backward pass. With ``fills`` a
+    weight-gradient half fills a shorter gap, even if other IPUs have longer gaps.
+    """
+
+    def __init__(self, tasks: Tasks, count: int, most: int, waits: bool, yields: bool, fills: bool) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
         self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
         self._cycles = [[tasks.cycles[letter] for letter in letters] for letters in self._letters]
         ways = [[tasks.ways[letter] for letter in letters] for letters in self._letters]
         self._lag = [[0 if way is None else way.lead + way.cycles for way in word_ways] for word_ways in ways]
-        self._count, self._room, self._choices = count, 2 * most, choices
+        self._count, self._room = count, 2 * most
+        self._waits_first, self._yields, self._fills = waits, yields, fills
         self._last = tasks.words - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         #: Ends of passes by kind and IPU.
@@ -121,7 +111,7 @@ class _Turns:
             time, comes = self._times[ipu], comes + self._lag[_INPUT][ipu + 1]
             stock = self._stocks[ipu] + _GROWS[_FORWARD]
             while ahead[ipu] + 1 < self._count and stock <= self._room:
-                if (time + cycles[ipu] > comes) if self._choices.waits else (time >= comes):
+                if (time + cycles[ipu] > comes) if self._waits_first else (time >= comes):
                     break
                 ahead[ipu] += 1
                 time, stock = time + cycles[ipu], stock + _GROWS[_FORWARD]
@@ -141,7 +131,7 @@ class _Turns:
     def _waits_for_next(self, ipu: int) -> bool:
         """Tell whether an IPU skips a forward pass because the next IPU has enough."""
         ends = self._ends[_FORWARD]
-        if not self._choices.yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
+        if not self._yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
             return False
         of_next = self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._lag[_INPUT][ipu + 1]
         comes = self._times[ipu + 1] + of_next
@@ -166,7 +156,7 @@ class _Turns:
             self._append(_WEIGHTS, ipu)
         gap = comes - self._times[ipu]
         longer = gap > max(self._waits) - self._waits[ipu]
-        if gap > 0 and self._weights_left(ipu) and (self._choices.fills or longer):
+        if gap > 0 and self._weights_left(ipu) and (self._fills or longer):
             self._append(_WEIGHTS, ipu)
 
     def _finish(self, ipu: int) -> None:
