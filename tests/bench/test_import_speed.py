@@ -1,7 +1,5 @@
 """How long a trace of 1 GB takes to import, and how much memory."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the interpreter of traced graphs takes, against TensorFlow's own session."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.programs import needs_tensorflow

@@ -4,8 +4,6 @@ Bounds of stable ratios are about 1.5 times what they are here: other versions o
 by up to a quarter, and what they are to find, work for each span that was done for none before, by more.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

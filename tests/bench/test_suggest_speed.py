@@ -1,7 +1,5 @@
 """How long the best plan takes to find: BERT-Large on a Bow Pod16, proven; a transformer that hardly fits, nearly."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

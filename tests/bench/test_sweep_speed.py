@@ -1,7 +1,5 @@
 """What a sweep costs beside its points, each tried alone."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

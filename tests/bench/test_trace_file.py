@@ -1,7 +1,5 @@
 """What the default trace file of a long run takes: seconds, bytes, and memory beside the run's own."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

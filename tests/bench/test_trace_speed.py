@@ -1,7 +1,5 @@
 """What drawing an execution trace costs beyond drawing as many boxes."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

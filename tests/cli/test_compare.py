@@ -1,7 +1,5 @@
 """`ipusim compare` of scenarios and run folders: its words, its files, and its table in 80 columns."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """`ipusim validate`: the aims that it holds, its tables, a person's own rows, and what is wrong with them."""
 
-from __future__ import annotations
-
 import csv
 import re
 

@@ -1,7 +1,5 @@
 """What ``import ipusim`` offers: the same requests, runs and numbers as through YAML, shown and framed."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import json

@@ -1,7 +1,5 @@
 """Gradient accumulation: Graphcore's own cases, reduction methods, and accumulators of another dtype."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

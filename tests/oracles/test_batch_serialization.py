@@ -1,7 +1,5 @@
 """Batch serialization: the order of its loops, its buffers, its streams, and that it learns what a plain run learns."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

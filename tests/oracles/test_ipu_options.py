@@ -1,7 +1,5 @@
 """Options of programs that change when and where things happen, and not what comes out."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Keras models and their twins in YAML: the same losses, in the same time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -4,8 +4,6 @@ Times in point-to-point are longest paths: each pass begins when the pass before
 have come, and there is room for what it keeps, or what it uses is back.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

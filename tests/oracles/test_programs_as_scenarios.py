@@ -1,7 +1,5 @@
 """The programs of scenarios/python/ as scenarios: the YAML that is written of each takes the time that it took."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario import load_job

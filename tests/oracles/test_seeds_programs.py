@@ -1,7 +1,5 @@
 """Every program and fragment of the seeds runs, and has the effect that its text states."""
 
-from __future__ import annotations
-
 import contextvars
 import functools
 import os

@@ -1,7 +1,5 @@
 """Values that skip stages: one copy on each hop, their gradients back, and the same training under every split."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Gradients that replicas sum up one after the other: what waits for what, what it takes, and the same training."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Programs in Graphcore's names on TensorFlow: their losses are those of the same training by TensorFlow alone."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import json

@@ -4,8 +4,6 @@ Whatever is slower, and whenever: IPUs' spans still tile the run, it ends where 
 has done exactly what its work costs.
 """
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 from typing import get_args

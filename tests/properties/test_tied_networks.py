@@ -4,8 +4,6 @@ The loop has one table, knows no stages, and takes its gradients of the formulas
 is forgotten, taken twice, mapped or averaged by itself learns something else.
 """
 
-from __future__ import annotations
-
 import autograd
 import autograd.numpy as anp
 import numpy as np

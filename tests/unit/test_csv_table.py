@@ -1,7 +1,5 @@
 """CSV files from anywhere: columns by name in any order, and what is wrong with all of them told by line."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

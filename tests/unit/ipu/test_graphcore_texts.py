@@ -4,8 +4,6 @@ The texts are those of Graphcore's Python and of its compiler passes; ``{}`` sta
 of arguments of pipelines are in test_rules, of the configuration in test_config, and of objects in test_objects.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an argument of a pipeline changes that no other test asks for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Programs whose inputs have axes that are as long as what is fed: they are laid out for that, and go on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

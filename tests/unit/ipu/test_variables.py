@@ -1,7 +1,5 @@
 """Variables of TensorFlow in stages, in loops and on the host, shared by the programs of a session."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

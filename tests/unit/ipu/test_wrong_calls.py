@@ -4,8 +4,6 @@ What arguments of pipelines, queues and optimizers say is in test_misuse, and or
 in test_wrong_orders; here are the arguments of all else.
 """
 
-from __future__ import annotations
-
 import inspect
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls in a wrong order, of what has been used already, and in threads: an error of ours, or none."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.base.errors import IpusimError

@@ -1,7 +1,5 @@
 """Time on the machine: closed forms on the free system, lock-step, links, host streams, deadlock."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 

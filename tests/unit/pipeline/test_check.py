@@ -1,7 +1,5 @@
 """The rules that every Plan keeps, each broken once, and grids that do not parse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

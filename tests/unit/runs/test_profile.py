@@ -1,7 +1,5 @@
 """Measured stages from CSV: cycles of numbers and of times, in the place of those of a list, and what is wrong told."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of Graphcore's options: whole, true of the schema, and held by tests that exist."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING
 from inspect import signature

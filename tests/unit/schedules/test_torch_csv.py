@@ -1,7 +1,5 @@
 """torch.distributed.pipelining's CSV: written as torch writes it, read back, and refused cell by cell."""
 
-from __future__ import annotations
-
 import csv
 import re
 

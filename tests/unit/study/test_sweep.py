@@ -1,7 +1,5 @@
 """Points of a sweep against runs of their own, the ceiling against its formula, and what is kept of finished points."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
