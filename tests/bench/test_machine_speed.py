@@ -5,17 +5,12 @@ by up to a quarter, and what they are to find, work for each span that was done 
 """
 
 from fractions import Fraction
-from pathlib import Path
 
-import numpy as np
 import pytest
 import simpy
-from threadpoolctl import threadpool_limits
 
-from ipusim.app.scenario import load_job
 from ipusim.hardware.build import build_system
 from ipusim.hardware.disturbances import Jitter
-from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
@@ -25,7 +20,6 @@ from ipusim.timeline.kinds import SpanKind
 from tests.plans import price_and_run
 
 IPUS, COUNT = 64, 1024
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 @pytest.fixture(scope="module")
@@ -120,67 +114,6 @@ def test_sequential_64_ipus_1024_micro_batches(pod64, ratio):
         rounds=3,
     )
     assert found <= 8  # 4.9 here
-
-
-NAMES = ("dense256", "dense128", "dense64", "dense32", "logits")
-
-
-def plain_loop(weights, feed, count, executions, rate):
-    """Train the tutorial's model by hand-written NumPy, formula by formula: one loop, no stages."""
-    losses = []
-    for execution in range(executions):
-        total = {name: np.zeros_like(array) for name, array in weights.items()}
-        for micro_batch in range(count):
-            x, y = feed.element(execution * count + micro_batch)
-            h = x.reshape(len(x), -1)
-            inputs = []
-            for name in NAMES:
-                inputs.append(h)
-                h = h @ weights[f"{name}/W"] + weights[f"{name}/b"]
-                if name != "logits":
-                    h = np.maximum(h, 0)
-            rows = np.arange(len(y))
-            exp = np.exp(h - h.max(axis=1, keepdims=True))
-            probabilities = exp / exp.sum(axis=1, keepdims=True)
-            losses.append(-np.log(probabilities[rows, y]).mean())
-            grad = probabilities.copy()
-            grad[rows, y] -= 1
-            grad = grad / np.float32(len(y))
-            for index in range(len(NAMES) - 1, -1, -1):
-                name = NAMES[index]
-                total[f"{name}/W"] += inputs[index].T @ grad
-                total[f"{name}/b"] += grad.sum(axis=0)
-                if index:
-                    grad = (grad @ weights[f"{name}/W"].T) * (inputs[index] > 0)
-        for name, array in weights.items():
-            np.subtract(array, np.float32(rate) * total[name], out=array)
-    return losses
-
-
-def test_arithmetic_of_the_tutorials_model(ratio):
-    """The tutorial's pipelining scenario, one step of ten executions, against a loop over the same layers."""
-    experiment = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", ["steps=1"])
-    program, workload = experiment.program, experiment.workload(0)
-    plan = plan_of(find(program.schedule), program.shape)
-    count, executions = program.shape.micro_batches, experiment.executions
-    assert (program.micro_batch_size, count, executions) == (32, 16, 10)
-    results = {}
-
-    def ours():
-        executor = NumpyExecutor(program.shape, workload)
-        price_and_run(plan, program, experiment.system, executor=executor)
-        results["ours"] = [loss for (loss,) in executor.results]
-
-    def bare():
-        weights = {name: array for i in range(2) for name, array in workload.initial_parameters(i).items()}
-        results["bare"] = plain_loop(weights, workload.feed, count, executions, workload.optimizer.learning_rate)
-
-    NumpyExecutor(program.shape, workload)  # loads every BLAS whose threads are to be limited, as a run does
-    with threadpool_limits(limits=1, user_api="blas"):
-        found = ratio("tutorial's model, 160 micro-batches, against a plain loop", ours, bare, rounds=30)
-    assert len(results["ours"]) == count * executions
-    np.testing.assert_allclose(results["ours"], results["bare"], rtol=1e-3)
-    assert found <= 1.2
 
 
 @pytest.mark.stable

@@ -1,9 +1,5 @@
 """What a sweep costs beside its points, each tried alone."""
 
-import resource
-import subprocess
-import sys
-
 import pytest
 
 from ipusim.app.scenario import load_request
@@ -32,27 +28,3 @@ def test_a_sweep_costs_little_beside_its_points(ratio):
     )
     assert len(points[-1]) == 100
     assert found <= 1.5
-
-
-def test_a_thousand_seeds_cost_a_few_commands(tmp_path):
-    """1,000 seeds of 16 IPUs and 256 micro-batches, against ``ipusim run`` of one: 1.7 times its time here."""
-    path = tmp_path / "jitter.yaml"
-    stages = "".join(
-        f"    - {{name: s{stage}, forward: 20000, backward: 40000, output_bytes: 20000}}\n" for stage in range(16)
-    )
-    path.write_text(
-        "system: {name: bow_pod64}\ndisturbances: [{jitter: 5 %}]\npipeline:\n  schedule: 1f1b\n"
-        f"  gradient_accumulation_count: 256\n  stages:\n{stages}"
-    )
-
-    def processor_time(*words):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "ipusim", *map(str, words)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    run = processor_time("run", path, "--out", tmp_path / "run")
-    seeds = processor_time("sweep", path, "--seeds", 1000, "--out", tmp_path / "seeds")
-    print(f"\n1,000 seeds against one run: {seeds:.2f} s against {run:.2f} s: {seeds / run:.2f} x")
-    assert seeds <= 5 * run

@@ -10,7 +10,7 @@ import pytest
 from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.cli.commands import ipusim
-from tests.effort import draws_everything, rarest, sampled, slowest
+from tests.effort import draws_everything, rarest, sampled
 from tests.programs import needs_tensorflow
 from tests.seed_programs import names, seed_program, seeds_folder
 
@@ -27,7 +27,7 @@ PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", r
 
 
 def marked(name):
-    return pytest.param(name, marks=[rarest] * (name in LONG) + [slowest] * (name in AGAIN))
+    return pytest.param(name, marks=[rarest] * (name in LONG + AGAIN))
 
 
 pytestmark = pytest.mark.skipif(

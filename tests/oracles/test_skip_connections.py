@@ -56,27 +56,6 @@ def unsplit(load, text, count=8):
     return LOOPS[text, count]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        (),
-        ("pipeline.schedule=interleaved",),
-        ("pipeline.allow_recompute=true",),
-        ("pipeline.allow_recompute=true", "pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved"),
-        ("pipeline.schedule=sequential", "pipeline.device_mapping=[0, 1, 0, 1]"),
-        ("pipeline.schedule=sequential", "pipeline.batch_serialization_iterations=2"),
-        ("pipeline.outfeed_mask=[false, false]",),
-    ],
-)
-def test_options_change_no_bit(load, changes):
-    count = 16 if any("serialization" in change for change in changes) else 8
-    whole, cut = unsplit(load, SCENARIO, count), execute(load(*changes)).learning
-    assert [loss.loss for loss in whole.losses] == [loss.loss for loss in cut.losses]
-    assert [found for _, found in whole.evaluations] == [found for _, found in cut.evaluations]
-    for name, array in whole.weights.items():
-        np.testing.assert_array_equal(array, cut.weights[name])
-
-
 def test_a_value_is_copied_on_every_hop(load):
     """a | b drop first | c second third | d: a's output enters stage 1 as its input, and leaves it beside first's."""
     profiles = load().program.stages

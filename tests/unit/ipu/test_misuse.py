@@ -511,7 +511,7 @@ GROUPS = {
 def wrong(arguments):
     """What arguments take, or refuse, otherwise than they should: by argument and value.
 
-    Arguments get one half of the values or the other by default.
+    Arguments get one half of the values or the other, and all of them with ``--every``.
     """
     found = {}
     for argument in arguments:

@@ -55,19 +55,6 @@ def test_results_are_summed_up_in_the_type_that_is_asked_for(names):
     assert len(last.forward) == len(before.forward) + 1  # the sum on the IPU
 
 
-def test_a_masked_result_is_not_sent(names):
-    tf = names.tf
-
-    def last(x):
-        return tf.reduce_mean(tf.matmul(x, tf.get_variable("v", [256, 256])) ** 2), x
-
-    def first(x):
-        return tf.matmul(x, tf.get_variable("w", [256, 256]))
-
-    found = trained(names, computational_stages=[first, last], outfeed_mask=[True, False])
-    assert [each.shape for each in found.sent] == [(4, 16, 256)]
-
-
 def test_a_rate_from_the_infeed_is_that_of_the_last_micro_batch(names):
     """Plain gradients of one variable: the change by the rate of the fourth element, times the sum of gradients."""
     tf = names.tf

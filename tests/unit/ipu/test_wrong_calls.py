@@ -182,7 +182,7 @@ def inside(error):
 def leaks(label, call, given, names, values):
     """Return what a function raises from inside, for each argument and wrong value.
 
-    Arguments get one half of the values or the other by default.
+    Arguments get one half of the values or the other, and all of them with ``--every``.
     """
     found = {}
     for name in names:

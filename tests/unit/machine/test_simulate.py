@@ -51,11 +51,6 @@ def test_closed_forms_of_duration(stages, rounds, forward, backward):
     assert single.makespan_cycles == n * count * (f + b)
 
 
-def test_the_four_stage_case():
-    shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=8)
-    assert [run(shape, name).makespan_cycles for name in ("grouped", "interleaved", "sequential")] == [33, 40, 96]
-
-
 def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_crosses():
     shape = PlanShape(mapping=(0, 1), micro_batches=3)
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))

@@ -329,11 +329,6 @@ def test_a_journal_that_is_no_file_says_so(tmp_path, journal):
     assert (tmp_path / "notes").read_text() == "mine"
 
 
-def test_every_outcome_survives_its_line():
-    outcome = Outcome(figures=FIGURES, run_cycles=2**61, message="a\nb · ½")
-    assert Outcome(**json.loads(json.dumps(asdict(outcome)))) == outcome
-
-
 def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
     (tmp_path / "mine.py").write_text("def order(shape): pass\n")
     (tmp_path / "stages.csv").write_text("stage,forward\n")
