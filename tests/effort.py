@@ -4,8 +4,6 @@ Of those that are drawn in hundreds it is one in sixty, and one in twenty with `
 are alike, one in two to four cases runs by default, and every other one with ``--all``.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

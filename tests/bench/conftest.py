@@ -1,7 +1,5 @@
 """Ratios of times measured in one run, for machines of any speed: run with ``pytest tests/bench -s``."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

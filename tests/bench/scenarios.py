@@ -1,7 +1,5 @@
 """Scenarios of the benchmarks."""
 
-from __future__ import annotations
-
 
 def timed_stages(system: str, stages: int, count: int, memory: bool = True) -> str:
     """Return a scenario of so many stages on as many IPUs, known by their cycles and, of ``memory``, by their bytes."""

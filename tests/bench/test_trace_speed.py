@@ -40,7 +40,7 @@ def test_grouped_64_ipus_1024_micro_batches(ratio):
         figure.savefig(io.BytesIO(), format="png")
 
     found = ratio(
-        "execution trace of 131,072 operations as PNG", lambda: to_png(execution_trace(timeline)), bare, rounds=4
+        "execution trace of 131,072 operations as PNG", lambda: to_png(execution_trace(timeline)), bare, rounds=2
     )
     svg = to_svg(execution_trace(timeline))
     print(f"SVG: {len(svg) / 1e6:.2f} MB")

@@ -1,7 +1,5 @@
 """What scenarios promise that takes several runs or a second calculation; `ipusim test` holds the figures of one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from fractions import Fraction

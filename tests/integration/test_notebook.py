@@ -394,11 +394,6 @@ def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, timed
     assert wrong == []
 
 
-def test_a_run_is_varied_by_its_request(timed):
-    other = ipusim.run(timed.request.replace({"pipeline.schedule": "sharded"}))
-    assert other.summary.makespan_cycles == 8 * 4 * 3000
-
-
 def test_a_comparison_in_a_frame_a_figure_and_a_cell():
     found = ipusim.compare(TIMED | {"name": "four"}, ["grouped", "sharded", "single"])
     frame = found.frame().set_index("schedule")

@@ -1,4 +1,4 @@
-"""Batch serialization: the order of its loops, its buffers, its streams, and that it learns what a plain run learns."""
+"""Batch serialization: the order of its loops, its buffers and its streams."""
 
 from fractions import Fraction
 from math import ceil

@@ -1,4 +1,4 @@
-"""Options of programs that change when and where things happen, and not what comes out."""
+"""Options of products in programs reach their plans, and a program in any schedule learns what one loop learns."""
 
 from fractions import Fraction
 from functools import cache

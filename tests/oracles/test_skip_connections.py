@@ -1,4 +1,4 @@
-"""Values that skip stages: one copy on each hop, their gradients back, and the same training under every split."""
+"""Values that skip stages: one copy on each hop, their gradients back, and where they wait."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """A suggestion's three ends, on models whose answer is known by hand, and its bounds against all cuts of small ones."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

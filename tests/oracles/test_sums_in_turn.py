@@ -1,4 +1,4 @@
-"""Gradients that replicas sum up one after the other: what waits for what, what it takes, and the same training."""
+"""Gradients that replicas sum up one after the other: what waits for what, and what it takes."""
 
 import math
 

@@ -3,8 +3,6 @@
 The loop that is the right answer is written out by hand: it shares no layer, loss or optimizer with ipusim.
 """
 
-from __future__ import annotations
-
 import random
 from functools import cache
 from itertools import product

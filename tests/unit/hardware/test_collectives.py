@@ -14,6 +14,7 @@ from ipusim.hardware.collectives.choose import ALGORITHMS, fastest_all_reduce
 from ipusim.hardware.collectives.collective import Collective, Transfer
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
+from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.ring import ring_all_reduce, ring_order
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.copies import FixedParts
@@ -46,6 +47,24 @@ def test_a_ladder_in_words() -> None:
         "round 2: 0→2 [0:3], 2→0 [3:5], 3→1 [5:8], 1→3 [8:10]\n"
         "round 3: 0→1 [0:5], 1→0 [5:10], 2→3 [0:5], 3→2 [5:10]"
     )
+
+
+def test_an_all_to_all_in_words() -> None:
+    assert str(pairwise_all_to_all(ladder(4), range(4), 8, 4)) == (
+        "all_to_all (pairwise) of 8 x 4 bytes over IPUs 0 1 2 3\n"
+        "round 0: 0→1 [2:4]@0, 1→0 [0:2]@2, 2→3 [6:8]@4, 3→2 [4:6]@6\n"
+        "round 1: 0→2 [4:6]@0, 1→3 [6:8]@2, 2→0 [0:2]@4, 3→1 [2:4]@6\n"
+        "round 2: 0→3 [6:8]@0, 1→2 [4:6]@2, 2→1 [2:4]@4, 3→0 [0:2]@6"
+    )
+
+
+def test_of_three_participants_one_pauses_in_each_round_of_an_all_to_all() -> None:
+    collective = pairwise_all_to_all(ladder(4), (0, 1, 2), 7, 4)
+    assert [[str(each) for each in transfers] for transfers in collective.rounds] == [
+        ["1→2 [6:7]@3", "2→1 [3:6]@6"],
+        ["0→1 [3:6]@0", "1→0 [0:3]@3"],
+        ["0→2 [6:7]@0", "2→0 [0:3]@6"],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,20 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.build import build_system
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce
 from ipusim.hardware.collectives.choose import fastest_all_reduce
+from ipusim.hardware.collectives.run import run
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
 from tests.effort import slowest
-from tests.machine_costs import collective_cost, replica_groups
+from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
 def labels(pods: PodRing, source: int, target: int) -> list[str]:
@@ -125,6 +127,18 @@ def test_the_all_reduce_across_pods_takes_its_closed_form(machine: str, pods: in
     messages = 4 * share * (2 if pods == 2 else 1)
     across = math.ceil(messages * 1_330_000_000 / (links * Fraction(10_625_000_000))) + 2660
     assert cost.rounds_cycles == 2 * 63 * within + 2 * (pods - 1) * across
+
+
+@pytest.mark.parametrize("replicas", [32, 8])
+@pytest.mark.parametrize("length", [5, 1000])
+def test_replicas_in_two_pods_hold_the_sum(replicas: int, length: int) -> None:
+    system = build_system("pod128", mapping=range(64), ipus=128)
+    group = replica_groups(128, replicas)[1]
+    collective = across_pods_all_reduce(system, group, length, 8)
+    check_collective(collective)
+    buffers = [np.random.default_rng(place).integers(-99, 99, length) for place in range(replicas)]
+    for result in run(collective, buffers):
+        assert np.array_equal(result, sum(buffers))
 
 
 def test_uneven_pods_are_refused() -> None:

@@ -117,6 +117,19 @@ def accumulating(n):
     fetched(ipu_compiler.compile(program), queue.initializer)
 
 
+def nested():
+    inner = lambda x: loops.repeat(1, identity, [x])  # noqa: E731
+    fetched(ipu_compiler.compile(lambda: loops.repeat(1, inner, [ONES])))
+
+
+def without_pairs():
+    class ForgetsPairs(tf.train.GradientDescentOptimizer):
+        def compute_gradients(self, *args, **kwargs):
+            return None
+
+    train(optimizer_function=lambda loss: OptimizerFunctionOutput(ForgetsPairs(0.1), loss))
+
+
 def initialized_twice():
     queue = feed()
     return queue.initializer, queue.initializer
@@ -293,6 +306,8 @@ RAISED = [
         )
     ),
     ("num_mini_batches must be a positive number.", ValueError, lambda: GradientAccumulationOptimizer(sgd(), 0)),
+    ("expected no loop of Graphcore's inside of a loop", NotImplementedError, nested),
+    ("compute_gradients: expected pairs", TypeError, without_pairs),
 ]
 
 

@@ -4,8 +4,6 @@ Each is refused with Graphcore's own text where it has one, else with a TypeErro
 argument, the value and what would be right; nothing is taken without a word. Values of tensors are TensorFlow's.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math

@@ -1,7 +1,6 @@
 """Wrong calls of Graphcore's names: an error of ours or of TensorFlow's own, and never an exception from inside.
 
-What arguments of pipelines, queues and optimizers say is in test_misuse, and orders, threads and what is used twice are
-in test_wrong_orders; here are the arguments of all else.
+What arguments of pipelines, queues and optimizers say is in test_misuse; here are the arguments of all else.
 """
 
 import inspect
