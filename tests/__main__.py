@@ -5,8 +5,6 @@
 minute and look at what seldom changes.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Docstrings of public names: their sections, what they name, and their examples."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import doctest

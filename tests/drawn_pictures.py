@@ -1,7 +1,5 @@
 """Pictures as their readers see them: words and where they stand, and each picture of the gallery drawn once."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """Drawn runs of a pipeline, written as profilers write them, with the figures that are right for each."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -4,8 +4,6 @@ Of those that are drawn in hundreds it is one in sixty, and one in twenty with `
 are alike, one in two to four cases runs by default, and every other one with ``--all``.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,8 +91,8 @@ def share(examples: int) -> int:
 
 
 def in_turn(values: Sequence[T], key: str) -> Sequence[T]:
-    """Return one half of the values, the one or the other by what the key is; all of them with ``--all``."""
-    return values if runs_slowest() else values[zlib.crc32(key.encode()) % 2 :: 2]
+    """Return one half of the values, the one or the other by what the key is; all of them with ``--every``."""
+    return values if draws_everything() else values[zlib.crc32(key.encode()) % 2 :: 2]
 
 
 def seeds(examples: int) -> range:

@@ -1,7 +1,5 @@
 """Files with contents that no honest program writes: headers that say anything, archives that lie."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

@@ -4,8 +4,6 @@ Activations are a batch. They may also be several batches, on an axis before the
 axis too. Every formula counts axes from the end, so the gradients of several losses are found in one call.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Models of tf_keras on simulated IPUs, and a scenario's layers as users write them for TensorFlow."""
 
-from __future__ import annotations
-
 import contextvars
 import math
 from collections.abc import Callable, Mapping, Sequence

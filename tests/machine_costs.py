@@ -4,8 +4,6 @@ A collective's result is found by following every element: buffers are cut where
 piece carries the list of who put what into it. Nothing here looks at how a plan of transfers was made.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -5,8 +5,6 @@ and searches is used. Stages of the best Orders have an IPU each, passes take (F
 batches go in order, as they are alike.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The package with changes that tests make to it, asked in a Python process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Data of pages, read as their scripts do: packed columns, and an execution that is played."""
 
-from __future__ import annotations
-
 import gzip
 from base64 import b64decode
 

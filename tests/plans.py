@@ -5,8 +5,6 @@ the closed form, where the schedules go from time-steps to operations. Orders th
 the compiler's, show there.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Tables that commands print, recorded, and read back from what stands on the terminal."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

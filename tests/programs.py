@@ -4,8 +4,6 @@ Tests that need TensorFlow skip with a reason where it is not installed, and fai
 is set, as .ci/run does.
 """
 
-from __future__ import annotations
-
 import contextvars
 import functools
 import io

@@ -3,8 +3,6 @@
 ``python -m tests.prose`` prints the worst sentences and lowers scores in ``prose.csv`` to those of today.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import io

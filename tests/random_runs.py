@@ -4,8 +4,6 @@ Texts have the characters of UTF-8, without the codec: asked for it, Hypothesis 
 seconds.
 """
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rules that hold for every run: its Timeline, files, pictures and traces, and the reasons for its time."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The repository's files, and scenarios as plain data, run without YAML where YAML is not the point."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path

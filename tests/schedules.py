@@ -1,7 +1,5 @@
 """Schedules in tests: their options as drawn runs need them, their names, and schedules of one's own."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

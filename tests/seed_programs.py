@@ -14,8 +14,6 @@ The seeds stand in ``../shared/seeds`` beside the checkout or beside a folder ab
 variable ``IPUSIM_SEEDS`` says.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ A third of the time of loading a small scenario went into YAML that another test
 drawing the tutorial's samples, each time the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Compiled modules that the processes of a test run share, and the programs that a test leaves behind."""
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from contextlib import suppress

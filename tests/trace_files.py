@@ -1,7 +1,5 @@
 """Trace files: Perfetto's read back, and those of torch's profiler written of simulated runs."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Training steps that TensorFlow traces, as tests cut, run and hold them against TensorFlow's own session."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

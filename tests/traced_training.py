@@ -1,7 +1,5 @@
 """Pipelines in Graphcore's names on TensorFlow, trained in a session, with what the machine did."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass

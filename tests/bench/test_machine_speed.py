@@ -72,7 +72,7 @@ def test_grouped_64_ipus_1024_micro_batches(pod64, ratio):
         "64 IPUs x 1024 micro-batches in lock-step, Plan included",
         lambda: timelines.append(run(pod64, "grouped")),
         lambda: bare(emitted),
-        rounds=5,
+        rounds=3,
     )
     kinds = count_kinds(timelines[-1])
     assert kinds[SpanKind.FORWARD] + kinds[SpanKind.BACKWARD] == 2 * IPUS * COUNT
@@ -90,7 +90,7 @@ def test_1f1b_64_ipus_1024_micro_batches(pod64, ratio):
         "64 IPUs x 1024 micro-batches point-to-point, Plan included",
         lambda: timelines.append(run(pod64, "1f1b")),
         lambda: bare(plan_of(find("grouped"), pod64[0].shape).emitted),
-        rounds=4,
+        rounds=3,
     )
     kinds = count_kinds(timelines[-1])
     sends = 2 * (IPUS - 1) * COUNT
@@ -195,5 +195,5 @@ def test_tensors_that_pile_up_take_turns_in_linear_time(ratio):
         system = build_system("pod16", mapping=shape.mapping)
         return lambda: price_and_run(plan_of(find("gpipe"), shape), PipelineProgram(tuple(stages), shape), system)
 
-    found = ratio("480 micro-batches of which tensors pile up, against 240", piled(480), piled(240), rounds=5)
+    found = ratio("480 micro-batches of which tensors pile up, against 240", piled(480), piled(240), rounds=3)
     assert found <= 3  # 2.2 here

@@ -3,8 +3,6 @@
 Where ``IPUSIM_BROWSER=required`` is set, as .ci/run does, they fail instead.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import defaultdict

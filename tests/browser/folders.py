@@ -1,7 +1,5 @@
 """Run folders with what a page reads alone: pictures and trace files take longer than all the rest."""
 
-from __future__ import annotations
-
 import io
 
 from ipusim.analysis.memory import memory_curves

@@ -1,7 +1,5 @@
 """Where things are on a page of runs, from what it says of itself: its canvases' times, and the names beside them."""
 
-from __future__ import annotations
-
 #: Where the row of an IPU is.
 _ROW = """(section, label) => {
   const row = [...section.querySelector(".labels").children].find((each) => each.firstChild.textContent === label);

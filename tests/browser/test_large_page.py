@@ -1,7 +1,5 @@
 """A hundred thousand spans in a browser: there before three seconds are over, and quick from then on."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.page.page import report_page

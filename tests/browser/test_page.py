@@ -1,7 +1,5 @@
 """The page of runs in a real browser: what people do with it, by mouse and by keyboard, in light and dark."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

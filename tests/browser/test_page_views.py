@@ -1,7 +1,5 @@
 """What the page of runs makes easy to see: rows in order, scales of time, the critical path, fills of both schemes."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

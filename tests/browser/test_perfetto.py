@@ -1,7 +1,5 @@
 """A trace of ours in a real Perfetto, as `ipusim show --perfetto` serves it: every slice and number is there."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

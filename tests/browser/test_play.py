@@ -1,7 +1,5 @@
 """The page that plays an execution in a real browser: by keyboard and by mouse, in light and dark, wide and narrow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

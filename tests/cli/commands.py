@@ -3,8 +3,6 @@
 What a process alone shows (its streams, encodings, signals, hash seed) is tested with real ones: see ``process``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

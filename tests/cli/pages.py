@@ -1,7 +1,5 @@
 """The pages that the repository shows its readers, and the blocks in them."""
 
-from __future__ import annotations
-
 from reports import outputs
 from reports.outputs import ROOT
 

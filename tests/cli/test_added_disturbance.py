@@ -1,7 +1,5 @@
 """What a kind of disturbance costs: its value and its rule, a product file each; all else follows."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a new figure costs: one row, and expectations, sweeps, comparisons and notebooks have it."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """What an instruction costs: its code, the lowering that puts it in, its law and its handler; all else follows."""
 
-from __future__ import annotations
-
 import json
 
 from ipusim.app.scenario import load_job

@@ -3,8 +3,6 @@
 The option has another name in Graphcore's API, where a configuration refuses it until it has its row.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.package_copies import ChangedPackage

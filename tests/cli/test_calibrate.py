@@ -1,7 +1,5 @@
 """`ipusim validate --fit`: what it predicts, prints and writes, and when it refuses."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction

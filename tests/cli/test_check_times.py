@@ -1,7 +1,5 @@
 """The option --check-times of run and test, as who types it meets it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The command line as a person meets it: output, files, exit codes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """`ipusim compare` of scenarios and run folders: its words, its files, and its table in 80 columns."""
 
-from __future__ import annotations
-
 import json
 import shutil
 
@@ -102,34 +100,6 @@ def test_losses_are_compared_where_they_are_wanted(tmp_path):
     assert [row["summary"] for row in timed] == [row["summary"] for row in computed]
     for row in computed:
         assert f"{row['mean_loss']:.4g}" in done.stdout
-
-
-@pytest.mark.usefixtures("without_charts")
-@pytest.mark.parametrize(
-    "words",
-    [
-        (MEMORY,),
-        (SMALL, "--schedules", "grouped,interleaved_1f1b,1f1b", "--sync", "lock_step"),
-        (ORDERS, "--orders", "ZIGZAG,SNAKE,HOOF,AUTO"),
-        (DIGITS, "--schedules", "grouped,sequential", "--set", "steps=1"),
-    ],
-)
-def test_eighty_columns_hold_one_whole_table(words, tmp_path):
-    done = ipusim("compare", *words, "--out", tmp_path, columns="80")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("Comparison of "))
-    rule = next(number for number, line in enumerate(lines) if line.strip().startswith("──"))
-    end = next(number for number, line in enumerate(lines) if number > rule and not line.strip())
-    assert max(len(line.rstrip()) for line in lines[start:end]) <= 80
-    assert "(continued)" not in done.stdout
-    header = " ".join(" ".join(lines[start + 1 : rule]).split())
-    for word in ("weight", "samples", "first", "bubble", "mark"):
-        assert word in header
-    names = [row["name"] for row in rows_of(tmp_path)]
-    assert [
-        name for line, name in zip(lines[rule + 1 : end], names, strict=True) if line.strip().startswith(name)
-    ] == names
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Runs with seeds of their own, as the command line says them, whoever runs them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """``expect`` of a scenario, as ``run`` and ``check`` tell it: in words and by the exit code."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

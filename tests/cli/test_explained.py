@@ -1,7 +1,5 @@
 """What the pages of tasks and of explanations say of schedules, keys and layers is so."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What is taken out of a run folder: tables that read back as the Timeline, and pictures."""
 
-from __future__ import annotations
-
 import builtins
 import csv
 import io

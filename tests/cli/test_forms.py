@@ -1,7 +1,5 @@
 """The results of every command as JSON, as CSV and as Markdown, alone on standard output."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """`ipusim import`: what profilers measured, as a table that runs and as a scenario."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every link of the pages leads somewhere, and two links lead from the README to all that ipusim has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 

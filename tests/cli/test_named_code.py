@@ -1,7 +1,5 @@
 """Whoever names a folder of results has named no program: nothing that its scenario names runs or is read elsewhere."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 

@@ -1,7 +1,5 @@
 """One claim, one value: the comparison with one IPU in the run, its page, its summary and a suggestion."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a new kind of span and a new holder of memory cost: a row each, and whoever emits them; all else follows."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

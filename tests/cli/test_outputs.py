@@ -3,8 +3,6 @@
 No command writes over what it reads.
 """
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands that show runs which lie on disk: one page of them, and their trace in Perfetto."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``ipusim test`` and its pins: what is written, what is told, and how they end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

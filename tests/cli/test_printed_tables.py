@@ -1,7 +1,5 @@
 """Every table of every command, read back from terminals of several widths and from a pipe."""
 
-from __future__ import annotations
-
 import contextlib
 from unittest import mock
 

@@ -1,7 +1,5 @@
 """`ipusim check --profile`: measured stages beside what the model is priced at, and what is wrong with a file."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs in Graphcore's API on the command line: they run as by themselves, and leave what a scenario leaves."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

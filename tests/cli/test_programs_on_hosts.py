@@ -1,7 +1,5 @@
 """Programs that several hosts run from the command line: what they print, what is kept, and how they fail."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outcomes of public programs: what a run of each kind of program is called, and the page that shows them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

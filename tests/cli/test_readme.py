@@ -1,7 +1,5 @@
 """Every block of the pages runs, and what they say is so."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from unittest import mock

@@ -1,7 +1,5 @@
 """What `python -m reports` makes is what the folder holds, and what its pages say is so."""
 
-from __future__ import annotations
-
 import shlex
 
 import jsonschema

@@ -1,7 +1,5 @@
 """What scenarios promise that takes several runs or a second calculation; `ipusim test` holds the figures of one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from fractions import Fraction
@@ -10,9 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ipusim.app.compare.compare import compare
 from ipusim.app.fidelity.throughput_rows import MODELS
-from ipusim.app.scenario import load_job, load_request
+from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.pricing.passes import leaves
 from ipusim.pricing.planner.rates import PlannerRates
@@ -28,44 +25,6 @@ from tests.scenarios import SCENARIOS
 def run(name, *overrides):
     """Run a scenario with changes, once: results are read only."""
     return execute(load_job(SCENARIOS / f"{name}.yaml", overrides))
-
-
-@pytest.mark.parametrize("system", ["free", "m2000", "c2_server", "bow_pod16"])
-def test_grouped_beats_interleaved_beats_sequential(system):
-    changes = f"system.name={system}", "system.auto_select_ipus=4"
-    request = load_request(SCENARIOS / "schedules_four_ipus.yaml", changes)
-    rows = compare(request, ["grouped", "interleaved", "sequential"])
-    cycles = [row.result.summary.makespan_cycles for row in rows]
-    assert cycles[0] < cycles[1] < cycles[2]
-    if system == "free":
-        stages, count, forward, backward = 4, 8, 1000, 2000
-        assert cycles == [
-            (count + stages - 1) * (forward + backward),
-            stages * (forward + backward) + (2 * count - 2) * max(forward, backward),
-            stages * count * (forward + backward),
-        ]
-
-
-BOTH = ["lock_step", "point_to_point"]
-
-
-def test_the_gpu_worlds_schedules_in_both_sync_modes():
-    path, names = SCENARIOS / "gpu_schedules.yaml", ["gpipe", "1f1b", "zero_bubble_h1"]
-    free = compare(load_request(path, ["system.name=free"]), names, ["point_to_point"])
-    count, ipus, forward, backward = 8, 4, 100_000, 200_000
-    published = (count + ipus - 1) * (forward + backward)
-    assert [row.result.summary.makespan_cycles for row in free] == [
-        published,
-        published,
-        published - (ipus - 1) * (forward + backward) * 2 // 3,  # a third of 1F1B's bubble
-    ]
-    real = {
-        (row.schedule, row.sync.value): row.result.summary.makespan_cycles
-        for row in compare(load_request(path), names, BOTH)
-    }
-    for name in names:
-        assert real[name, "point_to_point"] < real[name, "lock_step"]
-    assert real["zero_bubble_h1", "point_to_point"] < real["gpipe", "point_to_point"] < real["1f1b", "point_to_point"]
 
 
 def copy_cycles(order, sizes, clock_hz):
@@ -174,20 +133,6 @@ def test_swin_has_the_parameters_and_products_of_its_authors():
     assert macs / 4 == pytest.approx(4.5e9, rel=0.01)
 
 
-def test_resnet50_as_a_pipeline_waits_for_copies():
-    words = (
-        "pipeline.schedule=grouped",
-        "pipeline.device_mapping=[0,1,2,3]",
-        "pipeline.splits=[conv2_next_out0,conv3_first_out,conv4_next_out0]",
-        "infeed.element_bytes=2408448",
-        "pipeline.micro_batch_size=16",
-        "pipeline.gradient_accumulation_count=128",
-    )
-    summary = run("resnet50", *words).summary
-    exchange = [use.cycles["exchange"] / summary.makespan_cycles for use in summary.pipeline_use]
-    assert min(exchange) > 0.3
-
-
 def test_the_conformers_third_ipu_sets_its_pace():
     """It has five blocks, more than any other; published are 4.9 ms for a micro-batch, with what is left out."""
     result = run("conformer", "pipeline.gradient_accumulation_count=4032", "system.host.framework=pytorch")
@@ -208,27 +153,6 @@ def test_launches_of_the_small_network_take_as_long_as_its_products():
         found[term.law.name] += term.cycles
     assert result.summary.throughput.micro_batches_per_s > 1 / 342e-6  # as published, with calls of the host
     assert found["launches"] == pytest.approx(found["matrix"], rel=0.3)
-
-
-def test_recomputation_trades_time_for_memory():
-    """Every stage but the last runs its forward again; its FIFO then holds inputs, not activations."""
-    without, then, inline = (
-        run("recomputation", *words)
-        for words in (
-            ("pipeline.allow_recompute=false",),
-            (),
-            ("pipeline.recomputation_mode=RecomputeAndBackpropagateInterleaved",),
-        )
-    )
-    assert without.summary.makespan_cycles < then.summary.makespan_cycles
-    assert without.summary.makespan_cycles < inline.summary.makespan_cycles
-    mebibyte, stash, inputs = 2**20, 48, 1
-    for result, kept in ((without, stash), (then, inputs), (inline, inputs)):
-        fifos = [stage.fifo_bytes for stage in result.memory.footprint.stages]
-        assert fifos == [depth * kept * mebibyte for depth in (6, 4, 2)] + [0]
-    again = then.timeline.rows(SpanKind.RECOMPUTE)
-    assert len(again) == 3 * 16
-    assert len(inline.timeline.rows(SpanKind.RECOMPUTE)) == 0
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("tutorial_*.yaml")))

@@ -1,7 +1,5 @@
 """`ipusim schedule` in both sync modes, in every format, and with schedules from files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commands of the pages run, section by section, and print what the pages show below them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from unittest import mock

@@ -1,7 +1,5 @@
 """`ipusim suggest` as who calls it meets it: options that are refused by their names, its limit of time, its ends."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

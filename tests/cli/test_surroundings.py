@@ -1,7 +1,5 @@
 """Whatever surrounds the process (streams, encodings, backends, names of files, interrupts), no run breaks by it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

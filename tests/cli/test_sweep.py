@@ -1,7 +1,5 @@
 """The command that sweeps: its files, its words, and that neither workers nor an end in the middle change a byte."""
 
-from __future__ import annotations
-
 import csv
 import os
 import signal

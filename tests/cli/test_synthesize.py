@@ -1,7 +1,5 @@
 """`ipusim suggest --order` as who calls it meets it: its files, which run as it says, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

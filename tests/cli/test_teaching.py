@@ -1,7 +1,5 @@
 """The page for lectures: simulated numbers, answers, and commands that draw the figures."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Published throughputs, simulated: what is held of them, that carrying on is exact, and a person's own rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

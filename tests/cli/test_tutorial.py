@@ -1,7 +1,5 @@
 """The tutorial takes an hour and begins with few terms, and the glossary defines each term once."""
 
-from __future__ import annotations
-
 import re
 
 from tests.cli.pages import PAGES, all_blocks

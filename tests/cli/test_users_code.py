@@ -1,7 +1,5 @@
 """A user's own Python that fails: one message with layer, file and line and exit code 2, whatever it raises."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 

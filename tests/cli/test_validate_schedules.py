@@ -1,7 +1,5 @@
 """`ipusim validate --schedules`: the aims that it holds, its tables and files, and when it fails."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

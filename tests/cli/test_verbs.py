@@ -1,7 +1,5 @@
 """Every command line that people are shown has a verb and options that exist; those of old are answered."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

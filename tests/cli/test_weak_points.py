@@ -1,7 +1,5 @@
 """Which IPU and which cable costs most where it is slower, as the command line says it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

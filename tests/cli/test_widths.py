@@ -1,7 +1,5 @@
 """What commands print in terminals of several widths: nothing cut, nothing too wide, and no word broken."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

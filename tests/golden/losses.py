@@ -3,8 +3,6 @@
 ``python -m tests.golden.losses`` runs them and writes this machine's part again, or adds it.
 """
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from typing import Any

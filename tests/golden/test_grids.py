@@ -1,7 +1,5 @@
 """Schedule grids, cell by cell, as Graphcore's compiler lays them out (expected orders of its own tests)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Where passes and host copies lie with overlapped I/O: the layouts of Graphcore's overlapped pipeline visitor."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.base.errors import CountError, UnsupportedProgramError

@@ -5,8 +5,6 @@ RecomputeThenBackpropagate. Where each IPU holds one stage, a cell says the pass
 There every stage has a slot for recomputation, and the last has no program in it.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces of torch's pipelines, imported against the programs that were run, and held beside their simulations."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -13,8 +13,6 @@ out: operators, arguments, names of hosts and numbers of processes. Beside the t
 ``programs.json``: stages of each rank, and passes in their order where torch says it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

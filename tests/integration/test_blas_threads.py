@@ -1,7 +1,5 @@
 """A run computes on one thread, whichever BLAS it uses."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

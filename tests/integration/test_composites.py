@@ -1,7 +1,5 @@
 """Composite passes: what a forward and a backward pass in one slot take, under schedules and Orders that have them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Disturbances of a request wherever it goes: in runs with arithmetic, sweeps, suggestions, and written scenarios."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Estimators: what they train, evaluate and predict, which hooks look on when, and what is refused in which words."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging

@@ -1,7 +1,5 @@
 """The examples in docstrings run and give what they say; those of public names need nothing around them."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

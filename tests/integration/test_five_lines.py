@@ -1,7 +1,5 @@
 """The lines for a notebook on the page of tasks, executed in one: a dict, a shown Run, a DataFrame and a figure."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """Hooks look on while a run goes: what they read is what the run has come to, and they change nothing."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Keras models in files: stages and options come back, and training goes on to the same bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A run takes no more memory than limits count with."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

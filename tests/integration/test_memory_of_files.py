@@ -1,7 +1,5 @@
 """Files from anywhere take as much memory as they state, not as they would unpack to."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

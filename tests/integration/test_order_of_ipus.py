@@ -3,8 +3,6 @@
 In the run that is looked at, logical IPUs, physical ones and stages are in different orders.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """A profile of programs: what it leaves in a folder, of which runs, and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

@@ -1,7 +1,5 @@
 """Programs as scenarios: under any option the scenario takes the program's time, or it is refused."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every public function takes what its signature says, and refuses all else in one message of bounded length."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shutil

@@ -1,7 +1,5 @@
 """pytest's plugin, in a project of its own: what is collected, what holds, and what a failure says."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

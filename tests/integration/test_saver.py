@@ -1,7 +1,5 @@
 """Checkpoints of programs by TensorFlow's Saver and hooks: the same bits from each, however a model is cut."""
 
-from __future__ import annotations
-
 import contextvars
 import json
 

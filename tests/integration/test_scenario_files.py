@@ -1,7 +1,5 @@
 """The scenario files that ship: each loads, says what it shows, and is what the tutorial and the sources say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

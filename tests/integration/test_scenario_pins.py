@@ -1,7 +1,5 @@
 """The scenarios that ship come to what they expect and to what is pinned beside them, as ``ipusim test`` holds them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

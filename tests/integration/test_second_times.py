@@ -1,7 +1,5 @@
 """Times of the scenarios that ship are equal when they are computed a second time, without events."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Micro-batches in segments along their sequence: what a scenario with them takes, sends and says."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The points of a sweep come to what runs of them come to."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario.load import load_job, load_request

@@ -1,7 +1,5 @@
 """Threads beside a run: what arrives while it goes on, once and in order, and what a thread of its own needs."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 

@@ -1,7 +1,5 @@
 """Programs of TensorFlow 1 and 2 after one another in a process: each as if it were alone."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.programs import configure, hosted_names, pipelined

@@ -1,7 +1,5 @@
 """The server of `ipusim show --perfetto`: whom it answers, and with what."""
 
-from __future__ import annotations
-
 import http.client
 from urllib.parse import urlsplit
 

@@ -1,7 +1,5 @@
 """Worker processes that are left before they are done."""
 
-from __future__ import annotations
-
 import time
 import warnings
 

@@ -1,7 +1,5 @@
 """Verdicts of commands on small programs whose answer is worked out by hand."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

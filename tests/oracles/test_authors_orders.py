@@ -1,7 +1,5 @@
 """V-Half, V-Min and ZB-V of few micro-batches, against digests of what their authors' own code makes of them."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 

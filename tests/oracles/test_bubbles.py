@@ -1,7 +1,5 @@
 """The closed forms of the page of bubbles, at sizes and times that it does not show."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

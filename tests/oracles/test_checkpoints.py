@@ -1,7 +1,5 @@
 """Recomputation from checkpoints inside the backward pass: the same numbers, less alive at a time, and its cost."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

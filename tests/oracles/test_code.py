@@ -1,7 +1,5 @@
 """Code: estimated from compute sets that differ, against published profiles, and what verdicts say of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.analysis.fullest_memory import fullest

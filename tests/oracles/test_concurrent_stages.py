@@ -1,7 +1,5 @@
 """Concurrent stages: where they run, what moves, what it takes, and that they learn what branches in turn learn."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError

@@ -1,7 +1,5 @@
 """What disturbances cost, to the cycle: closed forms where there are any, and longest paths of networkx elsewhere."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache
 from itertools import pairwise, product

@@ -1,7 +1,5 @@
 """Estimators on several simulated hosts: they learn what one host learns from whole batches."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The selection order that a run names as faster, against runs of scenarios in each order."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.api import Request, assemble, execute, hardware

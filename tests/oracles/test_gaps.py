@@ -1,7 +1,5 @@
 """Waits in the ramps and waits in the main phase, against brackets and idle time found from spans one by one."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 

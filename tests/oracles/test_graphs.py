@@ -1,7 +1,5 @@
 """Routes and circles, against networkx."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import pairwise, product
 

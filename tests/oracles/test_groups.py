@@ -1,7 +1,5 @@
 """Groups of micro-batches: interleaved 1F1B as torch and Megatron-LM have it, and GIS and GIS-H by their forms."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """A half of a backward pass that has nothing to go on says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario import load_job

@@ -1,7 +1,5 @@
 """What the host does between session runs: how long, how often, and that it is part of no execution."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

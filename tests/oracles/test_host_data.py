@@ -1,7 +1,5 @@
 """The host's own data rate: all infeeds of a host share it, and no number of replicas passes it."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 

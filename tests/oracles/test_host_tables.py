@@ -1,7 +1,5 @@
 """Embeddings whose tables lie on the host: what their rows take, what waits for them, and that nothing else changes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

@@ -1,7 +1,5 @@
 """Several hosts, each with a device: what they learn together, and what it takes them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

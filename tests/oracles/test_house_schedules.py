@@ -1,7 +1,5 @@
 """The GPU world's schedules against closed forms, rows and tables of the papers and of torch that have them."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """I/O tiles: what they take from the computation, what they hide, and that nothing is learnt otherwise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The Keras programs of scenarios/python/: what they print, and that they learn."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

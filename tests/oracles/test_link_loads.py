@@ -1,7 +1,5 @@
 """The load of each link under a selection order, held against routes by hand and prices from link widths."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise

@@ -5,8 +5,6 @@ test_traced_functions.py, Functional models and callbacks of Keras in test_trace
 tests/integration/test_estimators.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

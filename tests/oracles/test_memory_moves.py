@@ -1,7 +1,5 @@
 """What changes free of an IPU's memory, and cost: each row is what a scenario with these options comes to by itself."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

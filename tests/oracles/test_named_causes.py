@@ -1,7 +1,5 @@
 """What IPUs are idle for in a disturbed run: the IPU, the host or the cable that is disturbed, where it is known."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

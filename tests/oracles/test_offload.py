@@ -1,7 +1,5 @@
 """Variables in Streaming Memory: what moving them takes, what memory it frees, and that nothing is learnt otherwise."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

@@ -1,7 +1,5 @@
 """The comparison with one IPU, against scenarios of one IPU that are written by hand, and in all of its faces."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.api import Request, assemble, execute

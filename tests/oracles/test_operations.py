@@ -1,7 +1,5 @@
 """Operations of Graphcore's API against second formulations: all alignments, SciPy, NumPy, Graphcore's own samples."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

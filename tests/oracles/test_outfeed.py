@@ -1,7 +1,5 @@
 """What the outfeed carries: masks, accumulated sums, their shapes, their time, and Graphcore's rules."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -3,8 +3,6 @@
 Where the code is changed the scenario's text stays, so that the cause can come from what ran alone.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import cache
 

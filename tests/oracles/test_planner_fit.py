@@ -1,7 +1,5 @@
 """The fit finds the rates that products were made with, and what it says of the measured ones holds."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

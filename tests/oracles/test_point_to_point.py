@@ -4,8 +4,6 @@ The longest path and the fluid computation take the Order, the durations of pass
 System; they share no line with the lowerings, the prices or the machine.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The programs of scenarios/python/: what they print, and what their YAML twins do."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import logging

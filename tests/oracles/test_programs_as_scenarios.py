@@ -1,7 +1,5 @@
 """The programs of scenarios/python/ as scenarios: the YAML that is written of each takes the time that it took."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario import load_job
@@ -11,7 +9,6 @@ from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Span
 from tests.effort import sampled, slowest
 from tests.programs import PROGRAMS, once
-from tests.scenarios import SCENARIOS
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
 #: on the host or have it compute, or whose hosts do something together between session runs.
@@ -92,14 +89,3 @@ def test_its_scenario_takes_the_time_of_the_program(path, tmp_path):
             assert tuple(getattr(stage, "layers", stage) for stage in stages) == LAYERS[path.stem]
         else:
             assert said.request.options.model is None
-
-
-def test_the_layers_are_those_of_the_tutorials_scenario():
-    """Kind by kind and size by size; the loss has no name in the program."""
-    (program,) = once("step3_pipelining", "--epochs", "2").recorded
-    said = as_scenario(program.as_job()).request.options
-    twin = load_job(SCENARIOS / "tutorial_step3_pipelining.yaml").request.options
-    assert said.model.layers[:-1] == twin.model.layers[:-1]
-    assert said.model.layers[-1].type == twin.model.layers[-1].type
-    assert (said.optimizer, said.pipeline.micro_batch_size) == (twin.optimizer, twin.pipeline.micro_batch_size)
-    assert (said.data.shape, said.data.classes, said.data.samples) == ((28, 28), 10, 5120)

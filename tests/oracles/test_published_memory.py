@@ -4,8 +4,6 @@ Each row is a published training with its configuration; none of them is in any 
 its layers, its options and its framework alone.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.analysis.fits import Fits, usable

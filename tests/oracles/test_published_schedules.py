@@ -1,7 +1,5 @@
 """The search of zero bubble's authors, against what their own code reaches, and the memory that it may take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -5,8 +5,6 @@ its last B at 130, rank 0 ends its last B at 150. What a copy takes is on that w
 and before the last B of rank 0. All else is put before or into backward passes of rank 1, which follow each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 Results and gradients are in ``test_traced_collectives.py``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

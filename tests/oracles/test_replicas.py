@@ -1,7 +1,5 @@
 """Replicas of a pipeline: what they learn, what their sum costs, and when they wait for each other."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

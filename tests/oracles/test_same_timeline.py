@@ -1,7 +1,5 @@
 """Whatever a scenario and a program can say runs alike: the same layers and options, on one Plan, in the same time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every program and fragment of the seeds runs, and has the effect that its text states."""
 
-from __future__ import annotations
-
 import contextvars
 import functools
 import os
@@ -12,7 +10,7 @@ import pytest
 from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.cli.commands import ipusim
-from tests.effort import draws_everything, rarest, sampled, slowest
+from tests.effort import draws_everything, rarest, sampled
 from tests.programs import needs_tensorflow
 from tests.seed_programs import names, seed_program, seeds_folder
 
@@ -29,7 +27,7 @@ PRINTED = re.compile(r"^Step (0|10), Epoch (\d+\.\d), Mean loss: (\d+\.\d+)$", r
 
 
 def marked(name):
-    return pytest.param(name, marks=[rarest] * (name in LONG) + [slowest] * (name in AGAIN))
+    return pytest.param(name, marks=[rarest] * (name in LONG + AGAIN))
 
 
 pytestmark = pytest.mark.skipif(

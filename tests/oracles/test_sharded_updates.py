@@ -1,7 +1,5 @@
 """Updates in parts, as PopART's replicas do them: the same training, and collectives and bytes counted by hand."""
 
-from __future__ import annotations
-
 from math import ceil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Variables that replicas store parts of: the same training, less memory, and the time of loading and all-gathers."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil
 

@@ -1,7 +1,5 @@
 """availableMemoryProportion and partialsType: how products are planned, what that takes, and what they hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError

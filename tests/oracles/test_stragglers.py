@@ -1,7 +1,5 @@
 """The field's words for stragglers, where they can be told by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.explain.stragglers import stragglers

@@ -1,7 +1,5 @@
 """The suggested plan is the best there is: by brute force on small models, and against the scenarios' own plans."""
 
-from __future__ import annotations
-
 import functools
 import random
 from fractions import Fraction

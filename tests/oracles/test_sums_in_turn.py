@@ -1,10 +1,7 @@
-"""Gradients that replicas sum up one after the other: what waits for what, what it takes, and the same training."""
-
-from __future__ import annotations
+"""Gradients that replicas sum up one after the other: what waits for what, and what it takes."""
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,21 +102,6 @@ def test_the_fastest_algorithm_for_all_of_them_is_taken(load, name):
     )
     assert found.cost.total_cycles <= other
     assert (found.cost.total_cycles == other) == (name == found.algorithm)
-
-
-#: Weights learnt with one sum of all gradients, by precision.
-MERGED = {}
-
-
-@pytest.mark.parametrize("size", [0, 121, 10**6])
-def test_the_mean_of_the_replicas_is_the_same(load, size):
-    for precision, tolerances in (("float32", (1e-5, 1e-7)), ("float64", (1e-13, 1e-15))):
-        changes = f"precision={precision}", "steps=2"
-        if precision not in MERGED:
-            MERGED[precision] = execute(load(None, *changes)).learning.weights
-        found = execute(load(size, *changes)).learning.weights
-        for name, weights in MERGED[precision].items():
-            np.testing.assert_allclose(found[name], weights, *tolerances)
 
 
 def test_stages_known_by_their_cost_have_one_gradient_each(load):

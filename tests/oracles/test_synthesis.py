@@ -1,7 +1,5 @@
 """Synthesis against all named schedules, against an exact search of few passes, and at other counts than its own."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 from random import Random

@@ -1,7 +1,5 @@
 """Every cycle of Costs is the value of a term, whose text gives it in exact arithmetic."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

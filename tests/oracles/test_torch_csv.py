@@ -5,8 +5,6 @@ the format "compute_only" and, with copies, by default; those of ours are what _
 _load_csv has read the CSV of `ipusim schedule NAME --stages 4 --count 8 --as torch`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What replicas do together in a stage that TensorFlow traces: results and gradients against NumPy with all of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

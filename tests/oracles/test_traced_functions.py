@@ -1,7 +1,5 @@
 """Functions of TensorFlow 2 that a strategy runs on simulated IPUs, against the same functions run by TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Models of tf_keras on simulated IPUs, against the same training by tf_keras alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

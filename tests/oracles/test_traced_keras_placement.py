@@ -1,7 +1,5 @@
 """Models of tf_keras in a strategy's scope, with Graphcore's options and pipeline stages of them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loops around a body in TensorFlow's sessions, against the same training by TensorFlow alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,10 @@
 """Programs in Graphcore's names on TensorFlow: their losses are those of the same training by TensorFlow alone."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import json
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from ipusim.ipu.programs.program_file import ProgramFile
 from tests.programs import needs_tensorflow
 
 COUNT, REPEATS = 4, 5
-SCENARIOS = Path(__file__).parents[2] / "scenarios" / "python"
 
 DATA = """
 import json
@@ -191,24 +187,6 @@ def test_a_sharded_loop_runs_on_the_ipus_that_it_names(losses, expected, last, m
     assert job.schedule.name == schedule
     assert tuple(job.plan.shape.mapping) == mapping
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=3e-7)
-
-
-#: Imports of the tutorial's programs in scenarios/python/, and how TensorFlow's programs write them.
-STEPS = ("step1_single_ipu", "step2_sharding", "step3_pipelining", "step4_configurable_stages")
-
-
-def test_each_step_of_the_tutorial_has_the_losses_of_the_others(capsys):
-    """Cut otherwise, the same model trains on the same images from the same weights."""
-    needs_tensorflow()
-    printed = []
-    for step, repeats in zip(STEPS, (32, 32, 2, 2), strict=True):
-        file = SCENARIOS / f"{step}.py"
-        arguments = ["--repeat-count", str(repeats), "--epochs", "0.4"]
-        contextvars.Context().run(lambda: ProgramFile(file).run(arguments))  # noqa: B023 - runs at once
-        printed.append([float(loss) for loss in re.findall(r"Mean loss: ([0-9.]+)", capsys.readouterr().out)])
-    assert printed == [printed[0]] * len(STEPS)
-    first, second = printed[0]
-    assert first > second
 
 
 def test_a_mean_of_gradients_is_their_sum_with_a_quarter_of_the_rate(losses):

@@ -1,7 +1,5 @@
 """Graphcore's operations on TensorFlow's graph: values and gradients are those of TensorFlow's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

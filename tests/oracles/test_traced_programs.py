@@ -3,8 +3,6 @@
 A scenario's layers are written here as users write them for TensorFlow, with Keras' layers and TensorFlow's functions.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Collectives in traced stages, in loops too, on replicas of the machine: losses of the same training in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

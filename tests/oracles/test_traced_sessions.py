@@ -1,7 +1,5 @@
 """Sessions of TensorFlow's that run pipelines and computations: what they execute themselves, and their threads."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

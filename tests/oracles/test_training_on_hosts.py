@@ -1,7 +1,5 @@
 """Programs that train on several simulated hosts: what they learn is what one host learns from the whole batch."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The weight update on the host: what it moves and takes, the memory that it frees, and that all learn alike."""
 
-from __future__ import annotations
-
 import gzip
 from math import ceil
 

@@ -1,7 +1,5 @@
 """The parts of a run's time where closed forms tell them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.pipeline.plan import Sync

@@ -1,7 +1,5 @@
 """What a change would give, against runs of scenarios in which it has been made."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an optimizer sees: a variable's whole gradient of a micro-batch, and all variables at once in the update."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The worked cases from Graphcore's own pipeline tests, as programs on TensorFlow, under every legal schedule."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pictures that a process draws which was begun before the run are those that are drawn where the run is."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

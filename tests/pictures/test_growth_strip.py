@@ -1,7 +1,5 @@
 """Colours beside the bars of IPUs tell the growth of a run per cycle of each pass."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What trace files and pictures leave out of a run that repeats itself, and how they say so."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

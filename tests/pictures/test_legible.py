@@ -1,7 +1,5 @@
 """All pictures of the gallery, as a README shows them: what is written can be read, and lines keep off it."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The memory chart: every word legible, every byte in its place, the same bytes each time."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is narrower than a pixel: counted in the pixels of the picture that is drawn."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

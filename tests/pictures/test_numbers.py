@@ -1,7 +1,5 @@
 """Micro-batch numbers in the boxes of a trace: all of a row's, or a regular selection with its ends."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 

@@ -21,7 +21,6 @@ from ipusim.app.render.tables import ipu_table, summary_table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import lanes
 from ipusim.app.render.window import execution_window, phase_window
-from ipusim.app.run_folder.report import trace_file
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.timeline.kinds import SpanKind
 from tests.scenarios import run, timeline
@@ -140,10 +139,6 @@ def test_the_trace_names_the_mode_and_counts_bytes_on_their_way(read_perfetto):
     area = sum(value * (after - at) for (at, value), (after, _) in pairwise(series))
     exact = int(((spans.end - spans.start) * spans.bytes)[own].sum())
     assert area == pytest.approx(float(Fraction(exact * 10**9, spans.info.clock_hz)), rel=1e-3)
-
-
-def test_a_trace_file_is_made_of_a_run_with_memory():
-    assert trace_file(run("zero_bubble_h1", held=1000))
 
 
 def words(figure):

@@ -1,7 +1,5 @@
 """Pictures of reports with marks that their pages speak of: shades of stages, a cable, IPUs that work."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ipusim.timeline.kinds import PASSES, SpanKind

@@ -1,7 +1,5 @@
 """The pictures that a run of each scenario draws, looked at as their reader would: names, legends, notation, titles."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """Pictures of a chosen size and title: laid out anew, exactly as large, legible, or refused with the reason."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext, suppress
 
 import numpy as np

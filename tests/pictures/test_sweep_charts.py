@@ -1,7 +1,5 @@
 """Charts of sweeps: points without a value, legends within the picture and off the lines, units and ceilings."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

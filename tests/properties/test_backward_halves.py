@@ -1,7 +1,5 @@
 """The halves of a backward pass, the second run at any time later, give the gradients of the whole to the bit."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import autograd.numpy as anp

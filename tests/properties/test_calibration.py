@@ -1,7 +1,5 @@
 """Rates with which rows were simulated are found again from these rows, noise included, as surely as is said."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Damaged data files and timelines: every outcome is a value or one error of ours, in bounded memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Drawn sets of disturbances of drawn runs: IPUs' spans tile them, jumping changes nothing, idle time has its cause."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from pathlib import Path

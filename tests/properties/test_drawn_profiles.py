@@ -1,7 +1,5 @@
 """Drawn runs of pipelines as profilers write them: read right, or refused for a reason that they have."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from pathlib import Path

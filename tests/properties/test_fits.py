@@ -4,8 +4,6 @@ The word is found a second time from the bytes of the IPUs' peaks, the code amon
 scenario says of its stages.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """Damaged traces and logs of profilers: stages, or one error of ours that names the file."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

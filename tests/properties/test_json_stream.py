@@ -1,7 +1,5 @@
 """JSON read part by part is what the library reads as a whole, or one error with the file and its line."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

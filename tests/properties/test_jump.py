@@ -1,7 +1,5 @@
 """A run of time alone that jumps over its repeats is the same, written out, as one that does not."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

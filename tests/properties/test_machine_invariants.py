@@ -1,7 +1,5 @@
 """Runs of random legal Orders in both sync modes: what every Timeline keeps, and what its IPUs ever hold for others."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 

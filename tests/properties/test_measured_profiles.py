@@ -1,7 +1,5 @@
 """Whatever a file of measured stages holds, it is cycles as exact arithmetic has them, or problems with their lines."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

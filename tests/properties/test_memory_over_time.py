@@ -1,7 +1,5 @@
 """Memory at every moment of a run, against a sum in plain loops over the Plan's and Timeline's numbers."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Whatever key or name a person misspells by one letter, the message names it."""
 
-from __future__ import annotations
-
 import string
 
 from ipusim.base.near_names import all_nearest, equal_name

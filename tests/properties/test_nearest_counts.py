@@ -1,7 +1,5 @@
 """Legal counts that a refusal names, held against all counts of a range, each of which is tried."""
 
-from __future__ import annotations
-
 import re
 from functools import cache, partial
 from itertools import islice

@@ -5,8 +5,6 @@ An option is one line of :func:`scenarios`; options that change no number are dr
 any run whatever it computes is held of these too, as they are drawn and run anyway.
 """
 
-from __future__ import annotations
-
 import csv
 from functools import partial
 from itertools import pairwise, product

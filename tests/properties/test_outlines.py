@@ -1,7 +1,5 @@
 """What stages keep, found on outlines of arrays, is what they keep of arrays: of every layer."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import autograd.numpy as anp

@@ -1,7 +1,5 @@
 """Schedules whose stages run all micro-batches through one kind of pass before the next repeat in each such phase."""
 
-from __future__ import annotations
-
 import io
 import random
 from typing import Any

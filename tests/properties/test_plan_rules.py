@@ -1,7 +1,5 @@
 """The check of Plans against plain loops over the same rules, on Plans of which a few numbers are changed."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

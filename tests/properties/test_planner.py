@@ -1,7 +1,5 @@
 """The planner: no plan beats the floors of the hardware, none does less work in more time, and no other is better."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time

@@ -1,7 +1,5 @@
 """An execution as a page plays it, of drawn runs: its figures are those of the summary, its stashes those of memory."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np

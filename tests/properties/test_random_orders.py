@@ -4,8 +4,6 @@ Two passes of an Order swapped are an Order that an independent walk goes throug
 its Plan says the same, in both modes.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 

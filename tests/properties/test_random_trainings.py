@@ -4,8 +4,6 @@ The loop shares no layer, loss or optimizer with ipusim, knows no stages, replic
 gradients of textbook formulas. Every layer keeps the form of what it gets, so that any may follow any.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """A Timeline with blocks says to the bit what it says with every copy written out, whatever is run."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

@@ -1,7 +1,5 @@
 """Replays of simulated runs, written as traces: a run differs from the simulation of its plan in what disturbed it."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Times computed without events are the machine's: of passes, sends, weight updates and ends of all executions."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter, deque

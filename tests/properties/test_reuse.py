@@ -1,7 +1,5 @@
 """A request that is assembled with what others left comes to the same as by itself, whatever differs between them."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

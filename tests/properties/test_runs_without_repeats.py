@@ -1,7 +1,5 @@
 """Long runs in which no state recurs: they say so, and are bounded by what they take."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever is done to any key of a scenario, it ends as an Job or as problems with places; nothing else."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """Outcomes of runs that differ in seeds of jitter are those of simulations, also where they are computed together."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

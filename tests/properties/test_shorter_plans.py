@@ -1,7 +1,5 @@
 """Long runs whose Plan is laid out for fewer micro-batches are described as their whole Plan would be."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.regression.expectations import judged_before

@@ -1,7 +1,5 @@
 """What a run too large for memory is said to record, at counts around the one from which its Plan is not laid out."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from itertools import pairwise

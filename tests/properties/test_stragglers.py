@@ -1,7 +1,5 @@
 """Words of stragglers are the same whether runs are computed together or simulated one by one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from typing import Any

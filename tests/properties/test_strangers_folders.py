@@ -4,8 +4,6 @@ Of one that the run itself has written, one part is replaced by what nobody woul
 folder changes, no code of it runs, and the command says in one message what is wrong, or does without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gzip

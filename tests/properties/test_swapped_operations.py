@@ -8,8 +8,6 @@ missing. If it does not, training still gives a result, and the order check says
 that this is not the compiler's order.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import combinations, islice
 

@@ -1,7 +1,5 @@
 """Ranges of a sweep against arithmetic of their own."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hypothesis import given

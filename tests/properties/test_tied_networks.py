@@ -4,12 +4,9 @@ The loop has one table, knows no stages, and takes its gradients of the formulas
 is forgotten, taken twice, mapped or averaged by itself learns something else.
 """
 
-from __future__ import annotations
-
 import autograd
 import autograd.numpy as anp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,33 +147,3 @@ def test_a_table_is_held_once(scenario):
     assert profiles[0].parameter_bytes >= table
     updated = sum(work.sram_bytes for profile in profiles for work in profile.update)
     assert updated == 5 * sum(sizes.values())
-
-
-@pytest.mark.parametrize("schedule", ["grouped", "sequential"])
-def test_the_head_gets_the_table_that_was_updated(schedule):
-    """With a rate of zero for all but the table nothing else could change the scores of the second step."""
-    layers = [
-        {"name": "tokens", "type": "embedding", "input_dim": WORDS, "output_dim": WIDTH},
-        {"name": "tanh", "type": "activation", "activation": "tanh"},
-        {"name": "head", "type": "tied_projection", "embedding": "tokens", "units": WORDS, "use_bias": False},
-        {"name": "cel", "type": "softmax_cross_entropy"},
-    ]
-    scenario = {
-        "system": {"name": "m2000"},
-        "data": {"type": "synthetic_tokens", "length": LENGTH, "vocabulary": WORDS, "samples": 60, "noise": 0},
-        "model": {"layers": layers},
-        "pipeline": {
-            "schedule": schedule,
-            "splits": ["tanh", "head"],
-            "device_mapping": [0, 1, 0],
-            "micro_batch_size": 4,
-            "gradient_accumulation_count": 6,
-            "reduction_method": "MEAN",
-        },
-        "optimizer": {"type": "adam", "learning_rate": 0.1},
-        "steps": 30,
-    }
-    job = job_from(scenario)
-    losses = [each.loss for each in execute(job).learning.losses]
-    assert losses[0] == pytest.approx(np.log(WORDS), rel=0.01)
-    assert min(losses[-5:]) < losses[0]

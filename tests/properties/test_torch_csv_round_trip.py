@@ -1,7 +1,5 @@
 """Whatever passes each IPU runs in whatever order, torch's CSV carries them there and back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 

@@ -1,7 +1,5 @@
 """Orders of users' own, which say no period: runs of time alone find it in the passes, and jump as exactly."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

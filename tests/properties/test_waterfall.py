@@ -1,7 +1,5 @@
 """The parts of a run's time, whatever runs: each sum of the first parts is what the run takes without the others."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from itertools import accumulate

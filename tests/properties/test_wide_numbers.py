@@ -1,7 +1,5 @@
 """Figures of runs of up to 63 bits: those of a run of fewer cycles, times as many, or the run is refused."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

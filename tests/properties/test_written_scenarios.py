@@ -1,7 +1,5 @@
 """What is written as a scenario reads back as the same, whatever it says."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``python -m tests.replay``: record what this work tree makes of many requests, and compare another with it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

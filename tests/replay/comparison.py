@@ -1,7 +1,5 @@
 """Where the runs of a work tree differ from a record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

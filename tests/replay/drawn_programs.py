@@ -1,7 +1,5 @@
 """Drawn programs in Graphcore's API whose stages call collectives and the host in the middle of their passes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

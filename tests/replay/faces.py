@@ -5,8 +5,6 @@ outside of the checkout. Each line runs at 80 and at 60 columns, in the order of
 copies of a few scenarios.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import hashlib

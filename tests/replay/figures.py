@@ -4,8 +4,6 @@ This is the one place that knows how values of the product are read: where one o
 read here as before, and records made earlier stay good.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

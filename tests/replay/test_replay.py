@@ -1,7 +1,5 @@
 """What this work tree makes of a few requests is what was recorded of them; and what is changed is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A fixture for the tests of Graphcore's names: a small pipeline on TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

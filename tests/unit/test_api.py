@@ -1,7 +1,5 @@
 """The door of the simulator: what it offers, to whom, and what it costs to open it."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The compressed trace file: the bytes that came, whole, whatever came and whoever fails."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

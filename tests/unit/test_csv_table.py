@@ -1,7 +1,5 @@
 """CSV files from anywhere: columns by name in any order, and what is wrong with all of them told by line."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -77,29 +75,6 @@ def test_what_is_no_csv_is_refused_with_the_reason_alone_and_a_table_names_the_f
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (
-            "stage,forward,note\na,5,5,x\n",
-            "p.csv:2: expected 3 cells, as many as there are columns, got 4; if 5,5 is a "
-            "number with a decimal comma, write 5.5",
-        ),
-        (
-            "stage,forward,note\na,5,x,y\n",
-            "p.csv:2: expected 3 cells, as many as there are columns, got 4: nothing says what 'y' is",
-        ),
-        (
-            "stage,forward,note\n-5,1e3,-2,x\n",
-            "p.csv:2: expected 3 cells, as many as there are columns, got 4: nothing says what 'x' is",
-        ),
-    ],
-)
-def test_a_row_with_more_cells_than_columns_says_how_decimal_commas_are_written(own, content, text):
-    (row,) = read_table(own(content), STRICT, 1000, "p.csv").rows
-    assert [f"{row.position}: {problem}" for problem in row.problems] == [text]
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
         ("", "expected the names of the columns, stage, forward, and others, in the first row, got nothing"),
         (
             "a,5,11\n",
@@ -122,16 +97,6 @@ def test_a_row_with_more_cells_than_columns_says_how_decimal_commas_are_written(
 def test_a_first_row_without_any_title_is_one_problem(own, content, text):
     with pytest.raises(FileError, match=f"^{re.escape(f'p.csv:1: {text}')}$"):
         read_table(own(content), STRICT, 1000, "p.csv")
-
-
-def test_a_title_in_other_words_or_with_a_mistake_is_told_the_column_that_it_may_be(own):
-    with pytest.raises(FileError) as caught:
-        read_table(own("satge,fwd,notes\n"), STRICT, 1000, "p.csv")
-    assert str(caught.value).splitlines() == [
-        "p.csv:1: expected a column 'stage' in addition to stage, forward, got 'satge'; did you mean stage?",
-        "p.csv:1: expected a column 'forward' in addition to stage, forward, got 'fwd'; did you mean forward?",
-        "p.csv:1: expected columns out of stage, forward, note, got 'notes'; did you mean note?",
-    ]
 
 
 def test_of_very_many_problems_the_first_are_listed():

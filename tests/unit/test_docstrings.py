@@ -1,7 +1,5 @@
 """Public names say what they take, give and raise, and show it in an example."""
 
-from __future__ import annotations
-
 import re
 from pkgutil import resolve_name
 

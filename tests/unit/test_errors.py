@@ -1,7 +1,5 @@
 """Messages: what they show of long values, and how long they are at most."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

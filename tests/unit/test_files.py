@@ -1,7 +1,5 @@
 """Files from anywhere: a value or one message, memory as the file states it, and no waiting."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

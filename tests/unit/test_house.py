@@ -1,7 +1,5 @@
 """The shape of the package: which modules import which, and how long they are."""
 
-from __future__ import annotations
-
 import ast
 import statistics
 

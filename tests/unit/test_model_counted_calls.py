@@ -1,7 +1,5 @@
 """Products that are counted in a function have the shapes of its matrices, and lose no multiply-accumulate."""
 
-from __future__ import annotations
-
 import autograd.numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What was made is taken again for equal arguments, and for these alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.base.cache import Cache

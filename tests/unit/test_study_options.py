@@ -1,7 +1,5 @@
 """What is wrong with an option, said by those who know it, in the words of whoever asked."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 Where ``IPUSIM_TENSORFLOW=required`` is set, as .ci/run does, they fail instead.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs import needs_tensorflow

@@ -1,7 +1,5 @@
 """Cases of operations, held against eager TensorFlow: what the tests of all families share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Kernels of products, against eager TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.golden.graph.eager import Case

@@ -1,7 +1,5 @@
 """Kernels against eager TensorFlow: every operation type with a kernel has a case, and each case its values."""
 
-from __future__ import annotations
-
 from importlib import import_module, util
 
 import pytest

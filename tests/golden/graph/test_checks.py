@@ -1,7 +1,5 @@
 """Kernels of checks and prints, which compute nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

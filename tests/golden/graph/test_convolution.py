@@ -1,7 +1,5 @@
 """Kernels of convolutions and their gradients, against eager TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

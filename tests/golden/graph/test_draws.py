@@ -1,7 +1,5 @@
 """Kernels that draw: bounds and moments of TensorFlow's distributions, and the same numbers for the same key."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels of lists and optional values, and control flow around them, against eager TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

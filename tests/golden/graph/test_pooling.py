@@ -1,7 +1,5 @@
 """Kernels of pools and their gradients, against eager TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ipusim.ipu.graph.tensorflow_import import load

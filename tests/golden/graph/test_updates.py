@@ -1,7 +1,5 @@
 """Kernels of weight updates, against eager TensorFlow: three updates each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Kernels that read and change variables, against eager TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Arrays for cases of kernels: ordinary numbers from a fixed seed, and special points."""
 
-from __future__ import annotations
-
 import numpy as np
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, -1e30, np.inf, -np.inf, np.nan, 3.5], np.float32)

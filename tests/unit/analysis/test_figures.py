@@ -1,7 +1,5 @@
 """The table of figures: each name leads to a number of ``summary.json``, the same for whoever asks by it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

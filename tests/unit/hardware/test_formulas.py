@@ -1,7 +1,5 @@
 """A formula gives its value and its text from one definition; cycles keep it through copies and files."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Draws of jitter: lognormal with the mean 1, by what a pass is."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import log
 from statistics import fmean, stdev

@@ -1,7 +1,5 @@
 """Rates: a value with a source for each, varied by name, bounded, and felt by what they price."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from fractions import Fraction
 

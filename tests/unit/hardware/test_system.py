@@ -10,7 +10,6 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.copies import CopyCost, FixedParts
 from ipusim.hardware.generations import BOW, GC2, GC200, IpuSpec
 from ipusim.hardware.machines import MACHINES
-from ipusim.hardware.orders import ORDERS
 
 
 @pytest.mark.parametrize(
@@ -196,18 +195,6 @@ def test_the_host_of_the_free_system_takes_no_time() -> None:
     costs = (free.infeed_cycles, free.host_fill_cycles, free.outfeed_cycles, free.host_drain_cycles)
     assert [cost(10**9) for cost in costs] == [0, 0, 0, 0]
     assert free.host_sync_cycles == 0
-
-
-def test_orders_compare_on_unequal_boundaries() -> None:
-    system = build_system("c2_server", mapping=[1, 0, 2, 3])
-    # the boundary between the second pair is heavy: on a rail it has two links, on a rung four
-    traffic = {(0, 1): 10**6, (1, 2): 4 * 10**6, (2, 3): 10**6}
-    costs = {order: system.reordered(order).merged_copy(traffic) for order in ORDERS}
-    assert list(costs) == ["ZIGZAG", "SNAKE", "HOOF"]
-    assert costs["HOOF"].transfer_cycles < costs["SNAKE"].transfer_cycles == costs["ZIGZAG"].transfer_cycles
-    assert costs["SNAKE"].total_cycles < costs["ZIGZAG"].total_cycles
-    assert system.selection_order == "ZIGZAG"
-    assert costs["ZIGZAG"] == system.merged_copy(traffic)
 
 
 def test_orders_compare_on_the_selected_device() -> None:

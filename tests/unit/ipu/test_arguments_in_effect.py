@@ -1,7 +1,5 @@
 """Effects of Graphcore's names and arguments that no other test looks for, each with another value than its default."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tensors of the host that the body of a loop or a computation uses without being given them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

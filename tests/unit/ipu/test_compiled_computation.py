@@ -1,7 +1,5 @@
 """Computations without a pipeline or a loop that ipu_compiler compiles: what they return, learn and take."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

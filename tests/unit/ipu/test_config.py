@@ -1,7 +1,5 @@
 """The configuration of a device: Graphcore's rules with their exact texts, and what they choose."""
 
-from __future__ import annotations
-
 import copy
 import operator
 

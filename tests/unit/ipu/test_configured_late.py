@@ -1,7 +1,5 @@
 """A device that is configured behind ipu_compiler.compile: programs run on the one that holds when a session runs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

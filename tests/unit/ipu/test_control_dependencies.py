@@ -1,7 +1,5 @@
 """What runs before or beside a program: control dependencies, lone computations, and what a session feeds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """``tf.cond``, ``tf.while_loop`` and ``tf.custom_gradient`` in stages: each micro-batch goes a way of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The benchmark of datasets, by a clock of the test's own, and what a scenario makes of the rate."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

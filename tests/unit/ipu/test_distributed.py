@@ -1,7 +1,5 @@
 """Graphcore's ``ipu.distributed`` and PopDist's strategy, on simulated hosts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Effects of an estimator's arguments that no other test looks for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every argument of estimators, their configurations and hooks, with values that they do not take."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Elements and inputs written to files: what numpy reads of them, and what is refused without a file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Functions of TensorFlow 2 that a strategy runs: loops over a data set, loops and pipelines of Graphcore's in them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -4,8 +4,6 @@ What there is to call is found in the modules, so that a new name is checked, or
 back through.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import SimpleNamespace
 

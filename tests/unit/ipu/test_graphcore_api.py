@@ -1,7 +1,5 @@
 """Every public name of Graphcore's references: signatures and defaults, what is refused, and which test uses it."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

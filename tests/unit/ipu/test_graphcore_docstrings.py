@@ -1,7 +1,5 @@
 """Graphcore's names say what they do here, and what they do not: what the page of names says, they say themselves."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -4,8 +4,6 @@ The texts are those of Graphcore's Python and of its compiler passes; ``{}`` sta
 of arguments of pipelines are in test_rules, of the configuration in test_config, and of objects in test_objects.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -117,6 +115,19 @@ def accumulating(n):
     program = lambda: loops.repeat(n, lambda x: optimizer.minimize(tf.reduce_sum(times_w(x))), [], queue)  # noqa: E731
     queue = feed()
     fetched(ipu_compiler.compile(program), queue.initializer)
+
+
+def nested():
+    inner = lambda x: loops.repeat(1, identity, [x])  # noqa: E731
+    fetched(ipu_compiler.compile(lambda: loops.repeat(1, inner, [ONES])))
+
+
+def without_pairs():
+    class ForgetsPairs(tf.train.GradientDescentOptimizer):
+        def compute_gradients(self, *args, **kwargs):
+            return None
+
+    train(optimizer_function=lambda loss: OptimizerFunctionOutput(ForgetsPairs(0.1), loss))
 
 
 def initialized_twice():
@@ -295,6 +306,8 @@ RAISED = [
         )
     ),
     ("num_mini_batches must be a positive number.", ValueError, lambda: GradientAccumulationOptimizer(sgd(), 0)),
+    ("expected no loop of Graphcore's inside of a loop", NotImplementedError, nested),
+    ("compute_gradients: expected pairs", TypeError, without_pairs),
 ]
 
 

@@ -1,7 +1,5 @@
 """Several simulated hosts in Horovod's and TensorFlow's names: what they do together, and who they are."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

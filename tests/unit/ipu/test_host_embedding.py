@@ -1,7 +1,5 @@
 """Graphcore's HostEmbedding: what is looked up, what is learned from it and when, and what that takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Graphcore's optimizers on tensors of the host, outside of any program: their gradients and updates, in a session."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tests.programs import hosted_names

@@ -1,7 +1,5 @@
 """Values that nobody means, at the doors of Graphcore's API: one message each, and soon."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What several hosts do together, called with arguments that it does not take."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Imports of a program that imports ipusim.ipu first, or installs them, and of the process behind them."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import subprocess

@@ -1,7 +1,5 @@
 """The configuration as releases up to SDK 2.1 make it: what each argument sets, Graphcore's texts, and the notes."""
 
-from __future__ import annotations
-
 import inspect
 import operator
 

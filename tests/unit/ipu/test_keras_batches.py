@@ -1,7 +1,5 @@
 """Keras models in a strategy's scope, trained batch by batch, and models of Graphcore's first releases."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Pipeline stages of Keras models, and their options: Graphcore's rules, in Graphcore's words."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

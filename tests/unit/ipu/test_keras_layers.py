@@ -1,7 +1,5 @@
 """Graphcore's Keras layers: each argument's effect, on the host and in a strategy's scope."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Loops without a pipeline: what their bodies compute, carry on, send and learn, on one IPU and on several."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

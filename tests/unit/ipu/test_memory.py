@@ -1,7 +1,5 @@
 """Programs that do not fit: the advice is in Graphcore's names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

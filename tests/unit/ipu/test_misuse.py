@@ -4,8 +4,6 @@ Each is refused with Graphcore's own text where it has one, else with a TypeErro
 argument, the value and what would be right; nothing is taken without a word. Values of tensors are TensorFlow's.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math
@@ -511,7 +509,7 @@ GROUPS = {
 def wrong(arguments):
     """What arguments take, or refuse, otherwise than they should: by argument and value.
 
-    Arguments get one half of the values or the other by default.
+    Arguments get one half of the values or the other, and all of them with ``--every``.
     """
     found = {}
     for argument in arguments:

@@ -1,7 +1,5 @@
 """Objects around a pipeline: options of stages, an optimizer function's output, defaults, rows of modules."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

@@ -1,7 +1,5 @@
 """What an argument of one of Graphcore's operations changes, given another value than by default."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Operations of Graphcore's API on TensorFlow: what they print, cost and refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import zscore

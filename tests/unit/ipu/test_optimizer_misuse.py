@@ -1,7 +1,5 @@
 """Arguments of Graphcore's optimizers and attributes without an effect, with values that they do not take."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Optimizers around TensorFlow's: what a subclass of one's own sees, what it may change, and what wraps what."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

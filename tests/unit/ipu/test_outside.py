@@ -1,7 +1,5 @@
 """Computations on the host in the middle of a stage: the same results, what crosses for them, and what that takes."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from fractions import Fraction

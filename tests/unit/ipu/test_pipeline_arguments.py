@@ -1,7 +1,5 @@
 """What an argument of a pipeline changes that no other test asks for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,19 +53,6 @@ def test_results_are_summed_up_in_the_type_that_is_asked_for(names):
         np.testing.assert_allclose(summed.sent, [plain.sent.sum()], rtol=1e-6)
     last, before = (each.job.program.stages[-1] for each in (summed, plain))
     assert len(last.forward) == len(before.forward) + 1  # the sum on the IPU
-
-
-def test_a_masked_result_is_not_sent(names):
-    tf = names.tf
-
-    def last(x):
-        return tf.reduce_mean(tf.matmul(x, tf.get_variable("v", [256, 256])) ** 2), x
-
-    def first(x):
-        return tf.matmul(x, tf.get_variable("w", [256, 256]))
-
-    found = trained(names, computational_stages=[first, last], outfeed_mask=[True, False])
-    assert [each.shape for each in found.sent] == [(4, 16, 256)]
 
 
 def test_a_rate_from_the_infeed_is_that_of_the_last_micro_batch(names):

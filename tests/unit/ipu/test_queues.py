@@ -1,7 +1,5 @@
 """Infeed and outfeed queues: Graphcore's rules with their exact texts, and what goes through."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

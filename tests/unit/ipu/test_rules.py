@@ -1,7 +1,5 @@
 """Graphcore's rules for the arguments of a pipeline, each with its exception type and exact text."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

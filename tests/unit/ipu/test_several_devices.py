@@ -1,7 +1,5 @@
 """Several TensorFlow devices in one configuration: each is a system of its own, and a program runs on one of them."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Outfeed queues that stages, bodies of loops and apply_gradients send to by themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

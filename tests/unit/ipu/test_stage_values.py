@@ -1,7 +1,5 @@
 """What stages take and return: values of a whole run, rates of learning, and dictionaries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

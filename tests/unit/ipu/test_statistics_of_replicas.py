@@ -1,7 +1,5 @@
 """Batch normalisation by the statistics of several replicas: that of one replica on the samples of all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

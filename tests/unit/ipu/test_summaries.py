@@ -1,7 +1,5 @@
 """Summaries in a session: the programs that it ran as events, and a tensor under its tag."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

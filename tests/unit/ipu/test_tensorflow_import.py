@@ -1,7 +1,5 @@
 """The import of TensorFlow: its settings, what is said where it cannot be had, and that nothing else imports it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Imports of programs on TensorFlow: which module a name finds, in which version, and what stays as it was."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import os

@@ -1,7 +1,5 @@
 """State that no optimizer trains: counters, steps and moving statistics, in every schedule once for each pass."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

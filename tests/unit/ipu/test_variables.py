@@ -1,7 +1,5 @@
 """Variables of TensorFlow in stages, in loops and on the host, shared by the programs of a session."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -54,29 +52,6 @@ def test_a_pipeline_trains_a_variable_of_the_host(names):
     assert session.run(w).ravel().tolist() == pytest.approx([1 - 0.8] * 3)
     session.run(b.assign(1.0))
     assert ran(session, program)[0] == pytest.approx(2 * (3 * 0.2 + 1))
-
-
-@pytest.mark.parametrize("layers", [False, True])
-def test_training_and_evaluation_in_one_session_share_by_name(names, layers):
-    tf = names.tf
-
-    def first(x):
-        with tf.variable_scope("net", reuse=tf.AUTO_REUSE):
-            return tf.layers.dense(x, 2, name="dense") if layers else tf.matmul(x, tf.get_variable("w", [3, 2]))
-
-    def last(y):
-        with tf.variable_scope("net", reuse=tf.AUTO_REUSE):
-            return 0.1 * tf.reduce_mean(tf.square(y - tf.get_variable("b", [2])))
-
-    train, evaluate = built(names, [first, last]), built(names, [first, last], training=False)
-    expected = ["net/dense/kernel", "net/dense/bias", "net/b"] if layers else ["net/w", "net/b"]
-    assert [each.op.name for each in tf.global_variables()] == expected
-    session = begun(names)
-    before = ran(session, train)[0]
-    for _ in range(3):
-        found, now = ran(session, evaluate), ran(session, train)
-        assert np.ravel(found)[0] == now[0] < before
-        before = now[0]
 
 
 def test_sessions_share_no_values(names):

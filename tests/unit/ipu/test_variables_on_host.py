@@ -1,7 +1,5 @@
 """Variables on the host: gradients that a loop's body sends there, and apply_gradients behind the run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,10 +1,7 @@
 """Wrong calls of Graphcore's names: an error of ours or of TensorFlow's own, and never an exception from inside.
 
-What arguments of pipelines, queues and optimizers say is in test_misuse, and orders, threads and what is used twice are
-in test_wrong_orders; here are the arguments of all else.
+What arguments of pipelines, queues and optimizers say is in test_misuse; here are the arguments of all else.
 """
-
-from __future__ import annotations
 
 import inspect
 import traceback
@@ -184,7 +181,7 @@ def inside(error):
 def leaks(label, call, given, names, values):
     """Return what a function raises from inside, for each argument and wrong value.
 
-    Arguments get one half of the values or the other by default.
+    Arguments get one half of the values or the other, and all of them with ``--every``.
     """
     found = {}
     for name in names:

@@ -1,7 +1,5 @@
 """Everything that an IPU may wait for in either sync mode, made to wait for ever: who waits, and for whom."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """IPU-Links under sends: who gets what share, from when, to the cycle, by hand; and what their spans say."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Speed of a resource over time: the product over all windows that a cycle is in."""
 
-from __future__ import annotations
-
 import random
 from fractions import Fraction
 from math import prod

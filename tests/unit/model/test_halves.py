@@ -1,7 +1,5 @@
 """What the halves of a backward pass ask of an IPU, and keep between them, against the shapes written out by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction

@@ -254,26 +254,6 @@ def test_every_dtype_starts_from_the_same_draws(layer):
         np.testing.assert_array_equal(array, double[name].astype(np.float32))
 
 
-def test_output_shapes():
-    assert Embedding(9, 4).output_shape((5,)) == (5, 4)
-    assert Conv2D(7, (3, 3)).output_shape((8, 6, 2)) == (6, 4, 7)
-    assert Conv1D(7, 3).output_shape((8, 2)) == (6, 7)
-    assert Conv1D(7, 3, 2, "same").output_shape((7, 2)) == (4, 7)
-    assert GLU().output_shape((3, 8)) == (3, 4)
-    assert TakePositions(2).output_shape((5, 4)) == (2, 4)
-    assert Conv2D(7, (3, 3), (2, 3), "same").output_shape((8, 7, 2)) == (4, 3, 7)
-    assert Conv2DTranspose(7, (3, 2), (2, 3)).output_shape((4, 5, 2)) == (4 * 2 + 1, 5 * 3, 7)
-    assert Conv2DTranspose(7, (3, 2), (2, 3), "same").output_shape((4, 5, 2)) == (8, 15, 7)
-    assert Concatenate("a").with_source_shape((3, 4)).output_shape((3, 5)) == (3, 9)
-    assert Concatenate("a", (3, 2)).with_source_shape((6, 5, 4)).output_shape((3, 2, 1)) == (3, 2, 5)
-    assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
-    assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
-    assert SpaceToDepth(3).output_shape((6, 9, 2)) == (2, 3, 18)
-    assert WindowAttention(2, window=3, shift=2).output_shape((6, 9, 4)) == (6, 9, 4)
-    assert LSTM(7).output_shape((5, 2)) == (7,)
-    assert GRU(7, return_sequences=True).output_shape((5, 2)) == (5, 7)
-
-
 REFUSED = {
     "no rows": (lambda: Embedding(0, 3), "at least 1 x 1, got 0 x 3"),
     "positions of what": (lambda: PositionEmbedding().output_shape((3,)), "input of two axes, got 1"),

@@ -1,7 +1,5 @@
 """Plain NumPy inside a `python:` layer or loss: refused when it is tried, where its gradient would be lost."""
 
-from __future__ import annotations
-
 import copy
 import math
 import re

@@ -1,7 +1,5 @@
 """A table at both ends of a model: who has it, where it may be, and what runs on it beside training."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

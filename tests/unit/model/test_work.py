@@ -1,7 +1,5 @@
 """Vector work is counted by kind, and kinds add up as numbers do."""
 
-from __future__ import annotations
-
 from ipusim.model.work import NO_VECTOR_WORK, MeasuredWork, Product, VectorWork, Work, in_turn
 
 

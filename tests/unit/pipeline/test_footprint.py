@@ -1,7 +1,5 @@
 """What IPUs hold under each schedule, and what is said when that is too much."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

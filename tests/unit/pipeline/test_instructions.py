@@ -1,7 +1,5 @@
 """Instructions as text: every code is written, and read back; what is no instruction is refused."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Plans whose IPUs stand still for ever, each kind of waiter once: the check names all who wait, and their circle."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.base.errors import PlanError

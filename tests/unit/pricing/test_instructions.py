@@ -1,7 +1,5 @@
 """An instruction that has a law is priced, listed and counted by it: nothing else of pricing knows it."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """A run prices its Plan once, and whatever else wants to know a price reads it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

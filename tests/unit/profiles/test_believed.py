@@ -1,7 +1,5 @@
 """What files say of themselves is believed, and told: parts, nesting, contradictions, steps that are unlike."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Bounds of files that are imported: size, events, digits and depth are refused before they cost time or memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time

@@ -1,7 +1,5 @@
 """Logs of Megatron-LM's timers on all ranks, as stages."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import statistics

@@ -1,7 +1,5 @@
 """Inputs after public reports of people who plan or debug pipelines: the right stages, or a refusal that says why."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces of torch's profiler: which spans are passes of which stage, and what they come to."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import statistics
@@ -65,13 +63,6 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own(tmp_path):
     assert alone.program.stages == named.program.stages
     assert [stage.forward for stage in alone.program.stages] == [2_010_295, 2_715_195, 2_808_295, 1_504_895]
     assert (alone.program.shape.micro_batches, named.program.shape.micro_batches) == (16, 8)
-
-
-def test_what_a_device_took_counts_and_not_what_the_host_took_to_launch_it(own):
-    kernels = [span(f"PP:0F{n}", 100 + n, "gpu_user_annotation", 0, 7) for n in range(3)]
-    copies = [span("PP:0F0", 9, "gpu_user_annotation", 0, 20)]
-    path = own(*(span(f"PP:0F{n}", 5) for n in range(3)), *kernels, *copies, span("Optimizer.step#SGD.step", 3))
-    assert medians(stages_of(read_measured([path]))) == {"0": {"forward": 101, "update": 3}}
 
 
 def test_times_of_the_host_beside_kernels_are_told(own):

@@ -1,7 +1,5 @@
 """Work that is done again behind the loss of an IPU, in pictures and trace files."""
 
-from __future__ import annotations
-
 import gzip
 from itertools import pairwise
 

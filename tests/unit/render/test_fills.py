@@ -1,7 +1,5 @@
 """The colours of the page by number: contrast with what is behind them, and with each other for every reader's eyes."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from itertools import combinations

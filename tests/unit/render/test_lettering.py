@@ -1,7 +1,5 @@
 """The width of a text is that of its outline, in which outer spaces have no part."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.render.lettering import text_width

@@ -1,7 +1,5 @@
 """The page as a file: columns that unpack to what they were, text that cannot leave its place, one policy."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

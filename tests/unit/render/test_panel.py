@@ -1,7 +1,5 @@
 """What stands beside the rows of a picture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

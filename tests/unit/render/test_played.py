@@ -1,7 +1,5 @@
 """One execution as a page plays it: boxes, stashes, what moves, steps, and what is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Of a house's schedule the Plan of one count stands for those of all; what only has its name is checked each time."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.base.cache import Cache

@@ -1,7 +1,5 @@
 """What several cuts of a model have in common is worked out once, and comes out as when each is laid out alone."""
 
-from __future__ import annotations
-
 from ipusim.api import pricing
 from ipusim.app.scenario.load import load_request
 from ipusim.app.suggest import layout

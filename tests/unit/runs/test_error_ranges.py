@@ -1,7 +1,5 @@
 """Kinds of trainings: frozen weights count as much as those that learn."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.fidelity.throughput_rows import MODELS

@@ -1,7 +1,5 @@
 """A scenario may give the cycles of either half of a backward pass, and the bytes between them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario import ScenarioError

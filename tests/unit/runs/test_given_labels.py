@@ -1,7 +1,5 @@
 """Bytes of labels that a stage known by its cost says: no gradient comes back for them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.pipeline.ops import Pass

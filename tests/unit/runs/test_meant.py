@@ -1,7 +1,5 @@
 """What a value that is none of those expected was likely meant to be."""
 
-from __future__ import annotations
-
 import pytest
 
 import ipusim

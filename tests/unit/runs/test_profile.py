@@ -1,7 +1,5 @@
 """Measured stages from CSV: cycles of numbers and of times, in the place of those of a list, and what is wrong told."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,7 @@ from ipusim.base.errors import FileError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.model_spec import StageCyclesSpec
-from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
+from ipusim.runs.request.profile import read_profile
 from ipusim.runs.request.request import Request
 from tests.scenarios import SCENARIOS
 
@@ -27,29 +25,9 @@ COLUMNS = (
 OWN = "profile.csv"
 
 
-def test_columns_come_in_any_order_and_spelling_and_cells_in_any_unit(own):
-    path = own(
-        "Weight Update,source,Backward-Input [us],stage,FORWARD,backward (ms),backward_weights\n"
-        "1200,PopVision,2.5,encoder,1.2 ms,0.5,7 cycles\n"
-        ",,,1,350us,,\n"
-    )
-    encoder = StageCyclesSpec(update=1200, backward_input=2500, forward=1_200_000, backward=500_000, backward_weights=7)
-    assert read_profile(path, 10**9) == (
-        MeasuredStage(f"{path}:2", "encoder", encoder, "PopVision"),
-        MeasuredStage(f"{path}:3", "", StageCyclesSpec(forward=350_000)),
-    )
-    # Rounded up once: 2.5 us are 3312.5 cycles.
-    assert [row.cycles.backward_input for row in read_profile(path, 1_325_000_000)] == [3313, None]
-
-
 def test_bytes_are_left_alone_beside_a_model(own):
     first, second = read_profile(own("stage,forward,bytes [KiB],stash_bytes\na,1,1.5,few\nb,2,,\n"), 10**9)
     assert (first.cycles, second.cycles) == (StageCyclesSpec(forward=1), StageCyclesSpec(forward=2))
-
-
-def test_what_was_not_measured_is_not_set(own):
-    first, second = read_profile(own("stage,forward,backward\na,1,\nb,1,0\n"), 10**9)
-    assert (first.cycles.model_fields_set, second.cycles.model_fields_set) == ({"forward"}, {"forward", "backward"})
 
 
 @pytest.mark.parametrize(
@@ -217,24 +195,8 @@ def test_a_row_too_few_says_which_stage_has_none_and_one_too_many_which_it_is(lo
     assert text in str(caught.value).splitlines()
 
 
-def test_a_number_too_high_says_whose_row_is_missing(own):
-    with pytest.raises(FileError) as caught:
-        read_profile(own("stage,forward\n0,1\n2,1\n"), 10**9, "p.csv")
-    expected = "expected 1, as stages are counted from 0 in the order of the rows, got 2: the row of stage 1 is missing"
-    assert str(caught.value) == f"p.csv:3: column stage: {expected}"
-
-
 def test_a_file_beside_stages_that_give_their_own_is_refused(load, own):
     own("stage,forward\na,1\n")
     text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
     with pytest.raises(ScenarioError, match="expected no cycles with stages that have cycles, got both"):
         load(text, "pipeline.cycles=profile.csv")
-
-
-def test_rows_called_as_other_stages_are_misplaced(own):
-    rows = read_profile(own("stage,forward\nfirst,1\nb,1\n2,1\n"), 10**9, "p.csv")
-    assert misplaced(rows, ["a", "b", "c"]) == []
-    assert misplaced(rows, ["b", "first", "c"]) == [
-        "p.csv:2: column stage: expected 'b' in this row, got 'first': list the stages in order",
-        "p.csv:3: column stage: expected 'first' in this row, got 'b': list the stages in order",
-    ]

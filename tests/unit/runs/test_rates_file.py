@@ -1,7 +1,5 @@
 """Rates from a YAML file beside the scenario: the values of a mapping of its own, and what is wrong with it told."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from fractions import Fraction

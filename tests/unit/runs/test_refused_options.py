@@ -1,7 +1,5 @@
 """What a schedule, a sync mode or a system refuses is told at the option that asked for it, with what would do."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.runs.assemble.assemble import assemble

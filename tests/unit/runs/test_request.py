@@ -1,7 +1,5 @@
 """A Request: compared by what it asks for, varied by name, refused in words that know no file."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Annotated, get_args
 

@@ -1,7 +1,5 @@
 """What a scenario expects of its run: what each form means, and what is said of one that makes no sense."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

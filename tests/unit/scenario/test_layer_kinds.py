@@ -1,7 +1,5 @@
 """The layers, optimizers and tokens of scenarios: what each key becomes, and what is said when it is wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that would take too much memory are refused before they begin, by a bound that is measured."""
 
-from __future__ import annotations
-
 import re
 from math import prod
 

@@ -1,7 +1,5 @@
 """A CSV file of measured stages in the place of a scenario, and as the stages of one."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs that do not fit: check and run say the same, at the value to change first, with advice that helps."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.cli import main

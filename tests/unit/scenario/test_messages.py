@@ -1,7 +1,5 @@
 """What a person reads when a scenario is wrong: one exact line for each kind of mistake."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of Graphcore's options: whole, true of the schema, and held by tests that exist."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING
 from inspect import signature
@@ -64,13 +62,13 @@ SIGNATURE = [
 HELD_BY = {
     "computational_stages": "test_options_together_change_no_result",
     "gradient_accumulation_count": "test_count_of_zero",
-    "gradient_accumulation_dtype": "test_float32_accumulators_of_float16_gradients_hold_what_float16_would_round",
+    "gradient_accumulation_dtype": "test_float32_accumulators_of_float16_gradients_are_scaled_in_float32",
     "repeat_count": "test_options_together_change_no_result",
     "batch_serialization_iterations": "test_every_stage_runs_its_micro_batches_in_a_row",
     "infeed_queue": "test_infeed_waits_only_when_the_host_is_behind",
     "outfeed_queue": "test_outfeed_modes",
     "optimizer_function": "test_without_optimizer_or_with_training_off_it_is_inference",
-    "device_mapping": "test_several_stages_on_an_ipu",
+    "device_mapping": "test_any_legal_order_learns_what_the_whole_model_does",
     "pipeline_schedule": "test_grid",
     "recomputation_mode": "test_recomputation_modes",
     "forward_propagation_stages_poplar_options": "test_products_are_planned_in_the_memory_that_they_may_take",
@@ -87,12 +85,12 @@ HELD_BY = {
     "accumulate_outfeed": "test_the_sum_goes_out_with_the_weight_update_and_not_before",
     "accumulate_outfeed_dtype": "test_a_wider_sum_keeps_what_a_narrow_one_loses",
     "outfeed_mask": "test_what_is_masked_is_not_sent",
-    "reduction_method": "test_reduction_methods",
+    "reduction_method": "test_case_7_reduction_methods",
     "name": "test_defaults",
     "auto_select_ipus": "test_options_together_change_no_result",
     "select_ipus": "test_a_device_selected_by_id_keeps_its_places_in_the_machine",
     "selection_order": "test_sixteen_ipus",
-    "allow_recompute": "test_recomputation_changes_no_bit",
+    "allow_recompute": "test_any_legal_order_learns_what_the_whole_model_does",
     "io_tiles.num_io_tiles": "test_fewer_tiles_compute_and_hold_memory",
     "io_tiles.place_ops_on_io_tiles": "test_a_time_step_lasts_as_long_as_the_passes_or_the_host_copies_beside_them",
     "io_tiles.available_memory_proportion": "test_feeds_are_placed_up_to_the_proportion",

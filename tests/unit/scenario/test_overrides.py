@@ -1,7 +1,5 @@
 """Overrides from the command line: where they lead, what they make, and how they fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Layers that repeat: the same as layers written out under numbered names, refused where they are written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a scenario to domain values: what each key becomes, and what it is when left out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Scenarios as YAML 1.2: values, places, and what is refused before any key is looked at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Time alone, `numerics: off`: what is simulated with arithmetic, of models and data that no memory could hold."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from typing import Any

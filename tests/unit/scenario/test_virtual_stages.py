@@ -1,7 +1,5 @@
 """Several stages on each IPU by one key: where they run, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.scenario.problems import ScenarioError

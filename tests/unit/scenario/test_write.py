@@ -1,7 +1,5 @@
 """The scenario of a run: it asks for the same, wherever it lies, and says so in plain YAML."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A function under the decorator is a schedule: in scenarios by its name, and called for an Order."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim import Order, Shape, run, schedule, show

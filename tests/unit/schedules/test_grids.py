@@ -1,7 +1,5 @@
 """Offsets, counts and FIFO depths of every schedule, and the rules by their text."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial

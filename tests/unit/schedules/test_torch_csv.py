@@ -1,8 +1,5 @@
 """torch.distributed.pipelining's CSV: written as torch writes it, read back, and refused cell by cell."""
 
-from __future__ import annotations
-
-import csv
 import re
 
 import pytest
@@ -16,8 +13,6 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.named import schedule_of
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import hang_when_blocking, write_torch_csv
-
-FOUR, TWICE = (0, 1, 2, 3), (0, 1, 2, 3, 0, 1, 2, 3)
 
 
 @pytest.fixture
@@ -42,29 +37,6 @@ def test_an_ipu_without_stages_is_a_rank_without_passes():
     assert write_torch_csv(order) == "0F0,,,0B0\r\n\r\n,1F0,1B0\r\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "mapping", "count"),
-    [
-        ("gpipe", FOUR, 5),
-        ("1f1b", FOUR, 6),
-        ("interleaved_1f1b", TWICE, 8),
-        ("zero_bubble_h1", FOUR, 6),
-        ("grouped", FOUR, 8),
-        ("interleaved", (0, 1), 4),
-        ("gpipe", (0, 2, 0, 3), 2),
-    ],
-)
-def test_what_is_written_reads_back(read, name, mapping, count):
-    shape = PlanShape(mapping=mapping, micro_batches=count)
-    order = find(name).order(shape)
-    found = read(write_torch_csv(order))
-    assert found.written == shape
-    again = found.order(shape)
-    runs = [[row[1:] for row in each.passes.tolist() if row[0] == ipu] for each in (order, again) for ipu in mapping]
-    assert runs[: len(mapping)] == runs[len(mapping) :]
-    assert write_torch_csv(again) == write_torch_csv(order)
-
-
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_inference_is_forward_passes_alone(read, count):
     shape = PlanShape(mapping=(0, 1, 2), micro_batches=count, training=False)
@@ -73,15 +45,6 @@ def test_inference_is_forward_passes_alone(read, count):
     assert plan_of(found, shape).order.fifo_depths == ()
     with pytest.raises(UnsupportedProgramError, match=r"'mine\.csv' does not support training"):
         plan_of(found, PlanShape(mapping=(0, 1, 2), micro_batches=count))
-
-
-@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
-def test_idle_cells_are_where_unit_passes_leave_them(name):
-    """Of those schedules the row of a rank is as long as the makespan of passes that all take one."""
-    text = write_torch_csv(find(name).order(PlanShape(mapping=FOUR, micro_batches=8)))
-    rows = list(csv.reader(text.splitlines()))
-    assert len(rows[0]) == 2 * (8 + 3)
-    assert [row[:rank] for rank, row in enumerate(rows)] == [[""] * rank for rank in range(4)]
 
 
 def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(read):
@@ -237,14 +200,6 @@ def test_rows_as_python_prints_lists_and_cells_of_older_versions(read, text):
     assert found.written == usual.written
     shape = PlanShape(mapping=(0, 1), micro_batches=2)
     assert write_torch_csv(found.order(shape)) == write_torch_csv(usual.order(shape))
-
-
-def test_places_of_copies_are_dropped_with_a_note(read):
-    assert read("0F0,0B0\n").notes == ()
-    assert read("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n").notes == (
-        "mine.csv has 4 cells that send and receive: each copy runs where passes need the tensor, not at the place of "
-        "its cell.",
-    )
 
 
 ONE_F_ONE_B = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"

@@ -1,7 +1,5 @@
 """Schedules from a user's own Python file: in scenarios, in plain Python, and what is wrong with them."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

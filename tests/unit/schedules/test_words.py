@@ -1,7 +1,5 @@
 """Schedules written as words: what they lay out, and what is wrong with words."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

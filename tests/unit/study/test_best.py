@@ -1,7 +1,5 @@
 """The one rule by which comparisons and sweeps rank what they ran."""
 
-from __future__ import annotations
-
 from itertools import pairwise, permutations, product
 
 import pytest

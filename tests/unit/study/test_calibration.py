@@ -1,7 +1,5 @@
 """The fit by itself, of rows whose times are known functions of the rates."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path

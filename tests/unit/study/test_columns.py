@@ -1,7 +1,5 @@
 """The columns of exported spans, where the host has tracks of its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.app.run_folder.columns import span_columns

@@ -1,7 +1,5 @@
 """Runs against each other: which is best, by how much, what is on the front, and in which words."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The options that a run names as in effect."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipusim.analysis.effects import effects_of

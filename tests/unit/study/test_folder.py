@@ -1,7 +1,5 @@
 """A folder of results takes a whole set or none, on any file system, from one run at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

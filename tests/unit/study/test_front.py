@@ -1,7 +1,5 @@
 """The trade-off front against every pair."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What IPUs hold over time, written and read back, and what is refused of a file that says something else."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

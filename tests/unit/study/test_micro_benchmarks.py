@@ -1,7 +1,5 @@
 """Micro-benchmarks: what is simulated is what a run does, and how far published figures are from it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

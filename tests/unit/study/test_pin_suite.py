@@ -1,7 +1,5 @@
 """The order in which pinned scenarios begin, by what their pins say of them."""
 
-from __future__ import annotations
-
 import json
 from itertools import starmap
 

@@ -1,7 +1,5 @@
 """What is made side by side is what is made alone, whatever becomes of the children that make a part of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

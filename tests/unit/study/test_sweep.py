@@ -1,7 +1,5 @@
 """Points of a sweep against runs of their own, the ceiling against its formula, and what is kept of finished points."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -329,11 +327,6 @@ def test_a_journal_that_is_no_file_says_so(tmp_path, journal):
     with pytest.raises(OutputError, match=large), journal_in(tmp_path):
         pass
     assert (tmp_path / "notes").read_text() == "mine"
-
-
-def test_every_outcome_survives_its_line():
-    outcome = Outcome(figures=FIGURES, run_cycles=2**61, message="a\nb · ½")
-    assert Outcome(**json.loads(json.dumps(asdict(outcome)))) == outcome
 
 
 def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):

@@ -1,7 +1,5 @@
 """Peak memory against what a sweep varies: the curve in the picture, the limit across it, and where it is too much."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What --vary takes: lists and ranges, crossed or side by side, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of synthesis: what words take and hold, what no words can beat, periods, and moves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import permutations, product
 from random import Random

@@ -1,7 +1,5 @@
 """Trials: a request with changes that runs for time alone, or its refusal; one module leaves arithmetic out."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from pathlib import Path

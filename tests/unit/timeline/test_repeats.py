@@ -1,7 +1,5 @@
 """Blocks of rows that happen several times: what they stand for, and which of a file are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The recorder's columns become a Timeline, which saves and loads without loss."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Gradients of a ``tf.GradientTape``: each node notes its origin, so that the body of a training is told apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.programs import needs_tensorflow, tensorflow

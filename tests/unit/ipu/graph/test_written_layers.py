@@ -1,7 +1,5 @@
 """Layers that programs write out in arithmetic, and arithmetic that is close to one and none."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

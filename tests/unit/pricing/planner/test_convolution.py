@@ -1,7 +1,5 @@
 """A convolution is planned as the best of the products that compute it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
