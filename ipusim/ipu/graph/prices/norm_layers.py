@@ -34,10 +34,12 @@ def fused_norm(view: PassView, node: Node) -> FoundLayer | None:
     center, scale = (not view.is_constant(node.inputs[number]) for number in (2, 1))
     first = node.attributes["data_format"].startswith("NC")
     if first and not (center or scale) and form.shape[0] == form.shape[3] == 1:
-        kind = _Kind(layers.LayerNorm, (*view.form(x).shape[:-1], form.shape[2]), {})
+        kind = _Kind(
+            layers.LayerNorm, (*view.form(x).shape[:-1], form.shape[2]), {"epsilon": node.attributes["epsilon"]}
+        )
         return _with_weights(view, node, x, {node.name}, kind)
     shape = (*form.shape[2:], form.shape[1]) if first else form.shape[1:]
-    layer = layers.BatchNorm(center=center, scale=scale)
+    layer = layers.BatchNorm(node.attributes["epsilon"], center, scale)
     return FoundLayer(node.name, layer, shape, form.shape[0], form.dtype.itemsize, frozenset({node.name}))
 
 
