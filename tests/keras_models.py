@@ -60,9 +60,13 @@ class Placed:
     schedule: str = "grouped"
     sums_results: bool = False
     synthetic: bool = False
-    tells_steps: bool = False
+    asynchronous: bool = False
     replicas: int = 1
     buffer_depth: int = 3
+
+    @property
+    def settings(self) -> Placed:
+        return self
 
     @property
     def stage_of(self) -> Any:
@@ -74,7 +78,7 @@ class Placed:
     def check(self, batch: Any, kind: str, steps: int) -> None:
         pass
 
-    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> dict[str, Any]:
+    def request(self, stages: int, count: int, repeats: int, *, kind: str) -> dict[str, Any]:
         pipeline = {"schedule": "single" if self.stages is None else self.schedule, "reduction_method": self.reduction}
         counts = {"gradient_accumulation_count": count, "repeat_count": repeats}
         ipus = 1 << (stages - 1).bit_length()
