@@ -136,7 +136,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
         "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
-        "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
+        "ipu_tensorflow_addons.keras.optimizers": (f"{_OURS}.keras.optimizers", f"{keras}.optimizers"),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
         "tensorflow._api.v1": ("tensorflow.compat.v1",),
