@@ -2,6 +2,7 @@
 
 import contextvars
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -57,9 +58,13 @@ class Placed:
     schedule: str = "grouped"
     sums_results: bool = False
     synthetic: bool = False
-    tells_steps: bool = False
+    asynchronous: bool = False
     replicas: int = 1
     buffer_depth: int = 3
+
+    @property
+    def settings(self) -> Placed:
+        return self
 
     @property
     def stage_of(self) -> Any:
@@ -71,7 +76,7 @@ class Placed:
     def check(self, batch: Any, kind: str, steps: int) -> None:
         pass
 
-    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> dict[str, Any]:
+    def request(self, stages: int, count: int, repeats: int, *, kind: str) -> dict[str, Any]:
         pipeline = {"schedule": "single" if self.stages is None else self.schedule, "reduction_method": self.reduction}
         counts = {"gradient_accumulation_count": count, "repeat_count": repeats}
         ipus = 1 << (stages - 1).bit_length()
@@ -115,12 +120,24 @@ def _batch_norm(tf: Any, x: Any, name: str) -> Any:
     return v1.nn.fused_batch_norm(x, scale, offset)[0]
 
 
-def _layer_norm(tf: Any, x: Any, name: str) -> Any:
-    """Layer normalisation as programs write it with TensorFlow's functions."""
+def _group_norm(tf: Any, x: Any, name: str, groups: int = 2, strided_channel_grouping: bool = True) -> Any:
+    """Group normalisation as programs write it, or that of Keras, which has groups of consecutive channels."""
+    if not strided_channel_grouping:
+        return tf.keras.layers.GroupNormalization(groups, name=name)(x)
+    v1, (*places, channels) = tf.compat.v1, x.shape
+    view = tf.reshape(x, [*places, channels // groups, groups])
+    mean, variance = tf.nn.moments(view, list(range(1, len(places) + 1)), keepdims=True)
+    normal = tf.reshape((view - mean) / tf.sqrt(variance + 1e-3), x.shape)
+    scale = v1.get_variable(f"{name}/scale", [channels], initializer=v1.ones_initializer())
+    return normal * scale + v1.get_variable(f"{name}/offset", [channels], initializer=v1.zeros_initializer())
+
+
+def _moments_norm(tf: Any, x: Any, name: str, axes: Sequence[int]) -> Any:
+    """Normalisation over some axes as programs write it with TensorFlow's functions."""
     v1 = tf.compat.v1
     scale = v1.get_variable(f"{name}/scale", x.shape[-1:], initializer=v1.ones_initializer())
     offset = v1.get_variable(f"{name}/offset", x.shape[-1:], initializer=v1.zeros_initializer())
-    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    mean, variance = tf.nn.moments(x, axes, keepdims=axes[0] != 0)
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, 1e-3)
 
 
@@ -138,6 +155,15 @@ def _attention(tf: Any, x: Any, heads: int, causal: bool = False) -> Any:
         scores += np.triu(np.full((positions, positions), -1e9, np.float32), 1)
     joined = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3])
     return tf.keras.layers.Dense(elements)(tf.reshape(joined, x.shape))
+
+
+def _gru(tf: Any, x: Any, options: Mapping[str, Any]) -> Any:
+    """A GRU of TensorFlow 1, whose reset gate comes before the product."""
+    rnn = tf.compat.v1.nn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TensorFlow advises Keras
+        outputs, state = rnn.dynamic_rnn(rnn.rnn_cell.GRUCell(options["units"]), x, dtype=x.dtype)
+    return outputs if options.get("return_sequences") else state
 
 
 def _gelu(tf: Any, x: Any) -> Any:
@@ -167,9 +193,12 @@ def _call(tf: Any, layer: Layer, x: Any, labels: Any, outputs: Mapping[str, Any]
         "max_pool2d": lambda: keras.MaxPool2D(**options)(x),
         "average_pool2d": lambda: keras.AveragePooling2D(**options)(x),
         "activation": lambda: getattr(tf.nn, options["activation"])(x),
-        "batch_norm": lambda: _batch_norm(tf, x, name),
-        "layer_norm": lambda: _layer_norm(tf, x, name),
+        "batch_norm": lambda: _moments_norm(tf, x, name, [0]) if len(x.shape) == 2 else _batch_norm(tf, x, name),
+        "layer_norm": lambda: keras.LayerNormalization()(x) if "keras" in name else _moments_norm(tf, x, name, [-1]),
+        "group_norm": lambda: _group_norm(tf, x, name, **options),
+        "instance_norm": lambda: _moments_norm(tf, x, name, [1, 2]),
         "lstm": lambda: keras.LSTM(**options)(x),
+        "gru": lambda: _gru(tf, x, options) if "cell" in name else keras.GRU(**options)(x),
         "multi_head_attention": lambda: _attention(tf, x, options["num_heads"], options.get("causal", False)),
         "dropout": lambda: tf.nn.dropout(x, options["rate"]),
         "softmax_cross_entropy": lambda: tf.reduce_mean(

@@ -9,7 +9,7 @@ from ipusim.api import rules, runs
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue, refuse_in_inner_loop
 from ipusim.ipu.runtime.queues import InfeedArguments
 from ipusim.ipu.runtime.releases import infeed_in_any_release
 from ipusim.ipu.traced.queues import Infeed
@@ -93,6 +93,7 @@ class IPUInfeedQueue(InfeedArguments):
 
     def _dequeue(self) -> Any:
         """Dequeue an element inside a loop without infeed argument, as Graphcore's programs do."""
+        refuse_in_inner_loop("dequeue")
         return self.feed.dequeue()
 
     def get_next(self) -> None:

@@ -9,7 +9,7 @@ from ipusim.api import rules
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
+from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue, refuse_in_inner_loop
 from ipusim.ipu.runtime.queues import BUFFER_DEPTH, IPUOutfeedMode, OutfeedArguments
 from ipusim.ipu.runtime.releases import outfeed_in_any_release
 from ipusim.ipu.traced.queues import Outfeed
@@ -91,6 +91,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         Raises:
             ProgramError: enqueue is called a second time.
         """
+        refuse_in_inner_loop("enqueue")
         return self.connect().enqueue(tensors)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:

@@ -10,8 +10,15 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.runtime import checks
-from ipusim.ipu.runtime.call_checks import check_body
-from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.call_checks import check_body, check_takes
+from ipusim.ipu.runtime.devices import (
+    INNER_LOOP,
+    building,
+    check_queue_on_device,
+    device_ordinal,
+    refuse_in_inner_loop,
+    traced_program,
+)
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.loops import add_loop
 from ipusim.ipu.traced.pipelines import as_list
@@ -101,6 +108,9 @@ def _loop(
         raise ProgramTypeError("infeed_queue is not an instance of ipu_infeed_queue.IPUInfeedQueue")
     if infeed_queue is not None:
         check_queue_on_device("infeed_queue", infeed_queue.ordinal)
+    if traced_program():
+        results = _inner_loop(iterations, body, as_list(inputs), infeed_queue, condition)
+        return results[0] if len(results) == 1 else results
     results = add_loop(
         iterations,
         body,
@@ -111,3 +121,28 @@ def _loop(
         config=config,
     )
     return results[0] if len(results) == 1 else results
+
+
+def _inner_loop(
+    iterations: int | None, body: Callable[..., Any], inputs: list[Any], infeed_queue: Any, condition: Any
+) -> list[Any]:
+    """Trace a loop inside of a program as control flow of that program; return its tensors, or the operation."""
+    carried = [tf.convert_to_tensor(value) for value in inputs]
+
+    def step(count: Any, *values: Any) -> list[Any]:
+        results = [result for result in as_list(body(*values)) if result is not None]
+        operations = [result for result in results if isinstance(result, tf.Operation)]
+        with tf.control_dependencies(operations):
+            tensors = [tf.identity(result) for result in results if not isinstance(result, tf.Operation)]
+            return [count + 1, *tensors]
+
+    def holds(count: Any, *values: Any) -> Any:
+        within = tf.constant(True) if iterations is None else count < iterations
+        return within if condition is None else tf.logical_and(within, condition(*values))
+
+    with traced_program.set_to(INNER_LOOP):
+        if infeed_queue is not None:
+            refuse_in_inner_loop("infeed_queue")
+        check_takes("body", body, carried, {})
+        count, *results = tf.while_loop(holds, step, [tf.constant(0), *carried])
+    return list(results) or [count.op]

@@ -94,7 +94,9 @@ class _Accumulating(IpuOptimizer):
 
         def value(variable: Any) -> Accumulation:
             dtype = accumulation.dtype_of(variable)
-            return accumulation if dtype is None else replace(accumulation, dtype=np.dtype(dtype))
+            return replace(
+                accumulation, dtype=None if dtype is None else np.dtype(dtype), variable=variable_name(variable)
+            )
 
         return super().apply_gradients(
             mark_gradients(grads_and_vars, value, "gradient_accumulation"), global_step, name

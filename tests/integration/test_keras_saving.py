@@ -73,7 +73,7 @@ def test_a_model_that_is_loaded_goes_on_to_the_same_bits(make, ipus, suffix, tmp
         model.save(path)
         model.save(path)
         loaded = keras.models.load_model(path)
-        options = loaded._ipu_placement.extension.options
+        options = loaded._ipu_placement.options
         assert (options.pipelining_steps, options.device_mapping, dict(options.pipelining)) == (4, [1, 0], {})
         assert options.reduction_method.name == "MEAN"
         stages = [each.pipeline_stage for each in loaded.get_pipeline_stage_assignment()]

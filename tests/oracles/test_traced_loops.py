@@ -61,7 +61,7 @@ def _by_tensorflow(tf, training):
 
 
 @pytest.mark.parametrize(
-    ("training", "apart"), [(_adam, True), (_decayed, True), (_clipped, False), (_written_out, False)]
+    ("training", "apart"), [(_adam, True), (_decayed, True), (_clipped, True), (_written_out, False)]
 )
 def test_a_loop_trains_as_tensorflow_does_and_a_plain_update_is_apart(names, training, apart):
     """Apart from the forward and the backward pass, on the Timeline."""
@@ -86,3 +86,94 @@ def test_a_loop_trains_as_tensorflow_does_and_a_plain_update_is_apart(names, tra
         np.testing.assert_allclose(found.variables[name], value, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.results, [START + sum(expected[-ITERATIONS:])], rtol=1e-5)
     assert bool(len(found.timeline.rows(SpanKind.WEIGHT_UPDATE))) is apart
+
+
+class _Decaying:
+    """Optimizer functions between accumulation and update: weight decay, and clipping of the global norm."""
+
+    @staticmethod
+    def around(names, optimizer):
+        tf = names.tf
+
+        class Wrapped(names.ipu.optimizers.IpuOptimizer):
+            def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+                gradients, variables = zip(*grads_and_vars, strict=True)
+                clipped, _ = tf.clip_by_global_norm(gradients, 1.0)
+                decayed = [gradient + 0.01 * variable for gradient, variable in zip(clipped, variables, strict=True)]
+                return super().apply_gradients(list(zip(decayed, variables, strict=True)), global_step, name)
+
+        return Wrapped(optimizer)
+
+
+class _Assigning:
+    """An optimizer that writes its update out by assignments, with a slot."""
+
+    @staticmethod
+    def around(names, _):
+        tf = names.tf
+
+        class Written(tf.train.Optimizer):
+            def __init__(self):
+                super().__init__(False, "Written")
+
+            def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+                updates = []
+                for gradient, variable in grads_and_vars:
+                    shape = variable.shape.as_list()
+                    slot = tf.get_variable(f"{variable.op.name}_m", shape, initializer=tf.zeros_initializer())
+                    mean = 0.9 * slot + gradient
+                    updates += [slot.assign(mean), variable.assign(variable - 0.1 * mean)]
+                return tf.group(*updates)
+
+        return Written()
+
+
+@pytest.mark.parametrize("between", [_Decaying, _Assigning])
+def test_an_update_may_compute_with_accumulated_gradients(names, between):
+    """The arithmetic belongs to the weight update, which has its work."""
+    tf, ipu, count = names.tf, names.ipu, 3
+
+    def optimizer():
+        return between.around(names, tf.train.GradientDescentOptimizer(0.1))
+
+    def trained(wrap):
+        configure(names, 1)
+        infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(_data(tf))
+        outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+        def body(*element):
+            loss = _loss(tf, *element)
+            accumulating = ipu.optimizers.GradientAccumulationOptimizerV2(wrap(), count)
+            return outfeed.enqueue(loss), accumulating.minimize(loss)
+
+        return run(names, lambda: ipu.loops.repeat(ITERATIONS, body, [], infeed), outfeed, [infeed])
+
+    found = trained(optimizer)
+    with tf.Graph().as_default():
+        loss = _loss(tf, *tf.data.make_one_shot_iterator(_data(tf)).get_next())
+        own = optimizer()
+        variables = tf.trainable_variables()
+        gradients = tf.gradients(loss, variables)
+        sums = [tf.placeholder(tf.float32, variable.shape) for variable in variables]
+        update = own.apply_gradients(list(zip(sums, variables, strict=True)))
+        losses, totals = [], [np.zeros(variable.shape, np.float32) for variable in variables]
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for index in range(ITERATIONS):
+                each, *values = session.run([loss, *gradients])
+                losses.append(each)
+                totals = [total + value for total, value in zip(totals, values, strict=True)]
+                if (index + 1) % count == 0:
+                    session.run(update, dict(zip(sums, totals, strict=True)))
+                    totals = [np.zeros_like(total) for total in totals]
+    np.testing.assert_allclose(np.ravel(found.sent), losses, rtol=1e-5)
+    spans = found.timeline.rows(SpanKind.WEIGHT_UPDATE)
+    assert len(spans) == ITERATIONS // count
+    if between is _Decaying:
+        tf.reset_default_graph()
+        plain = trained(lambda: tf.train.GradientDescentOptimizer(0.1))
+        lengths = [
+            (each.timeline.end - each.timeline.start)[rows]
+            for each, rows in ((found, spans), (plain, plain.timeline.rows(SpanKind.WEIGHT_UPDATE)))
+        ]
+        assert (lengths[0] > lengths[1]).all()

@@ -21,6 +21,7 @@ class Accumulation:
         options: placement of optimizer states and accumulators, keyed like a scenario's pipeline section.
         dtype_of: returns a variable's accumulator dtype; None for the variable's dtype.
         dtype: accumulator dtype of this variable; None for the variable's dtype.
+        variable: name of the variable in the nodes; empty if unknown.
     """
 
     count: int
@@ -28,6 +29,7 @@ class Accumulation:
     options: Mapping[str, Any] = field(default_factory=dict)
     dtype_of: Callable[[Any], Any] = lambda _: None
     dtype: Any = None
+    variable: str = ""
 
 
 def accumulation_of(node: Node) -> Accumulation | None:

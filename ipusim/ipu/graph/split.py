@@ -12,7 +12,7 @@ from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
 from ipusim.ipu.graph.enqueued import enqueued_of
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
-from ipusim.ipu.graph.node import Graph, Node, Output
+from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
 from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 #: Node attribute holding the IPU number.
@@ -186,22 +186,52 @@ def as_training(
 
 
 def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
-    """Return gradients by updated variable; empty if another operation reads a gradient."""
+    """Return gradients by updated variable; empty if the variables are unknown.
+
+    An operation that updates a variable tells the variable of the gradient, also if the update computes with gradients
+    first, for example to clip their global norm. For other updates the marks of an accumulation tell the variables.
+    """
     gradients: dict[str, Output] = {}
-    accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
-    ends = accumulating.union(parts.gradient)
+    marks = {name: mark for name in parts.update if (mark := accumulation_of(graph.nodes[name])) is not None}
+    by_mark = {mark.variable: Output(name, 0) for name, mark in marks.items()}
+    ends, inside = marks.keys() | parts.gradient, set(parts.update)
     for name in parts.update:
         node = graph.nodes[name]
-        sources = [_handed_on(graph, tensor, ends) for tensor in node.inputs]
-        read = [tensor for tensor in sources if tensor.node in ends]
-        handing = node.type in _IDENTITIES or averaged_of(node) is not None or enqueued_of(node) is not None
-        if not read or handing or name in accumulating:
+        if not runs_for_effect(node) or enqueued_of(node) is not None or averaged_of(node) is not None:
             continue
-        is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
-        if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
-            return {}
-        gradients[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
+        if name in marks or not _ends_behind(graph, node, ends, inside):
+            continue
+        handle = graph.nodes[node.inputs[0].node]
+        read = [tensor for tensor in (_handed_on(graph, each, ends) for each in node.inputs) if tensor.node in ends]
+        shape = handle.attributes.get("shape")
+        read = read or ([] if shape is None else _ends_behind(graph, node, ends, inside, shape))
+        if not node.type.startswith("ResourceApply") or len(read) != 1 or handle.type != "VarHandleOp":
+            return {} if "" in by_mark else by_mark
+        gradients[shared_name(handle)] = read[0]
     return gradients
+
+
+def _ends_behind(
+    graph: Graph, node: Node, ends: Collection[str], inside: Collection[str], shape: StaticShape = None
+) -> list[Output]:
+    """Return the tensors of ``ends`` that a node reads, directly or behind nodes of a part, through tensors of a shape.
+
+    Without a shape, tensors of all shapes count.
+    """
+    result: dict[Output, None] = {}
+    work, seen = list(node.inputs), set(node.inputs)
+    while work:
+        tensor = work.pop()
+        maker = graph.nodes[tensor.node]
+        if shape is not None and maker.output_shapes[tensor.number] != shape:
+            continue
+        if tensor.node in ends:
+            result[tensor] = None
+        elif tensor.node in inside:
+            new = [operand for operand in maker.inputs if operand not in seen]
+            seen.update(new)
+            work += new
+    return list(result)
 
 
 def _accumulated(graph: Graph, tensor: Output) -> Output:

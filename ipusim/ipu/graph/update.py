@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import numpy as np
 from ipusim.api import Array, VectorWork, Work, functions, learning
 from ipusim.ipu.graph.averaging import Averaging
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
-from ipusim.ipu.graph.node import Graph, Output, Variable
-from ipusim.ipu.graph.prices.nodes import work_of_node
+from ipusim.ipu.graph.node import Graph, Node, Output, Variable
+from ipusim.ipu.graph.prices.nodes import FREE, work_of_node
 from ipusim.ipu.graph.prices.observed import Observation, ObservedNode
 from ipusim.ipu.graph.prices.rules import rule_of
 from ipusim.ipu.graph.stage_passes import Constants
@@ -43,7 +44,8 @@ class GraphUpdate:
 
         ``constants`` holds values of tensors from outside the step at the time of the update. The work per variable
         comes from ``rule``, else from the type of the operations that update variables if there is a single type, else
-        from all operations. ``averaging`` splits the update in two parts if replicas average gradients in between.
+        from all operations. Operations on whole variables beside this type, such as clipping of gradients, are added.
+        ``averaging`` splits the update in two parts if replicas average gradients in between.
         """
         self._update, self._trained_variables, self._constants = update, dict(trained_variables), constants
         self._averaging = averaging
@@ -51,7 +53,7 @@ class GraphUpdate:
         self.owners = _owners(graph, update, trained_variables, slots)
         rules = {step.node.type: step_rule for step in update.steps if (step_rule := rule_of(step.node)) is not None}
         self._rule = rule or (next(iter(rules.values())) if len(rules) == 1 else None)
-        self._works = self._works_of_nodes(graph) if self._rule is None else {}
+        self._works = {} if rule else self._works_of_nodes(graph)
 
     def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:
         """Return slots of these variables at initial values."""
@@ -87,10 +89,18 @@ class GraphUpdate:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work for updating one variable."""
-        if self._rule is not None:
-            work: Work = self._rule.work(parameter_count, itemsize)
+        more = self._works.get(parameter_count)
+        if self._rule is None:
+            return more or Work(itemsize=itemsize)
+        work: Work = self._rule.work(parameter_count, itemsize)
+        if more is None:
             return work
-        return self._works.get(parameter_count, Work(itemsize=itemsize))
+        return replace(
+            work,
+            vector=work.vector + more.vector,
+            sram_bytes=work.sram_bytes + more.sram_bytes,
+            compute_sets=work.compute_sets + more.compute_sets,
+        )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the slot bytes of one variable."""
@@ -128,7 +138,13 @@ class GraphUpdate:
         return [self._constants[tensor] for tensor in part.external]
 
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
-        """Return the work of a multi-operation update, by a variable's element count."""
+        """Return the work of the operations without a rule, by a variable's element count.
+
+        Beside operations with a rule, single numbers such as learning rates take no part.
+        """
+        least = 1 if self._rule is None else 2
+        if self._rule is not None and not any(_may_work(graph, step.node) for step in self._update.steps):
+            return {}
         observation = Observation(graph)
         observed = self._update.observed_by(observation)
         variables = {
@@ -137,12 +153,22 @@ class GraphUpdate:
         with np.errstate(all="ignore"):
             zeros = [np.zeros_like(value) for value in self._trained_variables.values()]
             observed.run(Invocation(variables), [*zeros, *self._outer(self._update)])
-        works: dict[int, Work] = {}
-        for size in {value.size for value in self._trained_variables.values()}:
-            entries = [entry for entry in observation.nodes if _size(entry) == size]
-            users = sum(value.size == size for value in self._trained_variables.values())
-            works[size] = _join_works([work for entry in entries if (work := work_of_node(entry))], users)
-        return works
+        works: dict[int, list[Work]] = {}
+        for entry in observation.nodes:
+            work = None if self._rule and rule_of(entry.node) else work_of_node(entry)
+            if work is not None and _size(entry) >= least:
+                works.setdefault(_size(entry), []).append(work)
+        sizes = Counter(value.size for value in self._trained_variables.values())
+        return {size: _join_works(works[size], users) for size, users in sizes.items() if size in works}
+
+
+def _may_work(graph: Graph, node: Node) -> bool:
+    """Tell whether a node without a rule may compute on more than single numbers, by type and static shapes."""
+    if node.type in FREE or rule_of(node) is not None:
+        return False
+    makers = ((graph.nodes[tensor.node], tensor.number) for tensor in node.inputs if tensor.node in graph.nodes)
+    shapes = [maker.output_shapes[number] for maker, number in makers if maker.type != "VarHandleOp"]
+    return any(shape != () for shape in (*shapes, *node.output_shapes))
 
 
 def _size(entry: ObservedNode) -> int:

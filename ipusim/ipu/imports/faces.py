@@ -86,7 +86,7 @@ class Faces:
     def _make(self, name: str) -> Any:
         row = self.rows.get(name)
         if isinstance(row, str):
-            return resolve(name, row) if ":" in row else Face(name, (row,), self)
+            return resolve(row) if ":" in row else Face(name, (row,), self)
         if row is not None:
             return Face(name, row, self)
         parent, _, last = name.rpartition(".")

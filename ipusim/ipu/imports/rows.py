@@ -25,6 +25,11 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": f"{_OURS}.estimators",
     "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
+_LISTS: Final[dict[str, Row]] = {
+    f"config.{room}{name}": f"{_OURS}.imports.devices:{name}"
+    for room in ("", "experimental.")
+    for name in ("list_physical_devices", "list_logical_devices")
+}
 #: Graphcore's modules that need no graph built by the program.
 _COMMON_MODULES: Final = "autoshard config functional_ops keras"
 #: Graphcore's other modules, with which programs build and run graphs of TensorFlow.
@@ -94,6 +99,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
     modules |= dict.fromkeys(_STRATEGIES.split(), f"{_OURS}.host_strategies")
     modules["distributed.host_collective_ops"] = modules["distributed"]
     modules["data.ops.dataset_ops"] = f"{_OURS}.dataset_ops"
+    modules["outlined_function"] = f"{_OURS}.functional_ops:outlined_function"
     rows: dict[str, Row] = {package: (), f"{package}.ops": (), f"{package}.ipu_optimizer": f"{_OURS}.optimizers"}
     rows |= {f"{package}.{name}": row for name, row in modules.items()}
     rows |= {f"{package}.ops.{name}": row for name, row in modules.items() if name.endswith(("_op", "_ops"))}
@@ -115,6 +121,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON,
+        "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
         "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
         "tensorflow.python.ops.array_ops": tuple(f"tensorflow.python.ops.array_ops{end}" for end in ("", "_stack")),
@@ -129,7 +136,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
         "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
-        "ipu_tensorflow_addons.keras.optimizers": (f"{keras}.optimizers",),
+        "ipu_tensorflow_addons.keras.optimizers": (f"{_OURS}.keras.optimizers", f"{keras}.optimizers"),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},
         "tensorflow._api.v1": ("tensorflow.compat.v1",),
@@ -139,7 +146,7 @@ def rows_for(major: int) -> dict[str, Row]:
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):
-        rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
+        rows |= {f"{parent}.{name}": row for name, row in (_SWITCHING | _LISTS).items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
         rows |= {
             f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _ABSENT_NAMES.split()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from ipusim.ipu.runtime.offered import in_module, offering
+from ipusim.ipu.runtime.offered import in_module, rows
 
 _KERAS: Final = "ipusim.ipu.keras"
 
-__getattr__, __dir__ = offering(
-    "keras.ipu",
-    {"extensions": f"{_KERAS}.extensions", "layers": "ipusim.ipu.keras.layers"}
+__getattr__, __dir__ = rows(
+    __name__,
+    {"extensions": f"{_KERAS}.extensions", "layers": f"{_KERAS}.layers"}
     | in_module(
-        "ipusim.ipu.keras.models",
+        f"{_KERAS}.models",
         "Model PipelineModel PipelineSequential PipelinedModel Sequential SequentialPipelineModel",
     )
     | in_module(

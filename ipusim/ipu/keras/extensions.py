@@ -210,7 +210,7 @@ class SequentialExtension(_Extension):
         _check_in_order(value, layers)
         assignment = list(value)
 
-        def stage_of(graph: Any) -> list[int]:
+        def stage_of(_: Any) -> list[int]:
             if [element.layer for element in assignment] != self.layers:  # type: ignore[attr-defined]
                 raise ProgramStateError(
                     "The layers of the pipelined Sequential model have changed: you need to call "
@@ -304,7 +304,7 @@ class _GraphExtension(_Extension):
             )
         assignment = list(value)
         _checked_stages(assignment, calls)
-        self._assign(assignment, lambda graph: _checked_stages(assignment, graph.nodes))
+        self._assign(assignment, lambda nodes: _checked_stages(assignment, nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign calls to stages by number, in order of calls; raises as set_pipeline_stage_assignment does."""

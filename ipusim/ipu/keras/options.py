@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ipusim.api import models
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
+from ipusim.ipu.runtime.queues import BUFFER_DEPTH
 
 #: Pipeline arguments and their names in set_pipelining_options.
 _ARGUMENT_NAMES: Final = {
@@ -44,7 +46,7 @@ class Options:
         accumulating: further arguments of GradientAccumulationOptimizerV2.
         infeed, outfeed: arguments of the queues.
         asynchronous: whether callbacks are called after every step.
-        stage_of: function from a model's graph to the stages of its calls; None without a pipeline.
+        stage_of: function from the calls of a model's layers to their stages; None without a pipeline.
         version: number of changes; a change makes programs outdated.
     """
 
@@ -70,6 +72,23 @@ class Options:
     def accumulation(self) -> int:
         """Number of batches per weight update."""
         return (self.pipelining_steps if self.is_pipelined else self.accumulation_steps) or 1
+
+    @property
+    def reduction(self) -> models.Reduction:
+        """Name of the reduction method."""
+        method: models.Reduction = self.reduction_method.value
+        return method
+
+    @property
+    def sums_results(self) -> bool:
+        """Whether the outfeed sends sums of an execution's results."""
+        return self.is_pipelined and bool(self.accumulate_outfeed)
+
+    @property
+    def buffer_depth(self) -> int:
+        """Capacity of the host's buffer in results."""
+        depth: int = self.outfeed.get("buffer_depth", BUFFER_DEPTH)
+        return depth
 
     def change(self, **values: Any) -> None:
         """Set options by name, and count the change, after which programs are rebuilt."""

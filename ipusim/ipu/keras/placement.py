@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from importlib import import_module
 from types import SimpleNamespace
@@ -13,14 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.api import hardware, models
+from ipusim.api import hardware
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.keras import batches, saving
-from ipusim.ipu.keras.of_models import OfFunctional, OfSequential, OfSubclass, functional
+from ipusim.ipu.keras.extensions import FunctionalExtension, ModelExtension, SequentialExtension
+from ipusim.ipu.keras.options import Options
 from ipusim.ipu.keras.pipeline_stages import pipeline_stage
 from ipusim.ipu.runtime.arguments import Arguments, check_arguments
 from ipusim.ipu.runtime.context import Scoped
@@ -28,11 +29,13 @@ from ipusim.ipu.runtime.devices import device_ordinal
 from ipusim.ipu.runtime.pipeline_options import LoopSchedule
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
-from ipusim.ipu.runtime.queues import BUFFER_DEPTH
 from ipusim.ipu.traced.keras import execution
-from ipusim.ipu.traced.keras.steps import StageOf
+from ipusim.ipu.traced.keras.stages import ModelCalls, symbolic_calls
 
 tf = load()
+
+#: Class of functional models in tf_keras.
+_FUNCTIONAL: Final = import_module("tf_keras.src.engine.functional").Functional
 
 #: Methods added to models by Graphcore's Keras.
 METHODS: Final = (
@@ -56,58 +59,57 @@ _INSTALLED: Final[list[bool]] = []
 _IN_STRATEGY: Final = Scoped("in_strategy", False)
 
 
-@dataclass(frozen=True, eq=False)
-class ModelPlacement:
-    """Placement of a model by its options, an :class:`~ipusim.ipu.traced.keras.execution.Placement`.
+class OfModel:
+    """Options, stages and placement of a model, a :class:`~ipusim.ipu.traced.keras.execution.Placement`.
 
     Attributes:
-        extension: options and stages of the model.
+        model: extended model.
+        name: name of the model.
+        layers: layers of the model.
+        model_calls: calls of a subclass of Model; None before the model is built.
     """
 
-    extension: Any
+    def __init__(self, model: Any) -> None:
+        """Set the model."""
+        self.model = model
+        self.model_calls: ModelCalls | None = None
 
     @property
-    def stage_of(self) -> StageOf | None:
-        """Function from calls to stages; None without a pipeline."""
-        assign: Callable[[Any], Sequence[int]] | None = self.extension.options.stage_of
-        return None if assign is None else lambda nodes: assign(SimpleNamespace(nodes=nodes))
+    def name(self) -> str:
+        """Name of the model."""
+        name: str = self.model.name
+        return name
 
     @property
-    def accumulation(self) -> int:
-        """Number of batches per weight update."""
-        count: int = self.extension.options.accumulation
-        return count
+    def layers(self) -> list[Any]:
+        """Layers of the model."""
+        return list(self.model.layers)
 
     @property
-    def reduction(self) -> models.Reduction:
-        """Reduction of gradients: sum, mean or running mean."""
-        method: models.Reduction = self.extension.options.reduction_method.value
-        return method
+    def graph(self) -> Any:
+        """Calls of the model's layers; None before a subclass of Model is built."""
+        return symbolic_calls(self.model, None) if self.model._is_graph_network else self.model_calls
 
     @property
-    def version(self) -> int:
-        """Number of changes of options."""
-        number: int = self.extension.options.version
-        return number
+    def settings(self) -> Options:
+        """Options of the model."""
+        options: Options = self.options  # type: ignore[attr-defined]
+        return options
 
     @property
-    def sums_results(self) -> bool:
-        """Whether the outfeed sends sums of an execution's results."""
-        options = self.extension.options
-        return options.is_pipelined and bool(options.accumulate_outfeed)
+    def stages(self) -> int:
+        """Number of pipeline stages; 1 for a model that is not pipelined."""
+        assigned = self.__dict__.get("_assigned") or []
+        return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
 
-    @property
-    def buffer_depth(self) -> int:
-        """Capacity of the host's buffer in results."""
-        depth: int = self.extension.options.outfeed.get("buffer_depth", BUFFER_DEPTH)
-        return depth
+    def see(self, batch: Any) -> None:
+        """Take the first batch of an execution, or its ``tf.TensorSpec``; does nothing by default."""
 
     @property
     def replicas(self) -> int:
         """Number of replicas of the model that fit on the configured device."""
-        config, options = configured(), self.extension.options
-        stages = self.extension.stages
-        mapping = options.device_mapping or range(stages)
+        config, options = configured(), self.settings
+        mapping = options.device_mapping or range(self.stages)
         device = (config or IPUConfig()).device(
             mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
         )
@@ -120,15 +122,9 @@ class ModelPlacement:
         )
         return system.replicas
 
-    @property
-    def tells_steps(self) -> bool:
-        """Whether callbacks are asynchronous: called for every step."""
-        is_asynchronous: bool = self.extension.options.asynchronous
-        return is_asynchronous
-
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
         """Return the dtype of a variable's gradient accumulator by the options; None for the variable's dtype."""
-        options = self.extension.options
+        options = self.settings
         pipelined, looped = options.pipelining.get("gradient_accumulation_dtype"), options.accumulating.get("dtype")
         dtype = pipelined if options.is_pipelined else looped
         if callable(dtype) and not isinstance(dtype, type):
@@ -137,13 +133,13 @@ class ModelPlacement:
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
         """Refuse executions in the words of Graphcore's Keras."""
-        model, options = self.extension.model, self.extension.options
+        model, options = self.model, self.settings
         if model.run_eagerly:
             raise ProgramStateError(
                 "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
                 "`compile`."
             )
-        self.extension.see(batch)
+        self.see(batch)
         if options.is_pipelined:
             self._check_steps_are_tf_keras_own(model)
         if kind == "train":
@@ -158,7 +154,7 @@ class ModelPlacement:
                     "write a loop with ipu.loops or a pipeline instead."
                 )
 
-    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
+    def request(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
         """Return request options for the configured device, by keys of a scenario."""
         config = configured()
         options = request_options(
@@ -167,13 +163,13 @@ class ModelPlacement:
             config is not None,
             None,
         )
-        if "prefetch_depth" in self.extension.options.infeed:
-            options["infeed"] = {"prefetch_depth": self.extension.options.infeed["prefetch_depth"]}
+        if "prefetch_depth" in self.settings.infeed:
+            options["infeed"] = {"prefetch_depth": self.settings.infeed["prefetch_depth"]}
         return options
 
     def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
         """Return the arguments of the pipeline or loop that runs the model."""
-        options, training = self.extension.options, kind == "train"
+        options, training = self.settings, kind == "train"
         settings = {
             name: parameter.default for name, parameter in inspect.signature(pipelining_ops.pipeline).parameters.items()
         }
@@ -196,9 +192,36 @@ class ModelPlacement:
         inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
         settings_of_model = {
             "device_mapping": options.device_mapping,
-            "accumulate_outfeed": self.sums_results and kind != "predict",
+            "accumulate_outfeed": options.sums_results and kind != "predict",
         }
         return check_arguments({**settings, **settings_of_model, **_with_numpy_dtypes(options.pipelining), **inference})
+
+
+class OfSequential(OfModel, SequentialExtension):
+    """Options and stages of a Sequential model."""
+
+
+class OfFunctional(OfModel, FunctionalExtension):
+    """Options and stages of a functional model."""
+
+
+class OfSubclass(OfModel, ModelExtension):
+    """Options and stages of a subclass of Model, with calls known after its build."""
+
+    def build(self, element: Any) -> None:
+        """Record the model's layer calls symbolically, and assign their scopes' stages."""
+        if self.model_calls is None:
+            self.model_calls = symbolic_calls(self.model, element)
+            self._take_scopes()
+
+    def see(self, batch: Any) -> None:
+        """Build a pipelined model if the batch's shapes are known."""
+        options = self.options
+        if options.pipelining or options.device_mapping or options.pipelining_steps:
+            x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
+            forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x)
+            if all(form.shape[1:].is_fully_defined() for form in tf.nest.flatten(forms)):
+                self.build(forms)
 
 
 #: Pipeline arguments that only training uses.
@@ -239,18 +262,18 @@ def _no_function(*_: Any) -> None:
     """Stand for a stage's function, which TensorFlow has already traced."""
 
 
-def extension_of(model: Any) -> Any:
+def extension_of(model: Any) -> OfModel:
     """Return the options and stages of a model.
 
     Raises:
         ProgramStateError: the model was created outside of a strategy's scope.
     """
-    placement = execution.placement_of(model)
-    if not isinstance(placement, ModelPlacement):
+    placement = _placed(model)
+    if placement is None:
         raise ProgramStateError(
             f"model {model.name!r}: expected one that was made in the scope of an IPUStrategy, where models run on IPUs"
         )
-    return placement.extension
+    return placement
 
 
 def models_on_ipus() -> AbstractContextManager[bool]:
@@ -270,17 +293,23 @@ def install() -> None:
     _call_after(tf.keras.layers.Layer, _note_scope)
     _call_after(import_module("tf_keras.src.engine.node").Node, _note_call)
     _call_after(tf.keras.Model, _place)
-    _call_after(functional(), _take_scopes)
+    _call_after(_FUNCTIONAL, _take_scopes)
     batches.install(_replicas_of)
-    saving.install(lambda model: getattr(execution.placement_of(model), "extension", None))
+    saving.install(_placed)
+
+
+def _placed(model: Any) -> OfModel | None:
+    """Return the options and stages of a model; None for a model on the host."""
+    placement = execution.placement_of(model)
+    return placement if isinstance(placement, OfModel) else None
 
 
 def _replicas_of(model: Any, batch: Any) -> int | None:
     """Return a model's number of replicas for batches of a form; None for a model on the host."""
-    placement = None if model is None else execution.placement_of(model)
-    if not isinstance(placement, ModelPlacement):
+    placement = None if model is None else _placed(model)
+    if placement is None:
         return None
-    placement.extension.see(batch)
+    placement.see(batch)
     return placement.replicas
 
 
@@ -326,12 +355,12 @@ def _place(model: Any) -> None:
     if isinstance(model, tf.keras.Sequential):
         kind: Any = OfSequential
     else:
-        kind = OfFunctional if isinstance(model, functional()) else OfSubclass
-    execution.place(model, ModelPlacement(kind(model)))
+        kind = OfFunctional if isinstance(model, _FUNCTIONAL) else OfSubclass
+    execution.place(model, kind(model))
 
 
 def _take_scopes(model: Any) -> None:
     """Assign the calls of a functional model to the stages of surrounding scopes."""
     placement = execution.placement_of(model)
-    if isinstance(placement, ModelPlacement) and isinstance(placement.extension, OfFunctional):
-        placement.extension._take_scopes()
+    if isinstance(placement, OfFunctional):
+        placement._take_scopes()

@@ -129,7 +129,7 @@ def _options_of(extension: Any) -> dict[str, Any]:
     options = extension.options
     assigned = None
     if options.is_pipelined:
-        assigned = list(options.stage_of(extension.graph or SimpleNamespace(nodes=extension.layers)))
+        assigned = list(options.stage_of(extension.graph.nodes if extension.graph else extension.layers))
     values = {name: getattr(options, attribute) for name, attribute in _ATTRIBUTES.items()}
     return {"pipeline_stage_assignment": assigned, **values, _METHOD: options.reduction_method.name.lower()}
 

@@ -136,8 +136,10 @@ builds_program: Final = Scoped("builds_program", False)
 _QUEUES: Final = Scoped("device_of_queues", 0)
 
 
-#: Kind of program under trace: "pipeline", "loop", or an empty text.
-_PROGRAM_NAME: Final = Scoped("traced_program", "")
+#: Kind of program under trace: "pipeline", "loop", "inner loop", or an empty text.
+traced_program: Final = Scoped("traced_program", "")
+#: Kind of a loop inside of a program, which is control flow of that program.
+INNER_LOOP: Final = "inner loop"
 
 
 @contextmanager
@@ -151,15 +153,23 @@ def exclusive_program(kind: str) -> Iterator[None]:
         ProgramError: for a pipeline in a pipeline, in Graphcore's words.
         UnsupportedProgramError: for a loop in another program, or a pipeline in a loop.
     """
-    outer_kind = _PROGRAM_NAME()
+    outer_kind = traced_program()
     if outer_kind == kind == "pipeline":
         raise ProgramError(ONE_PIPELINE)
     if outer_kind:
         raise UnsupportedProgramError(
             f"expected no {kind} of Graphcore's inside of a {outer_kind}, which is a program: use tf.while_loop"
         )
-    with _PROGRAM_NAME.set_to(kind):
+    with traced_program.set_to(kind):
         yield
+
+
+def refuse_in_inner_loop(action: str) -> None:
+    """Raise UnsupportedProgramError for an action on queues inside of an inner loop."""
+    if traced_program() == INNER_LOOP:
+        raise UnsupportedProgramError(
+            f"{action} in a loop inside of a program: queues belong to the program's own loop"
+        )
 
 
 def building(build: Callable[P, T]) -> Callable[P, T]:

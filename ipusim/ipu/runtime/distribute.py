@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ipusim.api import machine, runs
@@ -12,7 +13,6 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.host_strategy import strategy
-from ipusim.ipu.runtime.offered import in_module, rows
 
 tf = load()
 
@@ -237,7 +237,5 @@ def get_strategy() -> Any:
     return strategy() or tf.distribute.get_strategy()
 
 
-__getattr__, __dir__ = rows(
-    __name__,
-    {"cluster_resolver": in_module(__name__, "TFConfigClusterResolver")},
-)
+#: ``tf.distribute.cluster_resolver``.
+cluster_resolver: Final = SimpleNamespace(TFConfigClusterResolver=TFConfigClusterResolver)

@@ -31,14 +31,11 @@ tf = load()
 
 
 def compile_computation(
-    computation: Callable[..., Any],
-    inputs: Sequence[Any] = (),
-    options: Callable[[], Mapping[str, Any]] | None = None,
+    computation: Callable[..., Any], inputs: Sequence[Any], options: Callable[[], Mapping[str, Any]]
 ) -> Any:
     """Trace a computation into TensorFlow's current graph, and add the operation that runs the computation.
 
-    If ``options`` are given, a computation with queues or collectives, but without loop or pipeline, becomes a loop of
-    one iteration.
+    A computation with queues or collectives, but without loop or pipeline, becomes a loop of one iteration.
 
     Args:
         computation: takes and returns tensors; returned operations run too.
@@ -55,7 +52,7 @@ def compile_computation(
     with tf.compat.v1.variable_scope(scope, use_resource=True):
         outcome = computation(*inputs)
     tensors = [tf.convert_to_tensor(value) for value in as_list(outcome) if not isinstance(value, tf.Operation)]
-    if options is not None and (values := _values_of_iteration(graph, start)):
+    if values := _values_of_iteration(graph, start):
         queue = add_iteration(
             start, tensors, options, next((value for value in values if isinstance(value, Infeed)), None)
         )

@@ -31,17 +31,16 @@ _FUNCTIONS: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 def run_function(
     function: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    options: Callable[[], Mapping[str, Any]] | None = None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: Callable[[], Mapping[str, Any]],
 ) -> Any:
     """Run a function on simulated IPUs, like a strategy.
 
     Args:
         function: a function of tensors, plain or from ``tf.function``.
         args, kwargs: arguments of the function.
-        options: returns the device options, keyed like a scenario. With options, loops run on the machine; without
-            options, loops take no simulated time.
+        options: returns the options of the device that runs loops, keyed like a scenario.
 
     Returns:
         Results of the function as host tensors.
@@ -49,24 +48,14 @@ def run_function(
     Raises:
         OutOfRangeError: TensorFlow's error at the end of a data set read by the function.
     """
-    return concrete_program(function, args, kwargs, options).run(args, kwargs or {})
-
-
-def concrete_program(
-    function: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    options: Callable[[], Mapping[str, Any]] | None = None,
-) -> ConcreteProgram:
-    """Return the program of a function for given argument shapes and types; see :func:`run_function`."""
     note_origins()
     tensorflow_function = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
     if tensorflow_function is None:
         tensorflow_function = _FUNCTIONS[function] = tf.function(function)
-    concrete = tensorflow_function.get_concrete_function(*args, **(kwargs or {}))
+    concrete = tensorflow_function.get_concrete_function(*args, **kwargs)
     if concrete not in _PROGRAMS:
         _PROGRAMS[concrete] = ConcreteProgram(concrete, options)
-    return _PROGRAMS[concrete]
+    return _PROGRAMS[concrete].run(args, kwargs)
 
 
 class ConcreteProgram:
@@ -76,10 +65,10 @@ class ConcreteProgram:
         graph: the nodes.
     """
 
-    def __init__(self, concrete: Any, options: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Read the function's graph; with device ``options``, replace loops by programs."""
+    def __init__(self, concrete: Any, options: Callable[[], Mapping[str, Any]]) -> None:
+        """Read the function's graph, and replace loops by programs for the device ``options``."""
         graph = concrete.graph
-        nodes = self.graph = read_graph(graph) if options is None else place_loops(read_graph(graph), options, concrete)
+        nodes = self.graph = place_loops(read_graph(graph), options, concrete)
         claimed = CLAIMED.get(graph, set())
         part = nodes.nodes.keys() - claimed
         effects = [name for name in nodes.nodes if name in part and runs_for_effect(nodes.nodes[name])]

@@ -32,10 +32,10 @@ def add_loop(
     body: Callable[..., Any],
     options: Callable[[], Mapping[str, Any]],
     *,
-    inputs: Sequence[Any] = (),
-    infeed: Infeed | None = None,
-    condition: Callable[..., Any] | None = None,
-    config: IPUConfig | None = None,
+    inputs: Sequence[Any],
+    infeed: Infeed | None,
+    condition: Callable[..., Any] | None,
+    config: IPUConfig | None,
 ) -> list[Any]:
     """Trace a loop into TensorFlow's current graph, and add the loop's node.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -106,23 +106,20 @@ class Sending:
     dtype: Any = None
 
 
-_ALL: Final = Sending()
-
-
 def add_pipeline(
     stages: Sequence[Sequence[Callable[..., Any]]],
     options: Callable[[], Mapping[str, Any]],
     *,
-    name: str = "pipeline",
-    inputs: Sequence[Any] = (),
-    infeed: Infeed | None = None,
-    outfeed: Outfeed | None = None,
-    optimizer_function: Callable[..., Training] | None = None,
-    sending: Sending = _ALL,
-    reduction: models.Reduction = "SUM",
-    accumulators: Callable[[Any], Any] = lambda _: None,
-    mapping: Sequence[int] = (),
-    config: IPUConfig | None = None,
+    name: str,
+    inputs: Sequence[Any],
+    infeed: Infeed | None,
+    outfeed: Outfeed | None,
+    optimizer_function: Callable[..., Training] | None,
+    sending: Sending,
+    reduction: models.Reduction,
+    accumulators: Callable[[Any], Any],
+    mapping: Sequence[int],
+    config: IPUConfig | None,
 ) -> Any:
     """Trace a pipeline into TensorFlow's current graph, and add the pipeline's node.
 

@@ -108,14 +108,14 @@ def test_options_reach_the_pipeline_the_optimizer_and_the_queues():
     model.set_infeed_queue_options(prefetch_depth=7)
     model.set_outfeed_queue_options(buffer_depth=5)
     placement = placement_of(model)
-    options = placement.options(2, 4, 1, kind="train")
+    options = placement.request(2, 4, 1, kind="train")
     pipeline = options["pipeline"]
     assert (pipeline["device_mapping"], pipeline["accumulate_outfeed"]) == ([1, 0], True)
     assert (pipeline["reduction_method"], pipeline["gradient_accumulation_count"]) == ("MEAN", 4)
-    assert (options["infeed"]["prefetch_depth"], placement.buffer_depth) == (7, 5)
+    assert (options["infeed"]["prefetch_depth"], placement.settings.buffer_depth) == (7, 5)
     model.reset_pipeline_stage_assignment()
     model.set_gradient_accumulation_options(2, offload_weight_update_variables=False)
-    options = placement.options(1, placement.accumulation, 1, kind="train")
+    options = placement.request(1, placement.settings.accumulation, 1, kind="train")
     assert (options["pipeline"]["schedule"], options["pipeline"]["gradient_accumulation_count"]) == ("single", 2)
     assert options["pipeline"]["offload_weight_update_variables"] is False
 

@@ -1,5 +1,7 @@
 """Loops without a pipeline: what their bodies compute, carry on, send and learn, on one IPU and on several."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -265,3 +267,48 @@ def test_a_count_may_be_a_tensor_that_each_run_feeds(names):
         for n in (1, 3):
             assert session.run(loop, {count: n}) == (n,)
             assert np.ravel(session.run(dequeued)).tolist() == [*range(n)]
+
+
+@pytest.mark.parametrize("kind", ["repeat", "while_loop"])
+def test_a_loop_inside_of_a_loop_is_control_flow_of_its_body(names, kind):
+    """Which changes variables, carries values on, and takes its time in each iteration of the outer loop."""
+    tf, loops, outfeed = names.tf, names.ipu.loops, queue(names)
+
+    def inner(count, total):
+        return count + 1, total + tf.get_variable("total", initializer=np.float32(2)).assign_add(1)
+
+    def outer(times, total):
+        if kind == "repeat":
+            _, total = loops.repeat(times, inner, [np.float32(0), total])
+        else:
+            _, total = loops.while_loop(lambda count, _: count < times, inner, [np.float32(0), total])
+        return total, outfeed.enqueue(total)
+
+    def found(times):
+        tf.reset_default_graph()
+        return run(names, lambda: loops.repeat(2, lambda total: outer(times, total), [np.float32(0)]), outfeed)
+
+    outfeed = queue(names)
+    three = found(3)
+    assert three.sent.tolist() == [3 + 4 + 5, 3 + 4 + 5 + 6 + 7 + 8]
+    assert three.variables["total"] == 8
+    outfeed = queue(names)
+    assert found(6).timeline.end.max() > three.timeline.end.max()
+
+
+def test_a_loop_inside_of_a_loop_trains_and_has_no_queues_of_its_own(names):
+    tf, ipu = names.tf, names.ipu
+
+    def step():
+        weight = tf.get_variable("w", initializer=np.float32(1))
+        return tf.train.GradientDescentOptimizer(0.1).minimize((weight - 3) ** 2)
+
+    found = run(names, lambda: ipu.loops.repeat(2, lambda: ipu.loops.repeat(3, step)), None)
+    assert found.variables["w"] == pytest.approx(3 - 2 * 0.8**6, rel=1e-5)
+    for action, text in (
+        (lambda: ipu.loops.repeat(3, lambda x: x, [], stream(names)), "infeed_queue in a loop inside of a program"),
+        (lambda: ipu.loops.repeat(3, lambda: queue(names).enqueue(tf.constant(1.0))), "enqueue in a loop inside"),
+    ):
+        tf.reset_default_graph()
+        with pytest.raises(UnsupportedProgramError, match=text):
+            ipu.ipu_compiler.compile(partial(ipu.loops.repeat, 2, action), [])

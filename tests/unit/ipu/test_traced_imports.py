@@ -113,6 +113,7 @@ def test_the_imports_of_the_process_are_its_own_again_behind_a_program_that_fail
         ("from tensorflow.python.ipu.utils import *", "create_ipu_config"),
         ("from tensorflow.contrib import ipu", "ipu.ipu_compiler"),
         ("from tensorflow.python.ipu.rnn_ops import PopnnLSTM", "PopnnLSTM"),
+        ("from tensorflow.python import ipu", "ipu.outlined_function"),
         ("from tensorflow.python.ipu import ipu_strategy", "ipu_strategy.IPUStrategy"),
         ("from tensorflow.python.ipu.ops.custom_ops import codelet_expression_op", "codelet_expression_op"),
         ("from tensorflow.python.ipu.optimizers import map_gradient_optimizer", "map_gradient_optimizer.IpuOptimizer"),
@@ -198,6 +199,19 @@ def test_a_name_of_graphcores_that_is_missing_is_one_line(run, text, said):
     with pytest.raises(ProgramError, match=r"program\.py:[12]: ") as raised:
         run(text, tensorflow=1)
     assert said in str(raised.value)
+
+
+def test_tensorflows_lists_of_devices_have_the_ipus_of_the_configuration(run):
+    run(
+        "import tensorflow as tf\nfrom tensorflow.python import ipu\nfrom tensorflow.python.client import device_lib\n"
+        "names = lambda found: [each.name for each in found if each.device_type == 'IPU']\n"
+        "assert names(tf.config.list_physical_devices()) == ['/physical_device:IPU:0']\n"
+        "config = ipu.config.IPUConfig()\nconfig.auto_select_ipus = [1, 1]\nconfig.configure_ipu_system()\n"
+        "assert names(tf.config.experimental.list_logical_devices('IPU')) == ['/device:IPU:0', '/device:IPU:1']\n"
+        "assert names(device_lib.list_local_devices()) == ['/device:IPU:0', '/device:IPU:1']\n"
+        "assert names(tf.config.list_logical_devices('CPU')) == names(tf.config.list_logical_devices('GPU')) == []",
+        tensorflow=2,
+    )
 
 
 def test_version_1_alone_has_its_package_as_an_attribute(run):

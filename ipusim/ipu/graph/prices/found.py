@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layers, written_layers
+from ipusim.ipu.graph.prices import kernel_layers, norm_layers, recurrent_layers, whole_layers, written_layers
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import PassView
 
@@ -15,11 +15,11 @@ Pattern = Callable[[PassView, Node], FoundLayer | None]
 #: All patterns, sorted from many nodes to few.
 PATTERNS: Final[tuple[Pattern, ...]] = (
     whole_layers.attention,
-    recurrent_layers.lstm,
+    recurrent_layers.recurrent,
     kernel_layers.dense,
     kernel_layers.convolution,
-    whole_layers.batch_norm,
-    whole_layers.layer_norm,
+    norm_layers.fused_norm,
+    norm_layers.written_norm,
     whole_layers.dropout,
     whole_layers.pool,
     whole_layers.cross_entropy,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
 
 from ipusim.api import layers
 from ipusim.ipu.graph.node import Node
@@ -12,37 +12,60 @@ from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
-#: Gates of an LSTM, and activations per step: three sigmoids, two tanh.
-_GATES, _SIGMOIDS, _TANHS = 4, 3, 2
+#: Layer and number of tanh nodes in a step, by the ratio of sigmoids to tanh.
+_KINDS: Final[Mapping[Fraction, tuple[type[layers.LSTM | layers.GRU], int]]] = {
+    Fraction(3, 2): (layers.LSTM, 2),
+    Fraction(2): (layers.GRU, 1),
+}
 #: Node types that reorder a stack of all steps.
 _OF_STACK: Final = frozenset({"Identity", "Transpose"})
 
 
-def lstm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the LSTM computed by a loop.
+def recurrent(view: PassView, node: Node) -> FoundLayer | None:
+    """Return the LSTM or the GRU computed by a loop.
 
-    Per step: products into four gates, three sigmoids and two tanh.
-
-    TensorFlow 1 cells multiply input and state side by side in one product per step. Keras uses separate products for
-    input and state.
+    An LSTM's step has three sigmoids and two tanh per unit, a GRU's step two sigmoids and one tanh. Products of a step
+    multiply input and state with all gates' columns, in one product or in several.
     """
     if node.type not in ("While", "StatelessWhile"):
         return None
-    entry = view.entries[node.name]
-    counts = Counter(inner.node.type for inner in entry.inner)
-    products = [inner for inner in entry.inner if inner.node.type == "MatMul"]
-    steps, remainder = divmod(counts["Tanh"], _TANHS)
-    if not steps or remainder or counts["Sigmoid"] != _SIGMOIDS * steps or len(products) not in (steps, 2 * steps):
+    inner = view.entries[node.name].inner
+    products = [entry for entry in inner if entry.node.type == "MatMul"]
+    tanhs = [entry.outputs[0] for entry in inner if entry.node.type == "Tanh"]
+    sigmoids = sum(entry.outputs[0].size for entry in inner if entry.node.type == "Sigmoid")
+    found = _KINDS.get(Fraction(sigmoids, sum(form.size for form in tanhs) or 1))
+    if found is None or not products or any(form.shape != tanhs[0].shape for form in tanhs):
         return None
-    columns = products[0].outputs[0].shape[-1]
-    batch, units = products[0].outputs[0].shape[0], columns // _GATES
-    kernels = {inner.node.name: _kernel(inner).shape[0] for inner in products}
-    elements = sum(kernels.values()) - units
-    biased = any(_adds_bias(inner, columns) for inner in entry.inner)
-    layer = layers.LSTM(units=units, use_bias=biased, return_sequences=_returns_sequences(view, node))
-    itemsize = products[0].outputs[0].dtype.itemsize
+    kind, tanhs_of_step = found
+    batch, units = tanhs[0].shape
+    steps, is_uneven = divmod(len(tanhs), tanhs_of_step)
+    kernels = {entry.node.name: _kernel(entry).size for entry in products}
+    elements, remainder = divmod(sum(kernels.values()), kind.gates * units)
+    if is_uneven or remainder or elements <= units or len(products) != steps * len(kernels):
+        return None
+    columns = {entry.outputs[0].shape[-1] for entry in products}
+    options: dict[str, Any] = {} if kind is layers.LSTM else {"reset_after": not _resets_state(inner)}
+    layer = kind(
+        units=units,
+        use_bias=any(_adds_bias(entry, columns) for entry in inner),
+        return_sequences=_returns_sequences(view, node),
+        **options,
+    )
     nodes = frozenset((node.name, *_around(view, node)))
-    return FoundLayer(node.name, layer, (steps, elements), batch, itemsize, nodes)
+    return FoundLayer(node.name, layer, (steps, elements - units), batch, tanhs[0].dtype.itemsize, nodes)
+
+
+def _resets_state(inner: Sequence[ObservedNode]) -> bool:
+    """Tell whether a product of a step takes the state after the reset gate's product with the state."""
+    makers = {entry.node.name: entry.node for entry in inner}
+    work = [entry.node.inputs[0] for entry in inner if entry.node.type == "MatMul"]
+    for tensor in work:
+        maker = makers.get(tensor.node)
+        if maker is not None and maker.type == "Mul":
+            return True
+        if maker is not None and maker.type in ("Identity", "ConcatV2"):
+            work += maker.inputs
+    return False
 
 
 def _around(view: PassView, node: Node) -> Iterator[str]:
@@ -76,10 +99,10 @@ def _kernel(product: ObservedNode) -> Form:
     return product.inputs[1]
 
 
-def _adds_bias(inner: ObservedNode, columns: int) -> bool:
-    """Tell whether a node of a step adds one element per unit of every gate."""
+def _adds_bias(inner: ObservedNode, columns: Collection[int]) -> bool:
+    """Tell whether a node of a step adds one element per column of a product."""
     sums = inner.node.type in ("BiasAdd", "Add", "AddV2")
-    return sums and any(form.shape == (columns,) for form in inner.inputs)
+    return sums and any(len(form.shape) == 1 and form.size in columns for form in inner.inputs)
 
 
 def _returns_sequences(view: PassView, node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""Recognise normalisations, pools, losses, standalone activations, attention, and dropout.
+"""Recognise pools, losses, standalone activations, attention, and dropout.
 
 A pattern takes a view (a pass's executed nodes with their readers) and a node; it returns the layer around the node, or
 None.
@@ -6,7 +6,6 @@ None.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from ipusim.api import layers
@@ -22,84 +21,6 @@ _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMa
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
 #: Sums among these node types; a sum adds a mask.
 _MASKS: Final = frozenset({"Add", "AddV2", "Sub"})
-
-
-def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the batch normalisation layer of a fused training node."""
-    if not node.type.startswith("FusedBatchNorm") or not node.attributes["is_training"]:
-        return None
-    form = view.form(node.inputs[0])
-    first = node.attributes["data_format"].startswith("NC")
-    shape = (*form.shape[2:], form.shape[1]) if first else form.shape[1:]
-    layer = layers.BatchNorm(
-        epsilon=node.attributes["epsilon"],
-        center=not view.is_constant(node.inputs[2]),
-        scale=not view.is_constant(node.inputs[1]),
-    )
-    return FoundLayer(node.name, layer, shape, form.shape[0], form.dtype.itemsize, frozenset({node.name}))
-
-
-def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the layer normalisation around a squared difference.
-
-    Statistics run over the last axis; variables scale and shift the result. Covers TensorFlow's
-    ``batch_normalization`` of ``moments``, also written out. All nodes from the input's mean and squared difference to
-    the last sum or product depend only on the input and on variables over the last axis.
-    """
-    if node.type != "SquaredDifference":
-        return None
-    x = view.source(node.inputs[0])
-    form = view.form(node.inputs[0])
-    means = [view.node(view.source(tensor)) for tensor in node.inputs[1:]]
-    if means[0] is None or means[0].type != "Mean" or view.source(means[0].inputs[0]) != x or len(form.shape) < 2:
-        return None
-    if view.form(means[0].outputs[0]).size * form.shape[-1] != form.size:
-        return None
-    nodes = {node.name, *_of_statistics(view, means[0], node)}
-    return _extend_norm(view, node, x, nodes)
-
-
-def _of_statistics(view: PassView, mean: Node, difference: Node) -> Iterator[str]:
-    yield mean.name
-    for tensor in difference.inputs:
-        maker = view.node(tensor)
-        while maker is not None and maker.type in VIEWS and maker.name != mean.name:
-            yield maker.name
-            maker = view.node(maker.inputs[0])
-
-
-_OF_NORM: Final = VIEWS | {"Mean", "Sub", "Mul", "Add", "AddV2", "Rsqrt", "Sqrt", "RealDiv", "Neg"}
-
-
-def _extend_norm(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
-    """Return the normalisation, extended from the statistics to the last node."""
-    form = view.form(node.inputs[0])
-    variables = 0
-    work = [view.entries[name].node for name in nodes]
-    while work:
-        for reader in view.readers(work.pop()):
-            if reader.name in nodes or reader.type not in _OF_NORM or reader.name in view.claimed:
-                continue
-            strange = [tensor for tensor in reader.inputs if not _belongs(view, tensor, nodes, x, form.shape[-1])]
-            if strange:
-                continue
-            variables += sum(view.is_weight(tensor) for tensor in reader.inputs)
-            nodes.add(reader.name)
-            work.append(reader)
-            work += [view.entries[name].node for name in nodes]
-    results = [name for name in nodes if view.form(view.entries[name].node.outputs[0]).size == form.size]
-    if not any(view.entries[name].node.type == "Rsqrt" for name in nodes) or not results:
-        return None
-    layer = layers.LayerNorm(center=variables > 1, scale=variables > 0)
-    batch, shape = sample_shape(form.shape)
-    return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, frozenset(nodes))
-
-
-def _belongs(view: PassView, tensor: Output, nodes: set[str], x: Output, channels: int) -> bool:
-    """Tell whether a tensor belongs to the normalisation: node, input, constant or per-channel variable."""
-    if tensor.node in nodes or view.source(tensor) == x or view.is_constant(tensor):
-        return True
-    return view.is_weight(tensor) and view.form(tensor).size == channels
 
 
 def pool(view: PassView, node: Node) -> FoundLayer | None:

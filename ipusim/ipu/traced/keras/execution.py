@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from ipusim.api import Array, Timeline, analysis, models, pipelines
+from ipusim.api import Array, Timeline, analysis, pipelines
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.tape import note_origins
@@ -17,7 +17,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.keras import callbacks
 from ipusim.ipu.traced.keras.captures import Captures
-from ipusim.ipu.traced.keras.steps import ModelStep, StageOf, StepKind, StepResults, trace_step
+from ipusim.ipu.traced.keras.steps import ModelStep, StepKind, StepResults, trace_step
 from ipusim.ipu.traced.pipelines import outside_of
 from ipusim.ipu.traced.sessions import LOCK, EagerHost
 
@@ -31,36 +31,18 @@ class Placement(Protocol):
     """Placement of a model on simulated IPUs."""
 
     @property
-    def stage_of(self) -> StageOf | None:
-        """Function returning the stage per layer call; None for a model without pipelining."""
+    def settings(self) -> Any:
+        """Settings that a user may change.
 
-    @property
-    def accumulation(self) -> int:
-        """Number of batches per weight update."""
-
-    @property
-    def reduction(self) -> models.Reduction:
-        """Accumulation rule for gradients."""
-
-    @property
-    def version(self) -> int:
-        """Number that changes with every change of the placement, after which programs are placed again."""
-
-    @property
-    def buffer_depth(self) -> int:
-        """Capacity of the host's result buffer."""
+        ``stage_of`` is the function from layer calls to stages, None without a pipeline. ``accumulation`` is the number
+        of batches per weight update, ``reduction`` the rule for their gradients, ``buffer_depth`` the capacity of the
+        host's buffer. ``sums_results`` tells whether the IPUs sum results, ``asynchronous`` whether callbacks run for
+        every step. ``version`` changes with every change of a setting.
+        """
 
     @property
     def replicas(self) -> int:
         """Number of replicas; every replica takes a separate batch per step."""
-
-    @property
-    def sums_results(self) -> bool:
-        """Whether the IPUs sum results; the host then reads metrics from their variables."""
-
-    @property
-    def tells_steps(self) -> bool:
-        """Whether callbacks run for every step of an execution, or only the last."""
 
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
         """Return the dtype of a variable's gradient accumulator; None for the variable's dtype."""
@@ -74,7 +56,7 @@ class Placement(Protocol):
             steps: number of batches per execution.
         """
 
-    def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
+    def request(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
         """Return the request options, keyed like a scenario.
 
         Args:
@@ -178,8 +160,8 @@ class Execution:
         more, error = self._pull(iterator, steps * replicas - len(first))
         batches = [*first, *more]
         batches = batches[: len(batches) // replicas * replicas]
-        if placement.version != self._version:
-            self._steps, self._programs, self._version = {}, {}, placement.version
+        if placement.settings.version != self._version:
+            self._steps, self._programs, self._version = {}, {}, placement.settings.version
         self.timelines = []
         results: list[Any] = []
         for form, group in groupby(batches, _form):
@@ -187,8 +169,8 @@ class Execution:
         getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches) // replicas)
         if error is not None:
             raise error
-        sums = placement.sums_results and self._kind.name != "predict"
-        self.each_step = results if placement.tells_steps and not sums else []
+        sums = placement.settings.sums_results and self._kind.name != "predict"
+        self.each_step = results if placement.settings.asynchronous and not sums else []
         if sums or (replicas > 1 and self._kind.is_keras_own(model)):
             return model.get_metrics_result()
         if self._kind.name == "predict":
@@ -255,32 +237,37 @@ class Execution:
 
     def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
         """Return the program for a number of batches of one shape."""
-        training = self._kind.training
+        training, settings = self._kind.training, placement.settings
         if form not in self._steps:
             self._steps[form] = trace_step(
-                self._model, self._kind, batches[0], self._captures, placement.stage_of, placement.accumulation
+                self._model,
+                self._kind,
+                batches[0],
+                self._captures,
+                settings.stage_of,
+                settings.accumulation,
             )
         step, steps = self._steps[form], len(batches) // placement.replicas
-        inference = 1 if placement.stage_of is None else steps
-        count = placement.accumulation if training else inference
+        inference = 1 if settings.stage_of is None else steps
+        count = settings.accumulation if training else inference
         specs = tf.nest.flatten(step.results)
         names = tuple(_names(step.results))
         outfeed = pipelines.Outfeed(
             names=names,
             mask=(False,) * len(names),
-            buffer_depth=placement.buffer_depth,
-            accumulate=placement.sums_results and self._kind.name != "predict",
+            buffer_depth=settings.buffer_depth,
+            accumulate=settings.sums_results and self._kind.name != "predict",
             element_bytes=sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs),
         )
         results = StepResults()
         device = DeviceProgram(
             f"{self._model.name}_{self._kind.name}",
             step.step,
-            lambda: placement.options(step.stages, count, steps // count, kind=self._kind.name),
+            lambda: placement.request(step.stages, count, steps // count, kind=self._kind.name),
             infeed=step.feed,
             outfeed=results,
             outfeed_settings=outfeed,
-            reduction=placement.reduction,
+            reduction=settings.reduction,
             outside=outside_of(step.step),
             accumulators={
                 self._captures.name_of(variable.handle): dtype for variable, dtype in self._accumulators(placement)
