@@ -63,7 +63,7 @@ class Placed:
     buffer_depth: int = 3
 
     @property
-    def settings(self) -> Placed:
+    def settings(self) -> "Placed":
         return self
 
     @property

@@ -88,12 +88,12 @@ class ComputationRates:
         evidence="benchmark rows, except two pools of 8 x 8 images, which need more",
     )
     variable_layout_cycles: Fraction = _cycles(
-        13_700,
+        8_800,
         meaning="cycles for each variable at a weight update to rearrange its gradient, with its learning rate and "
         "casts",
         source=PODS,
         plausible=(5000, 20_000),
-        evidence="ResNet-50's 161 variables leave -0.6 to 2.9 ms an update on a Bow, 1.7 on a GC200; six of a small "
+        evidence="ResNet-50's 161 variables leave -1.5 to 1.4 ms an update on a Bow, 1.1 on a GC200; six of a small "
         "network 60,000 and 70,000 cycles on one IPU",
     )
     program_code: Fraction = _code(

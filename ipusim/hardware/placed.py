@@ -16,8 +16,6 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
 
-#: By framework: number of session runs after which a program sends its optimizer's values again; 0: never.
-OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "pytorch": 1}
 #: Values per variable that Graphcore's BERT in PyTorch sends: learning rate, epsilon and scale of gradients.
 _OPTIMIZER_VALUES: Final = 3
 
@@ -53,8 +51,7 @@ class Placement:
     @property
     def optimizer_interval(self) -> int:
         """Number of session runs after which the program sends its optimizer's values again; 0: never."""
-        usual = OPTIMIZER_INTERVALS.get(self.framework or "", 0)
-        return usual if self.updates_optimizer is None else self.updates_optimizer
+        return int(bool(self.framework)) if self.updates_optimizer is None else self.updates_optimizer
 
     def session_ns(self, variables: int, rates: Rates | None = None) -> Fraction:
         """Return the time of the framework's host between two session runs, off-chip optimizer state apart.

@@ -164,16 +164,16 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        360_000,
+        326_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
         "after the run; also any other host time for each variable of a session run; not in a PyTorch program",
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value separately, in a separate program, which takes at most the least time of "
-        "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.19 s for 393 variables",
+        "a session run; MLPerf's rows of BERT with state on chip leave 0.06 to 0.15 s for 393 variables",
     )
     pytorch_optimizer_value_ns: Fraction = _host_ns(
-        84_000,
+        82_000,
         meaning="host time for each value of the optimizer, such as a learning rate, that a PyTorch program sends for "
         "each variable after a session run",
         source=PODS,
@@ -190,7 +190,7 @@ class Rates(ComputationRates):
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
         "less the streams",
         plausible=(0, 158),
-        evidence="the same source, 3 and 20 times; rows of BERT, if it were fitted to them too, 98",
+        evidence="the same source, 3 and 20 times; rows of BERT, if it were fitted to them too, 118",
     )
     offchip_state_ns: Fraction = _offchip_ns(
         0,
@@ -198,10 +198,10 @@ class Rates(ComputationRates):
         "any streamed part of the state; not in a PyTorch program",
         source="assumed: none beside offchip_stream and optimizer_value; a fit to rows of BERT improves few of them",
         plausible=(0, 520),
-        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB, and a fit 136 ns",
+        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB, and a fit 100 ns",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        675,
+        610,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,

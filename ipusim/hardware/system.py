@@ -13,13 +13,13 @@ from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, join, total, whole
 from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
-from ipusim.hardware.placed import OPTIMIZER_INTERVALS, Placement
+from ipusim.hardware.placed import Placement
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
-FRAMEWORKS: Final = tuple(OPTIMIZER_INTERVALS)
+FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
 #: Frameworks whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")
 #: Bytes of a merged copy, by (source, target) logical IPU.
@@ -48,7 +48,7 @@ class System(Placement):
         framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
             code.
         updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;
-            None: as usual with the framework (``optimizer_interval``).
+            None: 1 with a framework.
         optimizer_values: number of values that a PyTorch program sends for each variable; None for the default.
         disturbances: deviations from the rates, set by :meth:`disturbed`.
 

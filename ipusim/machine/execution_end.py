@@ -92,12 +92,10 @@ class GradientSum(BeforeUpdate):
         return replace(round_of, links=tuple(loads)), descriptions
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Synchronise, and carry out every round; some rounds begin with a further synchronisation."""
-        start = self._clock.now
-        time: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-        for number, (round_of, descriptions) in enumerate(self._rounds):
-            if number in self._cost.starts:
-                time = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
+        """Synchronise before each round, and carry it out."""
+        start = time = self._clock.now
+        for round_of, descriptions in self._rounds:
+            time = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_of.latency_cycles)
             time = yield self._clock.event_at(max((end for _, end in loads), default=hops))

@@ -105,10 +105,9 @@ def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int)
 
 def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
     """Return the end of a collective that ``workers`` begin now. A round ends with its last link."""
-    time = clock.end(workers, kind, clock.now, cost.lead_cycles)
-    for number, round_of in enumerate(cost.rounds):
-        if number in cost.starts:
-            time = clock.end(workers, kind, time, cost.lead_cycles)
+    time = clock.now
+    for round_of in cost.rounds:
+        time = clock.end(workers, kind, time, cost.lead_cycles)
         hops = clock.end(workers, kind, time, round_of.latency_cycles)
         time = max((end for *_, end in loads_until(clock, kind, round_of, time)), default=hops)
     return time

@@ -24,8 +24,10 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
-#: Elements and itemsize of a variable's norm: one number of 32 bits.
+#: Elements and itemsize of a norm: one number of 32 bits. PopART sums up two norms of a variable over the replicas,
+#: of the weights and of the step (popart d2f20d7, willow/src/op/lamb.cpp, adamdecompose.cpp).
 _NORM: Final = (1, 4)
+_NORMS: Final = 2
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
@@ -120,7 +122,12 @@ def _batches(
 ) -> list[list[Call]]:
     """Return the collectives of replicas over each IPU's tensors, as lists of simultaneous calls.
 
-    Tensors are merged into buffers as for the program's gradient sums."""
+    A stated buffer size merges the tensors of all-reduces alone: by default neither Graphcore's TensorFlow nor PopART
+    merges reduce-scatters or all-gathers (maximum_reduce_scatter_buffer_size and maximum_all_gather_buffer_size in
+    config.py, mergeReduceScatterCollectives and mergeAllGatherCollectives in sessionoptions.hpp).
+    """
+    size = program.sum_buffer_bytes
+    least_bytes = size if size is None or operation == "all_reduce" else 0
     calls = [
         Call(
             operation,
@@ -129,9 +136,9 @@ def _batches(
             ipu_tensors[buffer[0]][1],
         )
         for ipu, ipu_tensors in tensors.items()
-        for buffer in sum_buffers(ipu_tensors, program.sum_buffer_bytes)
+        for buffer in sum_buffers(ipu_tensors, least_bytes)
     ]
-    return [[call] for call in calls] if program.sum_buffer_bytes is not None else [calls] if calls else []
+    return [[call] for call in calls] if size is not None else [calls] if calls else []
 
 
 def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> Iterator[list[int]]:
@@ -247,8 +254,8 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
     """Return the all-gathers at a weight update, by IPU whose replicas each store a part of the weights or the state.
 
     Before an update of whole variables, all IPUs gather weights and optimizer state at once. After an update of parts
-    (a sharded update), replicas gather the new weights, merged into buffers as for gradient sums; with a stated buffer
-    size the all-gathers follow each other, IPU after IPU. The cost then includes all-reduces of norms (LAMB).
+    (a sharded update), replicas gather the new weights; with a stated size of buffers variable by variable, IPU after
+    IPU. The cost then includes all-reduces of norms (LAMB).
     """
     if not side.gathered_updates:
         return {}
@@ -268,7 +275,8 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
         profile = program.stages[stage]
         works = () if isinstance(profile.update, int) else profile.update
         pairs = zip(works, program.offload.updates(profile), strict=False)
-        norms[ipu] += [_NORM for work, variable in pairs if variable.sharded and work.vector.reductions]
+        has_norms = [variable.sharded and work.vector.reductions > 0 for work, variable in pairs]
+        norms[ipu] += [_NORM] * (_NORMS * sum(has_norms))
     batches = [*_batches("all_reduce", norms, program, system), *_batches("all_gather", parts, program, system)]
     algorithm, cost = fastest_in_turn(system, batches)
     return {ipu: ReplicaCollective(algorithm, cost, size) for ipu, size in sizes.items()}

@@ -178,7 +178,7 @@ ROUNDS: Final = Law(
     "sum over rounds of latency and busiest link",
     (*_POD_RATES, *_LATENCIES),
     ("clock_hz",),
-    "of the algorithm; later rounds need no sync and additions no time (assumed)",
+    "of the algorithm, after a sync of each round; additions need no time (assumed)",
     spans=2,
 )
 POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), source=_SOURCE_OF_RATES)

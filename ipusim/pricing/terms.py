@@ -255,7 +255,6 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
 
 def _collective(name: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
     """Return a collective with ``runs`` runs of passes; None during a weight update."""
-    fixed_parts = laws.fixed_terms(cost.fixed)
-    meeting_parts = (Sum(tuple((term, cost.meetings) for term in fixed_parts)),) if cost.starts else fixed_parts
-    parts = (*meeting_parts, laws.ROUNDS(cost.rounds_cycles))
+    fixed_parts = Sum(tuple((term, len(cost.rounds)) for term in laws.fixed_terms(cost.fixed)))
+    parts = (fixed_parts, laws.ROUNDS(cost.rounds_cycles))
     return Thing(name, parts) if runs is None else Thing(name, parts, runs, laws.ROUNDS.spans)

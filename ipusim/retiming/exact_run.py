@@ -184,8 +184,8 @@ class ExactRun:
         tail = self.slowed(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
         return sum(self.slowed(part, ipus) for part in lead) + carried + tail
 
-    def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int], starts: int = 0) -> int:
-        """Return the cycles of a collective; ``starts`` rounds begin with a further synchronisation."""
+    def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int]) -> int:
+        """Return the cycles of a collective; each round begins with a synchronisation."""
         lead = self.slowed(cost.lead_cycles, ipus)
         cycles_of: dict[int, int] = {}
         for round_cost in cost.rounds:
@@ -194,7 +194,7 @@ class ExactRun:
                 cycles_of[id(round_cost)] = (
                     busiest if round_cost.links else self.slowed(round_cost.latency_cycles, ipus)
                 )
-        return (1 + starts) * lead + sum(cycles_of[id(round_cost)] for round_cost in cost.rounds)
+        return len(cost.rounds) * lead + sum(cycles_of[id(round_cost)] for round_cost in cost.rounds)
 
     def cycles_behind(self, execution: int) -> int:
         """Return the cycles of host work before execution number ``execution``."""

@@ -209,7 +209,7 @@ def meeting_cycles(run: ExactRun, row: int) -> int:
     else:
         gathers = run.costs.update_gathers[shard] if stage == NONE else run.costs.weight_gathers[stage]
         costs = [gathers.cost]
-    return sum(run.collective_cycles(cost, run.ipus(shard), len(cost.starts)) for cost in costs)
+    return sum(run.collective_cycles(cost, run.ipus(shard)) for cost in costs)
 
 
 class Ending:
@@ -262,4 +262,4 @@ class Ending:
             return int(costs.host_update.write) + int(costs.host_update.apply) + int(costs.host_update.read)
         total = costs.copy_sum if meeting == Code.SUM_COPIES else costs.gradient_sum
         assert total is not None
-        return run.collective_cycles(total.cost, run.all_ipus, len(total.cost.starts))
+        return run.collective_cycles(total.cost, run.all_ipus)

@@ -153,7 +153,7 @@ def _without_updates(_: Job, costs: Costs) -> Costs:
 
 
 def _free(collective: _Collective) -> _Collective:
-    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=(), starts=frozenset()))
+    return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=()))
 
 
 def _without_streams(_: Job, costs: Costs) -> Costs:

@@ -121,7 +121,7 @@ def test_machines_stream_state_beside_each_other_and_replicas_on_one_after_each_
         ({"framework": "pytorch", "optimizer_values": 5, "updates_optimizer": "every 4 session runs"}, 55_000),
         ({"framework": "pytorch", "optimizer_values": 0}, 30_000),
         ({"framework": "popart", "optimizer_values": 5}, 130_000),
-        ({"framework": "tensorflow1"}, 30_000),
+        ({"framework": "tensorflow1"}, 130_000),
         ({"framework": "tensorflow2"}, 130_000),
         ({"updates_optimizer": "every session run"}, 0),
     ],

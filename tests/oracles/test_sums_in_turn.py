@@ -67,7 +67,7 @@ def test_with_nothing_to_wait_for_each_is_by_itself_and_with_more_than_all_each_
     ],
 )
 def test_one_sum_follows_the_other(load, size, buffers):
-    """Each takes what it does by itself, and all IPUs meet for it; the run takes that long, and records its rounds."""
+    """Each takes what it does by itself; the run takes that long, and records its rounds."""
     job = load(size)
     found, system = job.costs.gradient_sum, job.system
     alone = [
@@ -78,11 +78,10 @@ def test_one_sum_follows_the_other(load, size, buffers):
         for ipu, elements in buffers
     ]
     assert found.cost.total_cycles == sum(each.total_cycles for each in alone)
-    assert found.cost.meetings == len(buffers)
     assert found.cost.rounds == tuple(round_ for each in alone for round_ in each.rounds)
     assert found.bytes == 4 * sum(map(sum, SIZES.values()))
     merged = load().costs.gradient_sum
-    assert merged.cost.meetings == 1
+    assert len(merged.cost.rounds) < len(found.cost.rounds)
     assert found.cost.total_cycles > merged.cost.total_cycles
     summary = execute(job).summary
     assert summary.gradient_sum.cycles == found.cost.total_cycles

@@ -11,7 +11,13 @@ from ipusim.hardware.collectives.collective import Collective, Operation
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost, in_turn
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
 from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
-from ipusim.hardware.collectives.ring import in_both_directions, ring_all_gather, ring_all_reduce, ring_reduce_scatter
+from ipusim.hardware.collectives.ring import (
+    in_both_directions,
+    meeting_in_the_middle,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+)
 from ipusim.hardware.system import System
 
 #: Algorithm: function from system, participants, elements and itemsize to a collective.
@@ -40,13 +46,19 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
         "ring": ring_all_reduce,
         "ladder": ladder_all_reduce,
         "bidirectional ring": partial(in_both_directions, "all_reduce"),
+        "meet in the middle": partial(meeting_in_the_middle, "all_reduce"),
         "across pods": across_pods_all_reduce,
     },
     "reduce_scatter": {
         "ring": ring_reduce_scatter,
         "bidirectional ring": partial(in_both_directions, "reduce_scatter"),
+        "meet in the middle": partial(meeting_in_the_middle, "reduce_scatter"),
     },
-    "all_gather": {"ring": ring_all_gather, "bidirectional ring": partial(in_both_directions, "all_gather")},
+    "all_gather": {
+        "ring": ring_all_gather,
+        "bidirectional ring": partial(in_both_directions, "all_gather"),
+        "meet in the middle": partial(meeting_in_the_middle, "all_gather"),
+    },
     "all_to_all": {"pairwise": pairwise_all_to_all},
 }
 

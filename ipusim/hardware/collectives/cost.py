@@ -1,16 +1,19 @@
 """Price collectives round by round, from the bytes on the links.
 
 A round ends when the busiest link direction has delivered. The round takes the latency of the longest route plus the
-bytes of the messages routed over the busiest direction, rounded up to whole cycles once. Before the first round the
-device's IPUs synchronise and pay the fixed cost of a superstep with exchange between IPUs. Assumed: later rounds need
-no sync, and additions are free (a tile adds at memory speed; the tiles of an IPU together are more than a thousand
-times faster than a link).
+bytes of the messages routed over the busiest direction, rounded up to whole cycles once. Before each round the
+device's IPUs synchronise and pay the fixed cost of a superstep with exchange between IPUs: PopLibs' collectives repeat
+a slice, a copy between replicas and a sum (``unidirectionalRingReduceScatter``, lib/popops/ReplicatedCollectives.cpp
+before 887b9d3a). The fixed cost stands for the slice too. Assumed: additions are free (a tile adds at memory speed; the
+tiles of an IPU together are more than a thousand times faster than a link).
 
-On an idle ladder the formulas give, for n bytes (elements of one byte) over R participants:
+Besides the fixed cost of each round, on an idle ladder the formulas give, for n bytes (elements of one byte) over R
+participants:
 
 * ring all-reduce: 2(R - 1) rounds of ceil(n / R) bytes over the slowest link of the ring, plus the latency of the
   ring's longest route;
 * bidirectional ring over whole rungs: the same with ceil(n / 2R) bytes, in both directions;
+* meeting in the middle over whole rungs: R / 2 rounds of ceil(n / R) bytes, twice;
 * ladder all-reduce over whole rungs: two rounds of ceil(n / 2) bytes over the rung's links, and in between
   2(R / 2 - 1) rounds of ceil(ceil(n / 2) / (R / 2)) bytes over a rail, plus latency.
 """
@@ -57,19 +60,16 @@ class CollectiveCost:
     """Cost of concurrent or consecutive collectives.
 
     Attributes:
-        fixed: sync and fixed parts of a superstep with exchange between IPUs, before round 0 and the rounds in
-            ``starts``.
+        fixed: sync and fixed parts of a superstep with exchange between IPUs, before every round.
         rounds: consecutive rounds.
-        starts: numbers of the rounds, except 0, that begin a collective.
     """
 
     fixed: FixedParts
     rounds: tuple[RoundCost, ...]
-    starts: frozenset[int] = frozenset()
 
     @property
     def lead_cycles(self) -> int:
-        """Cycles from the last IPU's arrival to the first round, plus cycles of tiles after the last round."""
+        """Cycles from the last IPU's arrival to a round, plus cycles of tiles after the round."""
         return self.fixed.total_cycles
 
     @property
@@ -84,14 +84,9 @@ class CollectiveCost:
         return [(cost, times[number]) for number, cost in {id(cost): cost for cost in self.rounds}.items()]
 
     @property
-    def meetings(self) -> int:
-        """Number of syncs of the device's IPUs."""
-        return 1 + len(self.starts)
-
-    @property
     def total_cycles(self) -> int:
         """Total cycles, syncs included; 0 without rounds."""
-        return self.meetings * self.lead_cycles + self.rounds_cycles
+        return len(self.rounds) * self.lead_cycles + self.rounds_cycles
 
     @property
     def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
@@ -129,16 +124,9 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
 
 
 def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
-    """Return the cost of consecutive collectives, with a sync of the device's IPUs before every collective.
-
-    The fixed cost of the first collective counts for every sync. Collectives without rounds are left out.
-    """
-    first, *further = [cost for cost in costs if cost.rounds] or costs[:1]
-    rounds, starts = list(first.rounds), set(first.starts)
-    for cost in further:
-        starts |= {len(rounds), *(len(rounds) + number for number in cost.starts)}
-        rounds += cost.rounds
-    return CollectiveCost(first.fixed, tuple(rounds), frozenset(starts))
+    """Return the cost of consecutive collectives, with the fixed cost of the first for every round."""
+    first = next((cost for cost in costs if cost.rounds), costs[0])
+    return CollectiveCost(first.fixed, tuple(round_of for cost in costs for round_of in cost.rounds))
 
 
 def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:

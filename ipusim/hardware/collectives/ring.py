@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import zip_longest
 from typing import Final
 
 from ipusim.hardware.collectives.collective import (
@@ -87,6 +88,26 @@ def in_both_directions(
     first, second = zip(*(chunks(chunk.start, chunk.stop, 2) for chunk in owned), strict=True)
     rounds = _ROUNDS[operation]
     return collective.with_rounds(side_by_side([rounds(ring, first), rounds(ring[::-1], second[::-1])]))
+
+
+def meeting_in_the_middle(
+    operation: Operation, system: System, participants: Sequence[int], elements: int, itemsize: int
+) -> Collective:
+    """Return a collective in which each chunk travels half-way round the ring in either direction.
+
+    Partial sums meet at the chunk's owner, and copies part there: R / 2 rounds of ceil(elements / R) in both
+    directions. PopLibs prefers it on a torus (MEET_IN_MIDDLE_RING, lib/popops/ReplicatedCollectives.cpp before
+    887b9d3a).
+    """
+    collective = Collective(operation, "meet in the middle", tuple(participants), elements, itemsize)
+    ring, owned = _ring_of_chunks(system, collective)
+    half = len(ring) // 2
+    rest = len(ring) - 1 - half
+    scattered = reduce_scatter_rounds(ring, owned)[rest:], reduce_scatter_rounds(ring[::-1], owned[::-1])[half:]
+    gathered = all_gather_rounds(ring, owned)[:half], all_gather_rounds(ring[::-1], owned[::-1])[:rest]
+    ways = {"reduce_scatter": [scattered], "all_gather": [gathered]}.get(operation, [scattered, gathered])
+    rounds = [first + second for way in ways for first, second in zip_longest(*way, fillvalue=())]
+    return collective.with_rounds(rounds)
 
 
 def _ring_of_chunks(system: System, collective: Collective) -> tuple[tuple[int, ...], list[slice]]:

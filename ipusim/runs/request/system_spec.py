@@ -71,7 +71,7 @@ class HostSpec(Node, title="host"):
         default=None,
         description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
         "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
-        "which counts in equal parts behind each session run; default: every session run, but never with tensorflow1",
+        "which counts in equal parts behind each session run; default: every session run",
     )
     optimizer_values: Annotated[int, Ge(0), Le(64)] | None = Field(
         default=None,
@@ -223,8 +223,9 @@ class SystemSpec(Node, title="system"):
     ] = Field(
         default=None,
         description="bytes of an IPU's gradients that replicas collect and then sum together, IPU after IPU; 0: the "
-        "gradients of each variable separately; all: the gradients of all IPUs at once; default: 0 if "
-        "`host.framework` is popart or pytorch, which merge no gradients by default, else all",
+        "gradients of each variable separately; all: the gradients of all IPUs at once; replicas that update parts of "
+        "variables collect nothing, unless all; default: 0 if `host.framework` is popart or pytorch, which merge no "
+        "gradients by default, else all",
     )
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.base.errors import DeviceError, ModelError, PlanError, QuantityError
 from ipusim.hardware.build import build_system
-from ipusim.hardware.collectives.choose import ALGORITHMS, fastest_all_reduce
+from ipusim.hardware.collectives.choose import ALGORITHMS, fastest, fastest_all_reduce
 from ipusim.hardware.collectives.collective import Collective, Transfer
 from ipusim.hardware.collectives.cost import CollectiveCost, concurrent_cost
 from ipusim.hardware.collectives.ladder import ladder_all_reduce
@@ -189,7 +189,9 @@ def test_a_larger_pod_sums_up_faster_where_its_rails_are_closed() -> None:
     def cost(system: System) -> CollectiveCost:
         replicas = system.count // 4
         groups = replica_groups(system.count, replicas)
-        return fastest_all_reduce(system, groups, [length] * 4, 2)[1]
+        rings = [ALGORITHMS["all_reduce"][name] for name in ("ring", "bidirectional ring")]
+        costs = (concurrent_cost(system, [ring(system, group, length, 2) for group in groups]) for ring in rings)
+        return min(costs, key=lambda cost: cost.rounds_cycles)
 
     def taking(rounds: int, size: int, hops: int) -> int:
         return rounds * (math.ceil(2 * size * clock / rail) + math.ceil(Fraction(15 * hops * clock, 10**9)))
@@ -229,10 +231,10 @@ def test_groups_of_replicas() -> None:
         ("c2_server", 2, 2, 10**6, "ring"),  # a rung alone: all the same
         ("c2_server", 4, 4, 10**6, "bidirectional ring"),
         ("c2_server", 4, 4, 100, "ladder"),  # 4 rounds instead of 6
-        ("pod64", 64, 64, 100, "ladder"),  # 64 rounds instead of 126
-        ("c2_server", 16, 16, 10**6, "bidirectional ring"),
-        ("c2_server", 16, 4, 10**6, "ring"),  # a line is used both ways by one ring
-        ("pod64", 64, 16, 10**6, "bidirectional ring"),
+        ("pod64", 64, 64, 100, "meet in the middle"),  # 64 rounds instead of 126
+        ("c2_server", 16, 16, 10**6, "meet in the middle"),
+        ("c2_server", 16, 4, 10**6, "meet in the middle"),  # a line is used both ways by one ring, in more rounds
+        ("pod64", 64, 16, 10**6, "meet in the middle"),
         ("free", 16, 16, 10**6, "ring"),
     ],
 )
@@ -248,3 +250,16 @@ def test_the_fastest_all_reduce(machine: str, count: int, replicas: int, element
         for make in ALGORITHMS["all_reduce"].values()
     ]
     assert cost.total_cycles == min(each.total_cycles for each in others)
+
+
+def test_an_odd_number_of_replicas_has_no_ladder() -> None:
+    collectives, _ = fastest_all_reduce(ladder(4), [(0, 1, 2)], [10], 4)
+    assert collectives[0].algorithm == "meet in the middle"
+
+
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_gather"])
+def test_half_of_an_all_reduce_takes_half_of_its_rounds(operation: Any) -> None:
+    (collective,), cost = fastest(operation, ladder(16), [range(16)], [16 * 10**6], 1)
+    (_,), whole = fastest_all_reduce(ladder(16), [range(16)], [16 * 10**6], 1)
+    assert collective.operation == operation
+    assert 2 * cost.rounds_cycles == whole.rounds_cycles

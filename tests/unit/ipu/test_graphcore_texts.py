@@ -117,11 +117,6 @@ def accumulating(n):
     fetched(ipu_compiler.compile(program), queue.initializer)
 
 
-def nested():
-    inner = lambda x: loops.repeat(1, identity, [x])  # noqa: E731
-    fetched(ipu_compiler.compile(lambda: loops.repeat(1, inner, [ONES])))
-
-
 def without_pairs():
     class ForgetsPairs(tf.train.GradientDescentOptimizer):
         def compute_gradients(self, *args, **kwargs):
@@ -306,7 +301,6 @@ RAISED = [
         )
     ),
     ("num_mini_batches must be a positive number.", ValueError, lambda: GradientAccumulationOptimizer(sgd(), 0)),
-    ("expected no loop of Graphcore's inside of a loop", NotImplementedError, nested),
     ("compute_gradients: expected pairs", TypeError, without_pairs),
 ]
 
