@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -23,11 +23,8 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     pairs = [*zip(kinds, stages, strict=True)]
     step_of: dict[tuple[int, int], dict[int, int]] = {pair: {} for pair in pairs}  # time-step by micro-batch
     makers = {pair: [_made_by(step_of, *need) for need in needs(order.shape, *pair)] for pair in step_of}
-    queues: dict[int, list[range]] = {}
-    for rows in _slots(order):
-        queues.setdefault(ipus[rows[0]], []).append(rows)
-    for slots in queues.values():
-        slots.reverse()
+    makers_of = [makers[pair] for pair in pairs]
+    queues = _queues(order, ipus)
     steps = [0] * len(pairs)
     last_step = dict.fromkeys(queues, 0)
     in_step: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in queues}
@@ -35,29 +32,44 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     while any(queues.values()):
         progress = False
         for ipu, slots in queues.items():
+            last, present = last_step[ipu], in_step[ipu]
             while slots:
                 rows = slots[-1]
-                input_steps = [
-                    whole.get(micro_batches[row], half.get(micro_batches[row]))
-                    for row in rows
-                    for whole, half in makers[pairs[row]]
-                ]
-                if None in input_steps and not ignoring:
+                step, waits = last, False
+                for row in rows:
+                    micro_batch = micro_batches[row]
+                    for whole, half in makers_of[row]:
+                        input_step = whole.get(micro_batch, half.get(micro_batch))
+                        if input_step is None:
+                            waits = True
+                        elif input_step >= step:
+                            step = input_step + 1
+                if waits and not ignoring:
                     break
-                step = max([last_step[ipu], *(input_step + 1 for input_step in input_steps if input_step is not None)])
-                slot_passes = {pairs[row] for row in rows}
-                if step == last_step[ipu] and ((one_at_a_time and in_step[ipu]) or slot_passes & in_step[ipu]):
+                slot_passes = [pairs[row] for row in rows]
+                if step == last and present and (one_at_a_time or not present.isdisjoint(slot_passes)):
                     step += 1
-                if step > last_step[ipu]:
-                    last_step[ipu] = step
-                    in_step[ipu].clear()
-                in_step[ipu] |= slot_passes
+                if step > last:
+                    last = step
+                    present.clear()
+                present.update(slot_passes)
                 for row in rows:
                     steps[row] = step_of[pairs[row]][micro_batches[row]] = step
                 slots.pop()
                 progress = True
+            last_step[ipu] = last
         ignoring = not progress
     return np.array(steps, np.int64)
+
+
+def _queues(order: Order, ipus: Sequence[int]) -> dict[int, list[range]]:
+    """Return the slots of each IPU, the first slot last; ``ipus`` holds the IPU of each row."""
+    queues: dict[int, list[range]] = {}
+    for rows in _slots(order):
+        queues.setdefault(ipus[rows[0]], []).append(rows)
+    for slots in queues.values():
+        slots.reverse()
+    return queues
 
 
 def _slots(order: Order) -> Iterator[range]:
