@@ -16,6 +16,9 @@ from ipusim.base.cache import Cache
 #: number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
+#: Maximum number of passes whose times are computed faster than a simulation of few micro-batches.
+_MOST_QUICK: Final = 200_000
+
 #: Refusal of long trials.
 TOO_LONG: Final = "not tried, as the trial takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
@@ -113,35 +116,48 @@ class ChangeTrials:
         return WhatIf(change, self.per_sample_s, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _timed(self, trial: Trial) -> tuple[Trial, Fraction]:
-        """Return a Trial with its seconds per sample, without events if the unchanged run does not repeat.
+        """Return a Trial with its seconds per sample, without events where that is faster.
 
-        Changes of a repeating run often repeat too, and few micro-batches are simulated. Raises RequestError for too
-        long a run.
+        Changes of a repeating run often repeat too: few micro-batches of a long run are simulated. Raises RequestError
+        for too long a run.
         """
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
-        cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
-        if cycles is None and not self._repeats:
-            cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None:
-            return trial, per_sample(trial.timeline)
         cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
-        return replace(trial, run_cycles=cycles), cycles * cycle
+        if not trial.priced and (recurrence := runs.lock_step_recurrence(job)) is not None:
+            cycles = runs.long_run_without_events(job, recurrence)
+            if cycles is not None:
+                return trial, cycles * cycle
+        cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
+        is_quick = not job.plan.sync.meets and job.program.shape.passes * job.executions <= _MOST_QUICK
+        if cycles is None and (is_quick or not self._repeats):
+            cycles = runs.run_without_events(job, job.executions, priced)
+        return (
+            (trial, per_sample(trial.timeline))
+            if cycles is None
+            else (replace(trial, run_cycles=cycles), cycles * cycle)
+        )
 
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
 
-        Runs that differ only in the number of micro-batches share a recurring part, simulated once.
+        Runs that differ only in the number of micro-batches share a recurring part, simulated once. Raises RequestError
+        for too large a run without recurrence.
         """
         if job.plan.sync.meets or job.executions > 1 or job.system.disturbances or not any(job.plan.fifo_depths):
             return None
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
+        is_long = job.program.shape.passes > runs.MOST_OF_ONE
         if self._recurrence[0] != key:
-            if job.program.shape.passes <= runs.MOST_OF_ONE:
+            if not is_long:
                 return None
             least = self.job.program.shape.micro_batches // 2 + 1  # no shorter run of the unchanged Job recurs
             self._recurrence = key, runs.recurrence_of(job, least)
-        return None if self._recurrence[1] is None else runs.long_run_without_events(job, self._recurrence[1])
+        if self._recurrence[1] is not None:
+            return runs.long_run_without_events(job, self._recurrence[1])
+        if is_long:
+            _ = job.whole  # too large a run is refused before its short runs are simulated once more
+        return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.
