@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,9 +22,12 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     pairs = [*zip(kinds, stages, strict=True)]
-    step_of: dict[tuple[int, int], dict[int, int]] = {pair: {} for pair in pairs}  # time-step by micro-batch
-    makers = {pair: [_made_by(step_of, *need) for need in needs(order.shape, *pair)] for pair in step_of}
+    # Time-step by micro-batch, of a pass or of the half with the gradient of the input.
+    step_of: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    kinds_of = {pair: (Pass.BACKWARD if pair[0] == Pass.INPUT_GRADIENT else pair[0], pair[1]) for pair in set(pairs)}
+    makers = {pair: [step_of[need] for need in needs(order.shape, *pair)] for pair in kinds_of}
     makers_of = [makers[pair] for pair in pairs]
+    results_of = [step_of[kinds_of[pair]] for pair in pairs]
     queues = _queues(order, ipus)
     steps = [0] * len(pairs)
     last_step = dict.fromkeys(queues, 0)
@@ -38,15 +42,15 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
                 step, waits = last, False
                 for row in rows:
                     micro_batch = micro_batches[row]
-                    for whole, half in makers_of[row]:
-                        input_step = whole.get(micro_batch, half.get(micro_batch))
+                    for made in makers_of[row]:
+                        input_step = made.get(micro_batch)
                         if input_step is None:
                             waits = True
                         elif input_step >= step:
                             step = input_step + 1
                 if waits and not ignoring:
                     break
-                slot_passes = [pairs[row] for row in rows]
+                slot_passes = pairs[rows.start : rows.stop]
                 if step == last and present and (one_at_a_time or not present.isdisjoint(slot_passes)):
                     step += 1
                 if step > last:
@@ -54,7 +58,7 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
                     present.clear()
                 present.update(slot_passes)
                 for row in rows:
-                    steps[row] = step_of[pairs[row]][micro_batches[row]] = step
+                    steps[row] = results_of[row][micro_batches[row]] = step
                 slots.pop()
                 progress = True
             last_step[ipu] = last
@@ -103,11 +107,3 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
         return [(Pass.BACKWARD, stage)]
     saving = Pass.RECOMPUTE if shape.recomputes_apart(stage) else Pass.FORWARD
     return [(saving, stage), *((Pass.BACKWARD, target) for target in shape.neighbours(stage, 1))]
-
-
-def _made_by(
-    step_of: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return entries of ``step_of`` for a needed pass, and for its equivalent half."""
-    half = step_of.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
-    return step_of.get((kind, stage), {}), half

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import PASSES
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.shape import PlanShape
 from ipusim.retiming.exact_run import Cycles
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import repeats_of_short_run
+
+#: Halves of a backward pass.
+_HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 
 
 class Recurrence(NamedTuple):
@@ -77,7 +81,7 @@ def lock_step_recurrence(job: Job) -> Recurrence | None:
         more than passes and copies.
     """
     count = job.plan.shape.micro_batches
-    if not _takes_only_steps(job) or count == job.program.shape.micro_batches or job.with_counts is None:
+    if not takes_only_steps(job) or count == job.program.shape.micro_batches or job.with_counts is None:
         return None
     try:
         part = _recurring_passes(job.with_counts(count, 1))
@@ -86,7 +90,7 @@ def lock_step_recurrence(job: Job) -> Recurrence | None:
     return None if part is None else Recurrence(count, *part)
 
 
-def _takes_only_steps(job: Job) -> bool:
+def takes_only_steps(job: Job) -> bool:
     """Return whether a run consists of time-steps of passes and copies, with a period stated by its schedule."""
     costs, host = job.costs, job.costs.host
     if not job.plan.sync.meets or len(costs.copies.meetings) > 1 or job.system.disturbances or job.between:
@@ -108,7 +112,8 @@ def _recurring_passes(job: Job) -> tuple[int, int] | None:
     ipu, code, stage, micro_batch = plan.instructions[rows, :4].T
     start = next(retiming.times()).start[rows, 0]
     period = 1 if schedule.period is None else schedule.period(plan.shape)
-    marked = np.flatnonzero((code == Pass.FORWARD) & (stage == 0) & (micro_batch % period == 0))
+    first_ipu = plan.shape.ipus_of(0)[0]
+    marked = np.flatnonzero((code == Pass.FORWARD) & (stage == 0) & (ipu == first_ipu) & (micro_batch % period == 0))
     marked = marked[np.argsort(start[marked])]
     cycle, number = start[marked], micro_batch[marked]
     until_next = []
@@ -123,23 +128,27 @@ def _recurring_passes(job: Job) -> tuple[int, int] | None:
         for middle in last - 1 - np.flatnonzero(state[last // 2 + last % 2 : last][::-1] == state[last]):
             first = 2 * middle - last
             length, cycles = int(number[middle] - number[first]), int(cycle[middle] - cycle[first])
-            if state[first] == state[last] and _recur(passes, int(cycle[first]), length, cycles):
+            if state[first] == state[last] and _recur(plan.shape, passes, int(cycle[first]), length, cycles):
                 return length, cycles
     return None
 
 
-def _recur(passes: Cycles, begin: int, length: int, cycles: int) -> bool:
+def _recur(shape: PlanShape, passes: Cycles, begin: int, length: int, cycles: int) -> bool:
     """Return whether passes that start in the ``cycles`` from ``begin`` recur in the next cycles.
 
     Args:
+        shape: shape of the Plan.
         passes: IPU, code, stage, micro-batch and start of every pass, in order of start.
         begin, cycles: first cycle of the part, and its length.
-        length: number of micro-batches of the part.
+        length: number of micro-batches of the part, all of whose passes it has.
     """
     if cycles <= 0 or length <= 0:
         return False
     low, middle, high = np.searchsorted(passes[-1], [begin, begin + cycles, begin + 2 * cycles]).tolist()
-    if (middle - low) * (int(passes[3].max()) + 1) != length * passes.shape[1]:  # not all passes over a micro-batch
+    number_of = np.bincount(passes[1, low:middle], minlength=PASSES)
+    each, backward = length * shape.stages, length * shape.stages * shape.training
+    whole = number_of[Pass.BACKWARD]
+    if number_of[Pass.FORWARD] != each or any(whole + number_of[half] != backward for half in _HALVES):
         return False
     shifted = passes[:, low:middle] + np.array([[0], [0], [0], [length], [cycles]])
     return np.array_equal(shifted, passes[:, middle:high])

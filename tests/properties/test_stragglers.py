@@ -112,14 +112,14 @@ def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs
 def test_parts_in_lock_step_give_the_lengths_of_simulations() -> None:
     """A part found without events gives the run's length; uneven stages, schedules with and without time-steps."""
     found: list[int | None] = []
-    names = ["grouped", "interleaved", "1f1b", "eager_1f1b", "zero_bubble_h1", "zbv", "v_half", "dualpipe", "hanayo"]
+    names = ["grouped", "interleaved", "1f1b", "eager_1f1b", "zero_bubble_h1", "zbv", "v_half", "dualpipe", "dualpipe_v", "hanayo", "zero_bubble_h2", "v_min"]
     for seed in seeds(REQUESTS):
         rng = random.Random(seed)
         ipus = rng.choice([2, 4, 6])
         even = rng.random() < 0.3
         times = [(1000, 2000) if even else (rng.randint(0, 900), rng.randint(100, 2000)) for _ in range(2 * ipus)]
         schedule = rng.choice(names)
-        chunks = 2 if schedule in ("zbv", "v_half", "hanayo") else 1
+        chunks = 2 if schedule in ("zbv", "v_half", "v_min", "dualpipe_v", "hanayo") else 1
         stages = [
             {"name": f"s{at}", "forward": times[at][0], "backward": times[at][1], "output_bytes": 1000}
             for at in range(chunks * ipus)

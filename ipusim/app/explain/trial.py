@@ -129,7 +129,8 @@ class ChangeTrials:
             if cycles is not None:
                 return trial, cycles * cycle
         cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
-        is_quick = not job.plan.sync.meets and job.program.shape.passes * job.executions <= _MOST_QUICK
+        is_short = job.program.shape.passes * job.executions <= _MOST_QUICK
+        is_quick = is_short and (not job.plan.sync.meets or not job.in_part or runs.takes_only_steps(job))
         if cycles is None and (is_quick or not self._repeats):
             cycles = runs.run_without_events(job, job.executions, priced)
         return (
