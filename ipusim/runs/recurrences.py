@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ipusim.base.errors import NotExactError
-from ipusim.pipeline.instructions import PASSES
+from ipusim.pipeline.instructions import PASSES, Code, any_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.shape import PlanShape
 from ipusim.retiming.exact_run import Cycles
@@ -17,6 +17,8 @@ from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import repeats_of_short_run
 
+#: Instructions whose times recur with a part.
+_TIMED: Final = (*Pass, Code.SEND, Code.BLOCKING_SEND)
 #: Halves of a backward pass.
 _HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 
@@ -44,8 +46,11 @@ def recurrence_of(job: Job, least: int = 1) -> Recurrence | None:
     Raises RequestError for too large a short run.
     """
     assert job.with_counts is not None
-    for count in short_counts(job.schedule, job.program.shape):
-        if count >= least and (job.schedule.in_phases or _may_recur(job.with_counts(count, 1))):
+    counts = [count for count in short_counts(job.schedule, job.program.shape) if count >= least]
+    if counts and not _may_recur(job.with_counts(counts[-1], 1)):  # fewer micro-batches begin in the same way
+        return None
+    for count in counts:
+        if _may_recur(job.with_counts(count, 1)):
             parts = repeats_of_short_run(job, count)
             if len(parts) == 1:
                 return Recurrence(count, parts[0].length, parts[0].cycles)
@@ -55,23 +60,18 @@ def recurrence_of(job: Job, least: int = 1) -> Recurrence | None:
 
 
 def _may_recur(job: Job) -> bool:
-    """Return whether a run in point-to-point may repeat itself: its passes recur.
-
-    Tensors in flight decide whether it does.
-    """
-    host = job.costs.host
-    if any((host.infeed, host.fill, host.data)):  # the first stage's IPU begins micro-batches before their passes
-        return True
+    """Return whether a run may repeat itself, as its passes recur."""
     try:
-        return _recurring_passes(job) is not None
+        return not has_only_passes(job) or _recurring_part(job, any_wait=True) is not None
     except NotExactError:
         return True
 
 
-def lock_step_recurrence(job: Job) -> Recurrence | None:
-    """Return the recurring part of a run in lock-step, without simulating events.
+def recurrence_without_events(job: Job) -> Recurrence | None:
+    """Return the recurring part of a run of a single execution, without simulating events.
 
-    A part recurs if all IPUs begin the same passes again, over later micro-batches, at the same distances.
+    A part recurs if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances,
+    and no pass waits for a tensor longer than the part takes: all times follow from those of a part before.
 
     Args:
         job: Job of the run.
@@ -81,74 +81,93 @@ def lock_step_recurrence(job: Job) -> Recurrence | None:
         more than passes and copies.
     """
     count = job.plan.shape.micro_batches
-    if not takes_only_steps(job) or count == job.program.shape.micro_batches or job.with_counts is None:
+    if not has_only_passes(job) or count == job.program.shape.micro_batches or job.with_counts is None:
         return None
     try:
-        part = _recurring_passes(job.with_counts(count, 1))
+        part = _recurring_part(job.with_counts(count, 1))
     except (NotExactError, RequestError):
         return None
     return None if part is None else Recurrence(count, *part)
 
 
-def takes_only_steps(job: Job) -> bool:
-    """Return whether a run consists of time-steps of passes and copies, with a period stated by its schedule."""
+def has_only_passes(job: Job) -> bool:
+    """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
     costs, host = job.costs, job.costs.host
-    if not job.plan.sync.meets or len(costs.copies.meetings) > 1 or job.system.disturbances or job.between:
+    if len(costs.copies.meetings) > 1 or job.system.disturbances or job.between or job.executions > 1:
         return False
     if any((host.infeed, host.fill, host.outfeed, host.drain, host.data, costs.pass_streams, costs.moves)):
         return False
-    is_periodic = job.schedule.period is not None and not job.schedule.in_phases and job.plan.order.repeats is None
-    return is_periodic and job.executions == 1
+    return job.schedule.period is not None and not job.schedule.in_phases and job.plan.order.repeats is None
 
 
-def _recurring_passes(job: Job) -> tuple[int, int] | None:
-    """Return micro-batches and cycles of the latest, shortest part of a run whose passes begin again in the next part.
+def _recurring_part(job: Job, *, any_wait: bool = False) -> tuple[int, int] | None:
+    """Return micro-batches and cycles of the latest, shortest part of a run that happens again.
+
+    With ``any_wait``, its passes may also wait for tensors longer than the part takes.
 
     Raises NotExactError if only events give the times.
     """
-    plan, schedule = job.plan, job.schedule
-    retiming = Retiming.from_plan(plan, job.program, job.system, costs=job.costs, executions=1)
-    rows = np.flatnonzero(plan.instructions[:, 1] < PASSES)
-    ipu, code, stage, micro_batch = plan.instructions[rows, :4].T
-    start = next(retiming.times()).start[rows, 0]
-    period = 1 if schedule.period is None else schedule.period(plan.shape)
-    first_ipu = plan.shape.ipus_of(0)[0]
-    marked = np.flatnonzero((code == Pass.FORWARD) & (stage == 0) & (ipu == first_ipu) & (micro_batch % period == 0))
-    marked = marked[np.argsort(start[marked])]
-    cycle, number = start[marked], micro_batch[marked]
+    shape, period = job.plan.shape, job.schedule.period
+    assert period is not None
+    table = _timed_instructions(job)
+    ipu, code, stage, micro_batch, _, start, wait = table
+    is_first = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0])
+    cycle, number = start[marked := is_first & (micro_batch % period(shape) == 0)], micro_batch[marked]
     until_next = []
-    for each in plan.ipus:
-        begins = np.r_[np.sort(start[ipu == each]), np.iinfo(np.int64).max]
+    for each in job.plan.ipus:
+        begins = np.r_[start[(ipu == each) & (code < PASSES)], np.iinfo(np.int64).max]
         until_next.append(begins[np.searchsorted(begins, cycle)] - cycle)
     _, state = np.unique(np.stack(until_next), axis=1, return_inverse=True)
     state = state.ravel()
-    passes = np.stack([ipu, code, stage, micro_batch, start])
-    passes = passes[:, np.lexsort(passes)]
-    for last in range(len(marked) - 1, 1, -1):
-        for middle in last - 1 - np.flatnonzero(state[last // 2 + last % 2 : last][::-1] == state[last]):
-            first = 2 * middle - last
+    for last in range(len(cycle) - 1, 1, -1):
+        middles = last - 1 - np.flatnonzero(state[(last + 1) // 2 : last][::-1] == state[last])
+        for middle, first in np.stack([middles, 2 * middles - last], axis=1).tolist():
             length, cycles = int(number[middle] - number[first]), int(cycle[middle] - cycle[first])
-            if state[first] == state[last] and _recur(plan.shape, passes, int(cycle[first]), length, cycles):
+            if state[first] != state[last] or length <= 0 or cycles <= 0:
+                continue
+            low, end, high = np.searchsorted(start, cycle[first] + np.arange(3) * cycles).tolist()
+            again = table[:-1, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
+            is_again = np.array_equal(again, table[:-1, end:high]) and (any_wait or wait[end:high].max() <= cycles)
+            if is_again and _has_all_passes(shape, code[low:end], length):
                 return length, cycles
     return None
 
 
-def _recur(shape: PlanShape, passes: Cycles, begin: int, length: int, cycles: int) -> bool:
-    """Return whether passes that start in the ``cycles`` from ``begin`` recur in the next cycles.
+def _timed_instructions(job: Job) -> Cycles:
+    """Return a run's passes and sends in order of start, shape (7, instructions).
 
-    Args:
-        shape: shape of the Plan.
-        passes: IPU, code, stage, micro-batch and start of every pass, in order of start.
-        begin, cycles: first cycle of the part, and its length.
-        length: number of micro-batches of the part, all of whose passes it has.
+    Rows are IPU, code, stage, micro-batch, target, start, and the cycles for which the input's maker has begun before.
+
+    Raises NotExactError if only events give the times.
     """
-    if cycles <= 0 or length <= 0:
-        return False
-    low, middle, high = np.searchsorted(passes[-1], [begin, begin + cycles, begin + 2 * cycles]).tolist()
-    number_of = np.bincount(passes[1, low:middle], minlength=PASSES)
+    plan, shape = job.plan, job.plan.shape
+    retiming = Retiming.from_plan(plan, job.program, job.system, costs=job.costs, executions=1)
+    starts = next(retiming.times()).start
+    rows = np.flatnonzero(any_of(plan.instructions[:, 1], _TIMED) & (starts[:, 0] >= 0))
+    if (starts != starts[:, :1]).any():
+        raise NotExactError("replicas with different times")
+    table = np.concatenate([plan.instructions[rows].T, starts[rows, :1].T, np.zeros((1, len(rows)), np.int64)])
+    table = table[:, np.lexsort(table[:-1])]
+    if plan.sync.meets:  # no pass waits for tensors
+        return table
+    passes = np.flatnonzero(table[1] < PASSES)
+    _, code, stage, micro_batch, _, start, _ = table[:, passes]
+    made = np.full((PASSES, shape.stages, shape.micro_batches), -1)
+    made[code, stage, micro_batch] = start
+    made[Pass.BACKWARD] = np.maximum(made[Pass.BACKWARD], made[Pass.INPUT_GRADIENT])
+    waits = np.zeros_like(made)
+    for number in range(shape.stages):
+        for kind, way in ((Pass.FORWARD, -1), (Pass.BACKWARD, 1)):
+            for source in shape.neighbours(number, way):
+                waits[kind, number] = np.maximum(waits[kind, number], made[kind, number] - made[kind, source])
+    waits[Pass.INPUT_GRADIENT] = waits[Pass.BACKWARD]
+    table[-1, passes] = waits[code, stage, micro_batch]
+    return table
+
+
+def _has_all_passes(shape: PlanShape, code: Cycles, length: int) -> bool:
+    """Return whether instructions of these codes have the passes of all stages over ``length`` micro-batches."""
+    number_of = np.bincount(code, minlength=PASSES)
     each, backward = length * shape.stages, length * shape.stages * shape.training
     whole = number_of[Pass.BACKWARD]
-    if number_of[Pass.FORWARD] != each or any(whole + number_of[half] != backward for half in _HALVES):
-        return False
-    shifted = passes[:, low:middle] + np.array([[0], [0], [0], [length], [cycles]])
-    return np.array_equal(shifted, passes[:, middle:high])
+    return bool(number_of[Pass.FORWARD] == each and all(whole + number_of[half] == backward for half in _HALVES))

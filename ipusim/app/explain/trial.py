@@ -124,20 +124,23 @@ class ChangeTrials:
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
         cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
-        if not trial.priced and (recurrence := runs.lock_step_recurrence(job)) is not None:
-            cycles = runs.long_run_without_events(job, recurrence)
-            if cycles is not None:
-                return trial, cycles * cycle
+        meets, overlaps = job.plan.sync.meets, any(job.plan.fifo_depths)
+        recurs = not trial.priced and (meets or (self._repeats and overlaps))
+        recurrence = runs.recurrence_without_events(job) if recurs else None
+        cycles = None if recurrence is None else runs.long_run_without_events(job, recurrence)
+        if cycles is not None:
+            return trial, cycles * cycle
         cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
-        is_short = job.program.shape.passes * job.executions <= _MOST_QUICK
-        is_quick = is_short and (not job.plan.sync.meets or not job.in_part or runs.takes_only_steps(job))
+        is_quick = job.program.shape.passes * job.executions <= _MOST_QUICK
+        is_quick = is_quick and (not meets or not job.in_part or runs.has_only_passes(job))
         if cycles is None and (is_quick or not self._repeats):
             cycles = runs.run_without_events(job, job.executions, priced)
-        return (
-            (trial, per_sample(trial.timeline))
-            if cycles is None
-            else (replace(trial, run_cycles=cycles), cycles * cycle)
-        )
+        if cycles is None and is_quick and overlaps and not self._repeats:  # short runs rarely repeat either
+            timeline = runs.timeline_of(job, job.executions, jump=False, price=priced)
+            cycles = analysis.throughput_of(timeline).run_cycles
+        if cycles is None:
+            return trial, per_sample(trial.timeline)
+        return replace(trial, run_cycles=cycles), cycles * cycle
 
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
