@@ -96,11 +96,6 @@ class RouteFlow:
     next_end: simpy.Event | None = None
     foreseen: Tensor | None = None
 
-    def serve(self, cycle: int) -> None:
-        """Advance the base to a cycle."""
-        self.base += self.rate * (cycle - self.base_cycle)
-        self.base_cycle = cycle
-
     def left_in(self, target: int, cycle: int) -> int:
         """Return the remaining parts of a tensor with a target."""
         return max(0, target - self.base - self.rate * (cycle - self.base_cycle))
@@ -110,7 +105,7 @@ class RouteFlow:
         if self.parts % size.denominator:
             finer = size.denominator // math.gcd(self.parts, size.denominator)
             self.parts, self.base, self.rate, self.most = (
-                finer * number for number in (self.parts, self.base, self.rate, self.most)
+                finer * count for count in (self.parts, self.base, self.rate, self.most)
             )
             self.tensors = [(finer * target, number, tensor) for target, number, tensor in self.tensors]
             for target, _, tensor in self.tensors:
@@ -253,8 +248,8 @@ class Links:
                 start, step, cause, size = tensor.begin, tensor.step, tensor.cause, 0
             self._busy[link] = start, step, cause, size + tensor.send.bytes
             self._moving[link][flow] = None
-        flow.serve(cycle)
         rest = flow.in_parts(rest_bytes)
+        flow.base, flow.base_cycle = flow.base + flow.rate * (cycle - flow.base_cycle), cycle
         tensor.flow, tensor.target = flow, flow.base + rest
         flow.most = max(flow.most, tensor.target)
         heappush(flow.tensors, (tensor.target, next(self._number), tensor))
@@ -330,7 +325,7 @@ class Links:
         cycle = self._clock.now
         sharers = self._connected_flows(flow)
         for sharer in sharers:
-            sharer.serve(cycle)
+            sharer.base, sharer.base_cycle = sharer.base + sharer.rate * (cycle - sharer.base_cycle), cycle
         for sharer, fair_rate in self._fair(sharers):
             rate = sharer.rate = sharer.in_parts(fair_rate)
             if sharer.foreseen is not None:
@@ -376,15 +371,13 @@ class Links:
     def _fair(self, flows: Sequence[RouteFlow]) -> list[tuple[RouteFlow, Fraction]]:
         """Return max-min fair rates: links with the least rate per tensor fill first."""
         key = tuple([(flow.links, len(flow.tensors)) for flow in flows])
-        rates = self._fair_rates.get(key) if self._clock.steady else None
-        if rates is None:
-            if len(self._fair_rates) >= _MOST_KEPT:
-                self._fair_rates.clear()
-            rates = self._fair_rates[key] = self._found_rates(flows)
-        return [(flows[number], rate) for number, rate in rates]
+        if not self._clock.steady or len(self._fair_rates) > _MOST_KEPT:
+            self._fair_rates.clear()
+        if key not in self._fair_rates:
+            self._fair_rates[key] = self._found_rates(flows)
+        return [(flows[number], rate) for number, rate in self._fair_rates[key]]
 
     def _found_rates(self, flows: Sequence[RouteFlow]) -> list[tuple[int, Fraction]]:
-        """Return the number of every flow with its rate, slowest flows first."""
         open_flows = {flow: number for number, flow in enumerate(flows)}
         free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
         rates: list[tuple[int, Fraction]] = []

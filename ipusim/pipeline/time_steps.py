@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -28,7 +28,9 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     makers = {pair: [step_of[need] for need in needs(order.shape, *pair)] for pair in kinds_of}
     makers_of = [makers[pair] for pair in pairs]
     results_of = [step_of[kinds_of[pair]] for pair in pairs]
-    queues = _queues(order, ipus)
+    queues: dict[int, list[range]] = {ipu: [] for ipu in ipus}  # the first slot last
+    for rows in reversed([*_slots(order)]):
+        queues[ipus[rows[0]]].append(rows)
     steps = [0] * len(pairs)
     last_step = dict.fromkeys(queues, 0)
     in_step: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in queues}
@@ -64,16 +66,6 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
             last_step[ipu] = last
         ignoring = not progress
     return np.array(steps, np.int64)
-
-
-def _queues(order: Order, ipus: Sequence[int]) -> dict[int, list[range]]:
-    """Return the slots of each IPU, the first slot last; ``ipus`` holds the IPU of each row."""
-    queues: dict[int, list[range]] = {}
-    for rows in _slots(order):
-        queues.setdefault(ipus[rows[0]], []).append(rows)
-    for slots in queues.values():
-        slots.reverse()
-    return queues
 
 
 def _slots(order: Order) -> Iterator[range]:

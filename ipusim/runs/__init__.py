@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.named_files import with_stages
     from ipusim.runs.assemble.plans import nearest_counts, plan_of
     from ipusim.runs.assemble.recomputation import is_add, may_keep_layers
+    from ipusim.runs.assemble.short_counts import short_counts
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
     from ipusim.runs.disturbed import disturbance_cost, undisturbed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
-    from ipusim.runs.recurrences import Recurrence, has_only_passes, recurrence_of, recurrence_without_events
+    from ipusim.runs.recurrences import Recurrence, has_only_passes, recurrence_of
     from ipusim.runs.request.expectation import Expectation
     from ipusim.runs.request.fields import MAX_STAGES, MOST_CYCLES, CyclesOfTime
     from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes

@@ -23,7 +23,6 @@ from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.marked import marked_run
 from ipusim.runs.problems import Problem, RequestError
-from ipusim.timeline.repeats import Repeat
 from ipusim.timeline.timeline import Timeline
 
 #: Numbers of executions in short runs, tried in turn until a run repeats; then all executions are simulated.
@@ -92,15 +91,6 @@ def timeline_of(
         between=between,
     )
     return summable(timeline, system, costs)
-
-
-def repeats_of_short_run(job: Job, micro_batches: int) -> tuple[Repeat, ...]:
-    """Return the repeated blocks of a run of a single execution with fewer micro-batches; empty without repeats.
-
-    Raises RequestError for too large a run.
-    """
-    short = _InPart(job, 1, lambda part: (part.costs, part.system), None, None, None)._short_run(micro_batches, 1)
-    return short.inner if short.inner_repeats else ()
 
 
 def _between_changes(run: _InPart) -> Timeline | None:

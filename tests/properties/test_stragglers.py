@@ -15,10 +15,9 @@ from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import what_if
 from ipusim.base.errors import IpusimError
 from ipusim.retiming.retiming import Retiming
-from ipusim.runs import other_passes, waterfall
+from ipusim.runs import other_passes, time_alone, waterfall
 from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.execute import execute
-from ipusim.runs.time_alone import repeats_of_short_run
 from tests.effort import seeds, share
 from tests.properties.test_retiming import cases
 
@@ -96,9 +95,11 @@ def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs
         name = rng.choice(["bow_pod16", "free"])
         job = assemble(Request.from_dict({"system": {"name": name}, "pipeline": pipeline}))
         least = rng.choice([1, 40])
-        recurrence = runs.recurrence_of(job, least)
         counts = [count for count in short_counts(job.schedule, job.program.shape) if count >= least]
-        assert any(repeats_of_short_run(job, count) for count in counts) == (recurrence is not None), seed
+        recurrence = runs.recurrence_of(job, counts)
+        run = time_alone._InPart(job, 1, lambda part: (part.costs, part.system), None, None, None)
+        repeats = any(run._short_run(count, 1).inner_repeats for count in counts)
+        assert recurrence is not None or not repeats, seed
         for times in (1, 2, 3) if recurrence is not None else ():
             count = times * pipeline["gradient_accumulation_count"] + rng.randrange(3)
             longer = assemble(job.request.replace({"pipeline.gradient_accumulation_count": count}))
@@ -144,7 +145,7 @@ def test_parts_found_without_events_give_the_lengths_of_simulations() -> None:
             job = assemble(Request.from_dict({"system": system, "pipeline": pipeline}))
         except IpusimError:
             continue
-        recurrence = runs.recurrence_without_events(job)
+        recurrence = runs.recurrence_of(job, [job.plan.shape.micro_batches])
         if recurrence is not None:
             whole = throughput_of(runs.timeline_of(job, 1, jump=False)).run_cycles
             cycles = runs.long_run_without_events(job, recurrence)

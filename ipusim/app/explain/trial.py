@@ -16,9 +16,6 @@ from ipusim.base.cache import Cache
 #: number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
-#: Maximum number of passes whose times are computed faster than a simulation of few micro-batches.
-_MOST_QUICK: Final = 200_000
-
 #: Refusal of long trials.
 TOO_LONG: Final = "not tried, as the trial takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
@@ -124,20 +121,19 @@ class ChangeTrials:
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
         cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
-        meets, overlaps = job.plan.sync.meets, any(job.plan.fifo_depths)
-        recurs = not trial.priced and (meets or (self._repeats and overlaps))
-        recurrence = runs.recurrence_without_events(job) if recurs else None
-        cycles = None if recurrence is None else runs.long_run_without_events(job, recurrence)
-        if cycles is not None:
-            return trial, cycles * cycle
-        cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
-        is_quick = job.program.shape.passes * job.executions <= _MOST_QUICK
-        is_quick = is_quick and (not meets or not job.in_part or runs.has_only_passes(job))
+        meets, overlaps, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
+        if job.in_part and not trial.priced and (meets or overlaps) and runs.has_only_passes(job):
+            cycles = self._cycles_from_part(job)
+            if cycles is not None and self._repeats:
+                return trial, cycles * cycle  # the Timeline of few micro-batches also gives the parts of the time
+        is_quick = not meets or not job.in_part or runs.has_only_passes(job)
         if cycles is None and (is_quick or not self._repeats):
             cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None and is_quick and overlaps and not self._repeats:  # short runs rarely repeat either
-            timeline = runs.timeline_of(job, job.executions, jump=False, price=priced)
-            cycles = analysis.throughput_of(timeline).run_cycles
+        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
+            whole = runs.timeline_of(
+                job, job.executions, jump=job.program.shape.passes > runs.MOST_OF_ONE, price=priced
+            )
+            cycles = analysis.throughput_of(whole).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)
         return replace(trial, run_cycles=cycles), cycles * cycle
@@ -145,22 +141,20 @@ class ChangeTrials:
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
 
-        Runs that differ only in the number of micro-batches share a recurring part, simulated once. Raises RequestError
-        for too large a run without recurrence.
+        Runs that differ only in the number of micro-batches share a recurring part. Raises RequestError for too large a
+        run without recurrence.
         """
-        if job.plan.sync.meets or job.executions > 1 or job.system.disturbances or not any(job.plan.fifo_depths):
-            return None
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
-        is_long = job.program.shape.passes > runs.MOST_OF_ONE
-        if self._recurrence[0] != key:
-            if not is_long:
-                return None
+        recurs = job.plan.sync.meets or self._repeats
+        is_long = not recurs and job.program.shape.passes > runs.MOST_OF_ONE
+        if recurs or (is_long and self._recurrence[0] != key):
             least = self.job.program.shape.micro_batches // 2 + 1  # no shorter run of the unchanged Job recurs
-            self._recurrence = key, runs.recurrence_of(job, least)
-        if self._recurrence[1] is not None:
+            counts = [count for count in runs.short_counts(job.schedule, job.program.shape) if count >= least]
+            self._recurrence = key, runs.recurrence_of(job, [job.plan.shape.micro_batches] if recurs else counts)
+        if self._recurrence[0] == key and self._recurrence[1] is not None:
             return runs.long_run_without_events(job, self._recurrence[1])
         if is_long:
-            _ = job.whole  # too large a run is refused before its short runs are simulated once more
+            _ = job.whole  # too large a run is refused before its short runs are simulated
         return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
