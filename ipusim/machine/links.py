@@ -373,20 +373,18 @@ class Links:
         key = tuple([(flow.links, len(flow.tensors)) for flow in flows])
         if not self._clock.steady or len(self._fair_rates) > _MOST_KEPT:
             self._fair_rates.clear()
-        if key not in self._fair_rates:
-            self._fair_rates[key] = self._found_rates(flows)
-        return [(flows[number], rate) for number, rate in self._fair_rates[key]]
-
-    def _found_rates(self, flows: Sequence[RouteFlow]) -> list[tuple[int, Fraction]]:
-        open_flows = {flow: number for number, flow in enumerate(flows)}
-        free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
-        rates: list[tuple[int, Fraction]] = []
-        while open_flows:
-            users = {link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free}
-            least = min(free[link] / number for link, number in users.items() if number)
-            full = {link for link, number in users.items() if number and free[link] / number == least}
-            for flow in [flow for flow in open_flows if full & set(flow.links)]:
-                rates.append((open_flows.pop(flow), least))
-                for link in flow.links:
-                    free[link] -= least * len(flow.tensors)
-        return rates
+        if (rates := self._fair_rates.get(key)) is None:
+            rates = self._fair_rates[key] = []
+            open_flows = {flow: number for number, flow in enumerate(flows)}
+            free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
+            while open_flows:
+                users = {
+                    link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free
+                }
+                least = min(free[link] / number for link, number in users.items() if number)
+                full = {link for link, number in users.items() if number and free[link] / number == least}
+                for flow in [flow for flow in open_flows if full & set(flow.links)]:
+                    rates.append((open_flows.pop(flow), least))
+                    for link in flow.links:
+                        free[link] -= least * len(flow.tensors)
+        return [(flows[number], rate) for number, rate in rates]

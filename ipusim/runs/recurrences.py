@@ -53,11 +53,10 @@ def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
 
 def has_only_passes(job: Job) -> bool:
     """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
-    costs, host, schedule, repeats = job.costs, job.costs.host, job.schedule, job.plan.order.repeats
-    if schedule.period is None or schedule.in_phases or job.executions > 1 or len(costs.copies.meetings) > 1:
-        return False
+    costs, host, is_periodic = job.costs, job.costs.host, job.schedule.period is not None and not job.schedule.in_phases
+    others = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
     feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
-    return not any((*feeds, repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves))
+    return is_periodic and job.executions == 1 >= len(costs.copies.meetings) and not any((*others, *feeds))
 
 
 def _recurring_part(job: Job) -> tuple[int, int] | None:
@@ -74,8 +73,8 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
     table = np.concatenate([plan.instructions[rows].T, starts[rows, :1].T])
     ipu, code, stage, micro_batch, target, start = table = table[:, np.lexsort(table)]
     taken = np.zeros((2, shape.stages, shape.micro_batches), np.int64)  # starts of forward and backward passes
-    for way, kinds in enumerate(((Pass.FORWARD,), (Pass.BACKWARD, Pass.INPUT_GRADIENT))):
-        taken[way][stage[any_of(code, kinds)], micro_batch[any_of(code, kinds)]] = start[any_of(code, kinds)]
+    for of, way in ((code == Pass.FORWARD, 0), (any_of(code, (Pass.BACKWARD, Pass.INPUT_GRADIENT)), 1)):
+        taken[way, stage[of], micro_batch[of]] = start[of]
     wait = np.where(code < PASSES, 0, taken[(target < stage).astype(np.int64), target, micro_batch] - start)
     marked = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0]) & (micro_batch % period(shape) == 0)
     cycle, number = start[marked], micro_batch[marked]

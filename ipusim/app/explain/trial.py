@@ -126,14 +126,12 @@ class ChangeTrials:
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._repeats:
                 return trial, cycles * cycle  # the Timeline of few micro-batches also gives the parts of the time
-        is_quick = not meets or not job.in_part or runs.has_only_passes(job)
-        if cycles is None and (is_quick or not self._repeats):
+        if cycles is None and (not (meets and job.in_part and self._repeats) or runs.has_only_passes(job)):
             cycles = runs.run_without_events(job, job.executions, priced)
         if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
-            whole = runs.timeline_of(
-                job, job.executions, jump=job.program.shape.passes > runs.MOST_OF_ONE, price=priced
-            )
-            cycles = analysis.throughput_of(whole).run_cycles
+            is_long = job.program.shape.passes > runs.MOST_OF_ONE
+            timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
+            cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)
         return replace(trial, run_cycles=cycles), cycles * cycle
@@ -148,9 +146,8 @@ class ChangeTrials:
         recurs = job.plan.sync.meets or self._repeats
         is_long = not recurs and job.program.shape.passes > runs.MOST_OF_ONE
         if recurs or (is_long and self._recurrence[0] != key):
-            least = self.job.program.shape.micro_batches // 2 + 1  # no shorter run of the unchanged Job recurs
-            counts = [count for count in runs.short_counts(job.schedule, job.program.shape) if count >= least]
-            self._recurrence = key, runs.recurrence_of(job, [job.plan.shape.micro_batches] if recurs else counts)
+            counts = [job.plan.shape.micro_batches] if recurs else runs.short_counts(job.schedule, job.program.shape)
+            self._recurrence = key, runs.recurrence_of(job, counts)
         if self._recurrence[0] == key and self._recurrence[1] is not None:
             return runs.long_run_without_events(job, self._recurrence[1])
         if is_long:
