@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
+from typing import Final
 
 import simpy
 
@@ -30,6 +31,8 @@ from ipusim.timeline.timeline import NONE
 
 #: Constants, as the look-up of an enumeration's member takes as long as a call.
 _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
+#: Maximum number of kept divisions of links among tensors.
+_MOST_KEPT: Final = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +51,7 @@ class Tensor:
         foreseen: event of the foreseen end; an earlier event is void.
         void_callbacks: callbacks of void events, due after the true end.
         flow: flow of the tensor's route; None before the begin, and during exclusive use.
-        target: bytes served to every tensor of the flow by the end of this tensor.
+        target: parts of bytes served to every tensor of the flow by the end of this tensor.
     """
 
     number: int
@@ -64,34 +67,50 @@ class Tensor:
     flow: RouteFlow | None = None
     begin: int = field(init=False)
     end: int = field(init=False)
-    target: Fraction = field(init=False)
+    target: int = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
 class RouteFlow:
     """Tensors that share a route at equal rates; the least target ends first.
 
+    Bytes are counted in whole parts of a byte, fine enough for every rate so far: integers are faster than fractions.
+
     Attributes:
         links: links of the route.
         tensors: heap of (target, running number, tensor).
-        base_bytes: bytes per tensor passed until ``base_cycle``; from then on tensors move at ``rate`` bytes per cycle.
+        parts: number of parts of a byte.
+        base: parts per tensor passed until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
         most: largest target.
         next_end: event of the end of the tensor with the least target.
         foreseen: tensor whose end was foreseen during exclusive use, and stays valid until rates change.
     """
 
     links: tuple[int, ...]
-    tensors: list[tuple[Fraction, int, Tensor]] = field(default_factory=list)
-    base_bytes: Fraction = Fraction(0)
+    tensors: list[tuple[int, int, Tensor]] = field(default_factory=list)
+    parts: int = 1
+    base: int = 0
     base_cycle: int = 0
-    rate: Fraction = Fraction(0)
-    most: Fraction = Fraction(0)
+    rate: int = 0
+    most: int = 0
     next_end: simpy.Event | None = None
     foreseen: Tensor | None = None
 
-    def served_by(self, cycle: int) -> Fraction:
-        """Return the bytes per tensor passed by a cycle."""
-        return self.base_bytes + self.rate * (cycle - self.base_cycle)
+    def left_in(self, target: int, cycle: int) -> int:
+        """Return the remaining parts of a tensor with a target."""
+        return max(0, target - self.base - self.rate * (cycle - self.base_cycle))
+
+    def in_parts(self, size: Fraction) -> int:
+        """Return bytes, or bytes per cycle, as a number of parts; divide parts further if necessary."""
+        if self.parts % size.denominator:
+            finer = size.denominator // math.gcd(self.parts, size.denominator)
+            self.parts, self.base, self.rate, self.most = (
+                finer * count for count in (self.parts, self.base, self.rate, self.most)
+            )
+            self.tensors = [(finer * target, number, tensor) for target, number, tensor in self.tensors]
+            for target, _, tensor in self.tensors:
+                tensor.target = target
+        return size.numerator * (self.parts // size.denominator)
 
 
 #: Callback with an arrived tensor and the cycle of arrival.
@@ -114,6 +133,8 @@ class Links:
         self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
         self._moving: list[dict[RouteFlow, None]] = [{} for _ in rates]
         self._flows: dict[tuple[int, ...], RouteFlow] = {}
+        #: Rates of connected flows at full speed, by the routes and numbers of tensors of the flows.
+        self._fair_rates: dict[tuple[tuple[tuple[int, ...], int], ...], list[tuple[int, Fraction]]] = {}
         self._number = count()
         #: Per busy link: first cycle, and the step, cause and bytes of the span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
@@ -184,7 +205,8 @@ class Links:
         if tensor.is_alone:
             rate = min(self._rates[link] for link in tensor.send.links)
             return max(Fraction(0), tensor.send.bytes - rate * (cycle - tensor.begin))
-        return Fraction(tensor.send.bytes) if tensor.flow is None else _left_in(tensor.flow, tensor.target, cycle)
+        flow = tensor.flow
+        return Fraction(tensor.send.bytes) if flow is None else Fraction(flow.left_in(tensor.target, cycle), flow.parts)
 
     def _watch(self, tensor: Tensor) -> None:
         """Let a tensor share its links, from now on or from its begin."""
@@ -201,7 +223,7 @@ class Links:
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
         flow = self._enter(tensor, rest_bytes)
-        flow.rate, flow.foreseen = min(self._rates[link] for link in tensor.send.links), tensor
+        flow.rate, flow.foreseen = flow.in_parts(min(self._rates[link] for link in tensor.send.links)), tensor
 
     def _void(self, tensor: Tensor) -> None:
         """Drop the event of a tensor's arrival, and keep the callbacks of waiting IPUs."""
@@ -226,8 +248,9 @@ class Links:
                 start, step, cause, size = tensor.begin, tensor.step, tensor.cause, 0
             self._busy[link] = start, step, cause, size + tensor.send.bytes
             self._moving[link][flow] = None
-        flow.base_bytes, flow.base_cycle = flow.served_by(cycle), cycle
-        tensor.flow, tensor.target = flow, flow.base_bytes + rest_bytes
+        rest = flow.in_parts(rest_bytes)
+        flow.base, flow.base_cycle = flow.base + flow.rate * (cycle - flow.base_cycle), cycle
+        tensor.flow, tensor.target = flow, flow.base + rest
         flow.most = max(flow.most, tensor.target)
         heappush(flow.tensors, (tensor.target, next(self._number), tensor))
         return flow
@@ -302,18 +325,16 @@ class Links:
         cycle = self._clock.now
         sharers = self._connected_flows(flow)
         for sharer in sharers:
-            sharer.base_bytes, sharer.base_cycle = sharer.served_by(cycle), cycle
-        for sharer, rate in self._fair(sharers).items():
-            sharer.rate = rate
+            sharer.base, sharer.base_cycle = sharer.base + sharer.rate * (cycle - sharer.base_cycle), cycle
+        for sharer, fair_rate in self._fair(sharers):
+            rate = sharer.rate = sharer.in_parts(fair_rate)
             if sharer.foreseen is not None:
                 self._void(sharer.foreseen)
             sharer.foreseen = sharer.next_end = None
             if rate:
-                rest_bytes = _left_in(sharer, sharer.tensors[0][0], cycle)
-                sharer.next_end = self._clock.call_at(
-                    cycle + math.ceil(rest_bytes / rate), partial(self._end_next, sharer)
-                )
-                last_end = cycle + math.ceil(_left_in(sharer, sharer.most, cycle) / rate)
+                rest = sharer.left_in(sharer.tensors[0][0], cycle)
+                sharer.next_end = self._clock.call_at(cycle - -rest // rate, partial(self._end_next, sharer))
+                last_end = cycle - -sharer.left_in(sharer.most, cycle) // rate
             for neighbour in [neighbour for link in sharer.links for neighbour in self._exclusive[link]]:
                 # The neighbour was to begin after another tensor's arrival, which is later now.
                 if neighbour.is_alone and cycle < neighbour.begin and not (rate and last_end <= neighbour.begin):
@@ -347,23 +368,23 @@ class Links:
                         queue.append(neighbour)
         return queue
 
-    def _fair(self, flows: Sequence[RouteFlow]) -> dict[RouteFlow, Fraction]:
+    def _fair(self, flows: Sequence[RouteFlow]) -> list[tuple[RouteFlow, Fraction]]:
         """Return max-min fair rates: links with the least rate per tensor fill first."""
-        open_flows = dict.fromkeys(flows)
-        free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
-        rates: dict[RouteFlow, Fraction] = {}
-        while open_flows:
-            users = {link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free}
-            least = min(free[link] / number for link, number in users.items() if number)
-            full = {link for link, number in users.items() if number and free[link] / number == least}
-            for flow in [flow for flow in open_flows if full & set(flow.links)]:
-                del open_flows[flow]
-                rates[flow] = least
-                for link in flow.links:
-                    free[link] -= least * len(flow.tensors)
-        return rates
-
-
-def _left_in(flow: RouteFlow, target: Fraction, cycle: int) -> Fraction:
-    """Return the remaining bytes of a tensor with a target."""
-    return max(Fraction(0), target - flow.served_by(cycle))
+        key = tuple([(flow.links, len(flow.tensors)) for flow in flows])
+        if not self._clock.steady or len(self._fair_rates) > _MOST_KEPT:
+            self._fair_rates.clear()
+        if (rates := self._fair_rates.get(key)) is None:
+            rates = self._fair_rates[key] = []
+            open_flows = {flow: number for number, flow in enumerate(flows)}
+            free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
+            while open_flows:
+                users = {
+                    link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free
+                }
+                least = min(free[link] / number for link, number in users.items() if number)
+                full = {link for link, number in users.items() if number and free[link] / number == least}
+                for flow in [flow for flow in open_flows if full & set(flow.links)]:
+                    rates.append((open_flows.pop(flow), least))
+                    for link in flow.links:
+                        free[link] -= least * len(flow.tensors)
+        return [(flows[number], rate) for number, rate in rates]

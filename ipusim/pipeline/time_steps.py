@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -21,13 +22,15 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     pairs = [*zip(kinds, stages, strict=True)]
-    step_of: dict[tuple[int, int], dict[int, int]] = {pair: {} for pair in pairs}  # time-step by micro-batch
-    makers = {pair: [_made_by(step_of, *need) for need in needs(order.shape, *pair)] for pair in step_of}
-    queues: dict[int, list[range]] = {}
-    for rows in _slots(order):
-        queues.setdefault(ipus[rows[0]], []).append(rows)
-    for slots in queues.values():
-        slots.reverse()
+    # Time-step by micro-batch, of a pass or of the half with the gradient of the input.
+    step_of: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    kinds_of = {pair: (Pass.BACKWARD if pair[0] == Pass.INPUT_GRADIENT else pair[0], pair[1]) for pair in set(pairs)}
+    makers = {pair: [step_of[need] for need in needs(order.shape, *pair)] for pair in kinds_of}
+    makers_of = [makers[pair] for pair in pairs]
+    results_of = [step_of[kinds_of[pair]] for pair in pairs]
+    queues: dict[int, list[range]] = {ipu: [] for ipu in ipus}  # the first slot last
+    for rows in reversed([*_slots(order)]):
+        queues[ipus[rows[0]]].append(rows)
     steps = [0] * len(pairs)
     last_step = dict.fromkeys(queues, 0)
     in_step: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in queues}
@@ -35,27 +38,32 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     while any(queues.values()):
         progress = False
         for ipu, slots in queues.items():
+            last, present = last_step[ipu], in_step[ipu]
             while slots:
                 rows = slots[-1]
-                input_steps = [
-                    whole.get(micro_batches[row], half.get(micro_batches[row]))
-                    for row in rows
-                    for whole, half in makers[pairs[row]]
-                ]
-                if None in input_steps and not ignoring:
-                    break
-                step = max([last_step[ipu], *(input_step + 1 for input_step in input_steps if input_step is not None)])
-                slot_passes = {pairs[row] for row in rows}
-                if step == last_step[ipu] and ((one_at_a_time and in_step[ipu]) or slot_passes & in_step[ipu]):
-                    step += 1
-                if step > last_step[ipu]:
-                    last_step[ipu] = step
-                    in_step[ipu].clear()
-                in_step[ipu] |= slot_passes
+                step, waits = last, False
                 for row in rows:
-                    steps[row] = step_of[pairs[row]][micro_batches[row]] = step
+                    micro_batch = micro_batches[row]
+                    for made in makers_of[row]:
+                        input_step = made.get(micro_batch)
+                        if input_step is None:
+                            waits = True
+                        elif input_step >= step:
+                            step = input_step + 1
+                if waits and not ignoring:
+                    break
+                slot_passes = pairs[rows.start : rows.stop]
+                if step == last and present and (one_at_a_time or not present.isdisjoint(slot_passes)):
+                    step += 1
+                if step > last:
+                    last = step
+                    present.clear()
+                present.update(slot_passes)
+                for row in rows:
+                    steps[row] = results_of[row][micro_batches[row]] = step
                 slots.pop()
                 progress = True
+            last_step[ipu] = last
         ignoring = not progress
     return np.array(steps, np.int64)
 
@@ -91,11 +99,3 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
         return [(Pass.BACKWARD, stage)]
     saving = Pass.RECOMPUTE if shape.recomputes_apart(stage) else Pass.FORWARD
     return [(saving, stage), *((Pass.BACKWARD, target) for target in shape.neighbours(stage, 1))]
-
-
-def _made_by(
-    step_of: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
-) -> tuple[dict[int, int], dict[int, int]]:
-    """Return entries of ``step_of`` for a needed pass, and for its equivalent half."""
-    half = step_of.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
-    return step_of.get((kind, stage), {}), half

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.named_files import with_stages
     from ipusim.runs.assemble.plans import nearest_counts, plan_of
     from ipusim.runs.assemble.recomputation import is_add, may_keep_layers
+    from ipusim.runs.assemble.short_counts import short_counts
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
     from ipusim.runs.disturbed import disturbance_cost, undisturbed
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
+    from ipusim.runs.recurrences import Recurrence, has_only_passes, recurrence_of
     from ipusim.runs.request.expectation import Expectation
     from ipusim.runs.request.fields import MAX_STAGES, MOST_CYCLES, CyclesOfTime
     from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES, GraphcoreOption, arguments, attributes
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from ipusim.runs.sensitive import Sensitivities, sensitivities
     from ipusim.runs.session import Hook
     from ipusim.runs.stated_times import with_stated_times
-    from ipusim.runs.time_alone import Priced, Recurrence, recurrence_of, timeline_of
+    from ipusim.runs.time_alone import Priced, timeline_of
     from ipusim.runs.titles import title_of
     from ipusim.runs.waterfall import balanced, recomputed_shares, waterfall_of, with_host
     from ipusim.runs.yaml_text import Located, dump, edited

@@ -15,13 +15,14 @@ from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
-from ipusim.runs.time_alone import Priced, Recurrence
+from ipusim.runs.recurrences import Recurrence
+from ipusim.runs.time_alone import Priced
 
 #: Maximum number of passes of all runs together, for some seconds; Streaming Memory and moves take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 #: Maximum number of passes of a single run, whose compilation takes a second; longer runs often repeat after some time.
-MOST_OF_ONE: Final = 500_000
+MOST_OF_ONE: Final = 600_000
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
@@ -62,12 +63,13 @@ def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
     """
     assert job.with_counts is not None
     shape, length = job.program.shape, recurrence.length
-    if shape.micro_batches < recurrence.micro_batches:
+    if not length or shape.micro_batches < recurrence.micro_batches:
         return None
     count = nearest_count(recurrence.micro_batches, shape.micro_batches, lcm(job.schedule.step(shape), length))
     fewer = job.with_counts(count, 1)
     cycles = runs_with_passes(fewer, 1, lambda part: (part.costs, part.system), [fewer.costs.passes])[0]
-    return None if cycles is None else cycles + (shape.micro_batches - count) // length * recurrence.cycles
+    more = (shape.micro_batches - count) // length * recurrence.cycles
+    return None if cycles is None or cycles + more > MAX_SUM // tracks_of(job.system, job.costs) else cycles + more
 
 
 def runs_with_passes(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import changes, steady_from
@@ -91,36 +91,6 @@ def timeline_of(
         between=between,
     )
     return summable(timeline, system, costs)
-
-
-class Recurrence(NamedTuple):
-    """The recurring part of a run with enough micro-batches.
-
-    Attributes:
-        micro_batches: number of micro-batches of a run with the part.
-        length, cycles: micro-batches and cycles of the part.
-    """
-
-    micro_batches: int
-    length: int
-    cycles: int
-
-
-def recurrence_of(job: Job, least: int = 1) -> Recurrence | None:
-    """Return the recurring part of a run of a single execution; None without a part, or with several parts.
-
-    Args:
-        job: Job of the run.
-        least: least number of micro-batches of a short run.
-
-    Raises RequestError for too large a short run.
-    """
-    run = _InPart(job, 1, lambda part: (part.costs, part.system), None, None, None)
-    for count in short_counts(job.schedule, job.program.shape):
-        short = run._short_run(count, 1) if count >= least else None
-        if short is not None and short.inner_repeats:
-            return Recurrence(count, short.inner[0].length, short.inner[0].cycles) if len(short.inner) == 1 else None
-    return None
 
 
 def _between_changes(run: _InPart) -> Timeline | None:

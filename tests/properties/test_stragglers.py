@@ -13,7 +13,8 @@ from ipusim.app.explain.trial import WhatIf
 from ipusim.app.explain.what_if import what_if
 from ipusim.base.errors import IpusimError
 from ipusim.retiming.retiming import Retiming
-from ipusim.runs import other_passes, waterfall
+from ipusim.runs import other_passes, time_alone, waterfall
+from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.runs.execute import execute
 from tests.effort import seeds, share
 from tests.properties.test_retiming import cases
@@ -91,7 +92,12 @@ def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs
         pipeline["gradient_accumulation_count"] = rng.randint(150, 250)
         name = rng.choice(["bow_pod16", "free"])
         job = assemble(Request.from_dict({"system": {"name": name}, "pipeline": pipeline}))
-        recurrence = runs.recurrence_of(job, rng.choice([1, 40]))
+        least = rng.choice([1, 40])
+        counts = [count for count in short_counts(job.schedule, job.program.shape) if count >= least]
+        recurrence = runs.recurrence_of(job, counts)
+        run = time_alone._InPart(job, 1, lambda part: (part.costs, part.system), None, None, None)
+        repeats = any(run._short_run(count, 1).inner_repeats for count in counts)
+        assert recurrence is not None or not repeats, seed
         for times in (1, 2, 3) if recurrence is not None else ():
             count = times * pipeline["gradient_accumulation_count"] + rng.randrange(3)
             longer = assemble(job.request.replace({"pipeline.gradient_accumulation_count": count}))
@@ -100,6 +106,50 @@ def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs
             assert cycles in (None, whole), (seed, job.request.to_dict(), count)
             found.append(cycles)
     assert sum(cycles is not None for cycles in found) >= len(found) / 2 > 0, found
+
+
+def test_parts_found_without_events_give_the_lengths_of_simulations() -> None:
+    """A part found without events gives the run's length; uneven stages, schedules with and without time-steps."""
+    found: list[int | None] = []
+    names = [
+        "grouped",
+        "interleaved",
+        "1f1b",
+        "eager_1f1b",
+        "zero_bubble_h1",
+        "zbv",
+        "v_half",
+        "dualpipe",
+        "dualpipe_v",
+        "hanayo",
+        "zero_bubble_h2",
+        "v_min",
+    ]
+    for seed in seeds(REQUESTS):
+        rng = random.Random(seed)
+        ipus = rng.choice([2, 4, 6])
+        even = rng.random() < 0.3
+        times = [(1000, 2000) if even else (rng.randint(0, 900), rng.randint(100, 2000)) for _ in range(2 * ipus)]
+        schedule = rng.choice(names)
+        chunks = 2 if schedule in ("zbv", "v_half", "v_min", "dualpipe_v", "hanayo") else 1
+        stages = [
+            {"name": f"s{at}", "forward": times[at][0], "backward": times[at][1], "output_bytes": 1000}
+            for at in range(chunks * ipus)
+        ]
+        pipeline = {"schedule": schedule, "sync": rng.choice(["lock_step", "point_to_point"]), "stages": stages}
+        pipeline["gradient_accumulation_count"] = 2 * ipus * rng.randint(20, 60)
+        system = {"name": rng.choice(["bow_pod16", "free"]), "auto_select_ipus": ipus}
+        try:
+            job = assemble(Request.from_dict({"system": system, "pipeline": pipeline}))
+        except IpusimError:
+            continue
+        recurrence = runs.recurrence_of(job, [job.plan.shape.micro_batches])
+        if recurrence is not None:
+            whole = throughput_of(runs.timeline_of(job, 1, jump=False)).run_cycles
+            cycles = runs.long_run_without_events(job, recurrence)
+            assert cycles in (None, whole), (seed, job.request.to_dict())
+        found.append(None if recurrence is None else cycles)
+    assert sum(cycles is not None for cycles in found) >= len(found) / 3 > 0, found
 
 
 def _outcomes(what_ifs: Iterable[WhatIf]) -> list[tuple[object, ...]]:

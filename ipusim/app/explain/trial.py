@@ -113,35 +113,46 @@ class ChangeTrials:
         return WhatIf(change, self.per_sample_s, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _timed(self, trial: Trial) -> tuple[Trial, Fraction]:
-        """Return a Trial with its seconds per sample, without events if the unchanged run does not repeat.
+        """Return a Trial with its seconds per sample, without events where that is faster.
 
-        Changes of a repeating run often repeat too, and few micro-batches are simulated. Raises RequestError for too
-        long a run.
+        Changes of a repeating run often repeat too: few micro-batches of a long run are simulated. Raises RequestError
+        for too long a run.
         """
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
-        cycles = None if self._repeats or trial.priced else self._cycles_from_part(job)
-        if cycles is None and not self._repeats:
+        cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
+        meets, overlaps, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
+        if job.in_part and not trial.priced and (meets or overlaps) and runs.has_only_passes(job):
+            cycles = self._cycles_from_part(job)
+            if cycles is not None and self._repeats:
+                return trial, cycles * cycle  # the Timeline of few micro-batches also gives the parts of the time
+        if cycles is None and (not (meets and job.in_part and self._repeats) or runs.has_only_passes(job)):
             cycles = runs.run_without_events(job, job.executions, priced)
+        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
+            is_long = job.program.shape.passes > runs.MOST_OF_ONE
+            timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
+            cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)
-        cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
         return replace(trial, run_cycles=cycles), cycles * cycle
 
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
 
-        Runs that differ only in the number of micro-batches share a recurring part, simulated once.
+        Runs that differ only in the number of micro-batches share a recurring part. Raises RequestError for too large a
+        run without recurrence.
         """
-        if job.plan.sync.meets or job.executions > 1 or job.system.disturbances or not any(job.plan.fifo_depths):
-            return None
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
-        if self._recurrence[0] != key:
-            if job.program.shape.passes <= runs.MOST_OF_ONE:
-                return None
-            least = self.job.program.shape.micro_batches // 2 + 1  # no shorter run of the unchanged Job recurs
-            self._recurrence = key, runs.recurrence_of(job, least)
-        return None if self._recurrence[1] is None else runs.long_run_without_events(job, self._recurrence[1])
+        recurs = job.plan.sync.meets or self._repeats
+        is_long = not recurs and job.program.shape.passes > runs.MOST_OF_ONE
+        if recurs or (is_long and self._recurrence[0] != key):
+            counts = [job.plan.shape.micro_batches] if recurs else runs.short_counts(job.schedule, job.program.shape)
+            self._recurrence = key, runs.recurrence_of(job, counts)
+        if self._recurrence[0] == key and self._recurrence[1] is not None:
+            return runs.long_run_without_events(job, self._recurrence[1])
+        if is_long:
+            _ = job.whole  # too large a run is refused before its short runs are simulated
+        return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.

@@ -156,14 +156,16 @@ def _job(
         shape = replace(layout.plan.shape, micro_batches=micro_batches)
         count = shape.count // shape.serialization
         new_options = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
-        problems = Findings(request.is_set)
-        _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
+        problems, plan = Findings(request.is_set), plain
+        if micro_batches != laid_out_count:
+            _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
         with cache.entered():
             return _job(request, new_options, base, replace(layout, plan=plan, short_count=None), content, problems)
 
     cache = shared()
     program = build_program(options, request.name, layout.schedule.name, content, layout.plan.shape)
     layout, program = layout.settle(options, program, findings)
+    plain = layout.plan
     program = replace(program, stages=cache(with_temporary, program.stages, layout.system))
     layout = replace(layout, plan=complete(layout.plan, program, layout.system.replicas, layout.system.hosts))
     micro_batches = micro_batches_of(options, layout.plan.shape.segments)

@@ -1,0 +1,101 @@
+"""Find the recurring part of a run of a single execution, without simulating events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ipusim.base.errors import NotExactError
+from ipusim.pipeline.instructions import PASSES, Code, any_of
+from ipusim.pipeline.ops import Pass
+from ipusim.retiming.retiming import Retiming
+from ipusim.runs.job import Job
+
+
+class Recurrence(NamedTuple):
+    """The recurring part of a run with enough micro-batches.
+
+    Attributes:
+        micro_batches: number of micro-batches of a run with the part.
+        length, cycles: micro-batches and cycles of the part; 0 if only a simulation may find the part.
+    """
+
+    micro_batches: int
+    length: int
+    cycles: int
+
+
+def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
+    """Return the recurring part of a run of a single execution.
+
+    A part recurs if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances,
+    and in point-to-point no tensor waits longer than the part takes: all times follow from those of the part before.
+
+    Args:
+        job: Job of the run.
+        counts: numbers of micro-batches of short runs, tried in turn.
+
+    Returns:
+        The part; None if no short run repeats itself. Raises RequestError for too large a short run.
+    """
+    assert job.with_counts is not None
+    for count in counts:
+        try:
+            part = _recurring_part(job.with_counts(count, 1)) if has_only_passes(job) else (0, 0)
+        except NotExactError:
+            part = 0, 0
+        if part is not None:
+            return Recurrence(count, *part)
+    return None
+
+
+def has_only_passes(job: Job) -> bool:
+    """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
+    costs, host, is_periodic = job.costs, job.costs.host, job.schedule.period is not None and not job.schedule.in_phases
+    others = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
+    feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
+    return is_periodic and job.executions == 1 >= len(costs.copies.meetings) and not any((*others, *feeds))
+
+
+def _recurring_part(job: Job) -> tuple[int, int] | None:
+    """Return micro-batches and cycles of the latest, shortest part of a run that happens again.
+
+    Zeros stand for a part whose tensors may wait longer. Raises NotExactError if only events give the times.
+    """
+    plan, shape, period = job.plan, job.plan.shape, job.schedule.period
+    assert period is not None
+    starts = next(Retiming.from_plan(plan, job.program, job.system, costs=job.costs, executions=1).times()).start
+    if (starts != starts[:, :1]).any():
+        raise NotExactError("replicas with different times")
+    rows = np.flatnonzero(any_of(plan.instructions[:, 1], (*Pass, Code.SEND, Code.BLOCKING_SEND)) & (starts[:, 0] >= 0))
+    table = np.concatenate([plan.instructions[rows].T, starts[rows, :1].T])
+    ipu, code, stage, micro_batch, target, start = table = table[:, np.lexsort(table)]
+    taken = np.zeros((2, shape.stages, shape.micro_batches), np.int64)  # starts of forward and backward passes
+    for of, way in ((code == Pass.FORWARD, 0), (any_of(code, (Pass.BACKWARD, Pass.INPUT_GRADIENT)), 1)):
+        taken[way, stage[of], micro_batch[of]] = start[of]
+    wait = np.where(code < PASSES, 0, taken[(target < stage).astype(np.int64), target, micro_batch] - start)
+    marked = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0]) & (micro_batch % period(shape) == 0)
+    cycle, number = start[marked], micro_batch[marked]
+    # A state of the machine can recur only if all IPUs begin their next passes at the same distances.
+    begins = [np.r_[start[(ipu == each) & (code < PASSES)], np.iinfo(np.int64).max] for each in plan.ipus]
+    until_next = np.stack([each[np.searchsorted(each, cycle)] - cycle for each in begins])
+    state = np.unique(until_next, axis=1, return_inverse=True)[1].ravel()
+    part = None
+    for last in range(len(cycle) - 1, 1, -1):
+        middles = last - 1 - np.flatnonzero(state[(last + 1) // 2 : last][::-1] == state[last])
+        for middle, first in np.stack([middles, 2 * middles - last], axis=1).tolist():
+            length, cycles = int(number[middle] - number[first]), int(cycle[middle] - cycle[first])
+            if state[first] != state[last] or min(length, cycles) <= 0:
+                continue
+            low, end, high = np.searchsorted(start, cycle[first] + np.arange(3) * cycles).tolist()
+            again = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
+            passes, each = np.bincount(code[low:end], minlength=PASSES), length * shape.stages
+            backward = passes[Pass.BACKWARD] + passes[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]]
+            has_all = passes[Pass.FORWARD] == each and (backward == each * shape.training).all()
+            if has_all and np.array_equal(again, table[:, end:high]):
+                if wait[low:end].max() <= cycles:
+                    return length, cycles
+                part = 0, 0
+    return part
