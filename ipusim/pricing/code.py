@@ -27,6 +27,7 @@ from ipusim.model.work import MeasuredWork, Work
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.passes import leaves, pass_costs
+from ipusim.pricing.planner.plan import ProductPlan
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
 
@@ -67,6 +68,25 @@ def least_code(profiles: Iterable[StageProfile], system: System) -> int:
     )
     is_known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
     return code_bytes(0, system.ipu, system.rates) if is_known else 0
+
+
+def code_users(
+    profiles: Iterable[StageProfile], system: System, *, halves: bool
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the compute sets of each distinct work or product, and the numbers of the stages with it.
+
+    ``halves`` tells whether backward passes run in halves. Measured stages, whose code is unknown, have none.
+    """
+    rates = PlannerRates.from_rates(system.rates)
+    users: dict[Work | ProductPlan, tuple[int, dict[int, None]]] = {}
+    for stage, profile in enumerate(profiles):
+        for work in _works((profile.forward, *(profile.halves if halves else (profile.backward,)), profile.update)):
+            if isinstance(work, MeasuredWork):
+                return ()
+            parts: list[Work | ProductPlan] = [work, *(plan_run.plan for plan_run in plans(work, system.ipu, rates))]
+            for part in parts:
+                users.setdefault(part, (part.compute_sets, {}))[1][stage] = None
+    return tuple((sets, tuple(stages)) for sets, stages in users.values() if sets)
 
 
 def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:

@@ -229,7 +229,7 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
         inner = every[:: max(len(every) // 500, 1)]
         cuts = np.array([(0, *each, len(units)) for each in inner])
-        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0)
         held = memory.bytes(cuts)
         for sram in (int(np.median(held)), memory.sram_bytes):
             tight = replace(memory, sram_bytes=sram)
@@ -313,7 +313,7 @@ def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
 
     _, _, layout, search = next(iter(laid_out(deep_gpt(), DEEP)))
     units = search.units(1)
-    memory = memory_bound(units, layout, None, 0, checkpoints=False)
+    memory = memory_bound(units, layout, None, 0)
     cutter = Cutter(units, Bounds(units, layout), memory)
     with pytest.raises(SearchEndedError):
         cutter.below(4 * cutter.bounds.least, 5000, spend)
@@ -544,7 +544,7 @@ def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
         assert bounds.cycles(cut)[0] + together <= update_cycles(job)
         if not offload.weight_update_variables:  # which takes streams too
             assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
-        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0)
         assert memory.bytes(cut)[0] <= job.memory.fullest.bytes
         seen.add((choice.replicas, offload.weight_update_variables))
     assert seen == {(2, False), (2, True), (4, False), (4, True)}

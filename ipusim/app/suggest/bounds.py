@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raise_prices
-from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
-from ipusim.app.suggest.units import KINDS, Numbers, Table, Units, least_longest, least_sum, sums
+from ipusim.app.suggest.tables import Numbers, Table, least_longest, least_sum, sums
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, RECOMPUTED, TRANSFERS, UPDATE, Copy
+from ipusim.app.suggest.units import KINDS, Units
 
 #: Tolerance of sums of fractions, in cycles.
 _SLACK: Final = 1e-6
@@ -60,6 +61,11 @@ class Bounds:
         self._prices: Prices | None = None
         self._streams = self._stream_cycles()
         self._passes = units.passes.astype(np.float64)
+        if shape.recompute_inline:
+            recomputed = units.inline.cycles[[*[0] * (self._stages - 1), 1]]
+        else:
+            recomputed = np.array([units.passes[0] * units.inline.recomputes[0]] * self._stages)
+        self._recomputed = recomputed.astype(np.float64)
         parts = layout.offload.replicas if layout.offload.sharded_update else 1  # of an update, at least
         self._updates = units.updates // parts + self._streams[0]
         #: Numbers of the terms with large parts of the time, and least cycles of everything else; see :meth:`within`.
@@ -117,8 +123,9 @@ class Bounds:
         for number, term in enumerate(terms):
             rows[number, : len(term.rows)] = term.rows.reshape(-1, COLUMNS, self._stages)
         times = np.array([float(term.times) for term in terms])
-        kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
-        tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
+        of_kind = dict(enumerate(self._passes)) | {RECOMPUTED: self._recomputed, UPDATE: self._updates}
+        kinds = [kind for kind in of_kind if rows[:, :, kind].any()]
+        tables = tuple(of_kind[kind] for kind in kinds)
         return Maxima(tables, rows[:, :, kinds], times, self._least_maxima, self._possible)
 
     def _from_prices(self, cuts: Table) -> Table:
@@ -165,6 +172,8 @@ class Bounds:
         """Return the cycles of each stage between any two units, weighted by ``loads``."""
         counts = loads.reshape(COLUMNS, self._stages)
         takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
+        if counts[RECOMPUTED].any():
+            takes += counts[RECOMPUTED][:, None, None] * self._recomputed
         if counts[UPDATE].any():
             takes += counts[UPDATE][:, None, None] * self._updates
         return np.where(self._possible, takes, np.inf)
@@ -213,6 +222,7 @@ class Bounds:
         for stage in range(cuts.shape[1] - 1):
             start, end = cuts[:, stage], cuts[:, stage + 1]
             values[:, : len(KINDS), stage] = self._passes[:, start, end].T
+            values[:, RECOMPUTED, stage] = self._recomputed[stage, start, end]
             values[:, UPDATE, stage] = self._updates[start, end]
         values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
         borders = cuts[:, 1 : self._stages]

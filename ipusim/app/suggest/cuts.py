@@ -17,7 +17,8 @@ import numpy as np
 
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.memory import MemoryBound
-from ipusim.app.suggest.units import Table, Units
+from ipusim.app.suggest.tables import Table
+from ipusim.app.suggest.units import Units
 
 #: Maximum number of cuts bounded between two looks at the clock.
 _PART_SIZE: Final = 1 << 15

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.app.suggest.units import Numbers, Table, least_sum
+from ipusim.app.suggest.tables import Numbers, Table, least_sum
 
 #: First step size of the weights, and number of steps before step sizes shrink.
 _STEP: Final = 0.3

@@ -19,7 +19,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import Final
 
-from ipusim.api import analysis, runs
+from ipusim.api import analysis
 from ipusim.app.explain.trial import puts_together
 from ipusim.app.study.trial import try_request
 from ipusim.app.suggest.baseline import Baseline
@@ -32,8 +32,9 @@ from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, choice_of
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
+from ipusim.app.suggest.tables import any_cut
 from ipusim.app.suggest.terms import on_any
-from ipusim.app.suggest.units import Units, any_cut, units_of
+from ipusim.app.suggest.units import Units, units_of
 
 #: Growth factor of the width of a choice's portions of cuts.
 _GROWS: Final = Fraction(3, 2)
@@ -279,7 +280,7 @@ class Search:
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._baseline.has_limits else None
-        memory = memory_bound(units, layout, limit, options.code_bytes, runs.may_keep_layers(options))
+        memory = memory_bound(units, layout, limit, options.code_bytes)
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
         for name, least in zip(units.names, memory.of_units().tolist(), strict=True):
