@@ -24,12 +24,13 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, choices
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout, together_under
+from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
+from ipusim.app.suggest.together import together_under
 from ipusim.app.suggest.words import plan_rows, plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
@@ -238,7 +239,8 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             fit = cuts[tight.bytes(cuts) <= (sram or 0)]
             stages = np.arange(choice.stages)
             assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
-            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None)
+            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None, tight.ceiling)
+            bounds = bounds.with_prices(None, lambda: None, tight.ceiling)  # raised further
             exact = Bounds(units, layout).cycles(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
@@ -539,7 +541,7 @@ def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
         assert layout.offload == offload
         assert offload.sharded_update
         cut = np.array([(*cuts, len(units))])
-        together = together_under(layout, units.profiles, cut[0].tolist())
+        together = together_under(layout, units, cut[0].tolist())
         bounds = Bounds(units, layout)
         assert bounds.cycles(cut)[0] + together <= update_cycles(job)
         if not offload.weight_update_variables:  # which takes streams too

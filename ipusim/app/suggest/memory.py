@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import pipelines, pricing
+from ipusim.api import hardware, pipelines, pricing
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
-from ipusim.app.suggest.prices import Maxima, raise_prices
+from ipusim.app.suggest.prices import Ceiling, Maxima, raise_prices
 from ipusim.app.suggest.tables import Numbers, Table, least_longest, least_sum, maxima, sums
 from ipusim.app.suggest.units import Units
+from ipusim.base.cache import shared
 
 #: Number of steps that raise prices (Lagrange multipliers).
 _STEPS: Final = 200
@@ -73,12 +74,22 @@ class MemoryBound:
         """
         return np.asarray(self.of_ipus(cuts).max(axis=0))
 
-    def of_ipus(self, cuts: Table) -> Table:
-        """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts)."""
+    def of_ipus(self, cuts: Table, before: Table | None = None) -> Table:
+        """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts).
+
+        ``before`` are the bytes without the last stage, if known.
+        """
         count = cuts.shape[1] - 1
-        ipus = sorted(set(self.mapping[:count]))
-        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
+        ipus = sorted(self.live)
+        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64) if before is None else before
+        changed = set(self.mapping[:count] if before is None else self.mapping[count - 1 : count])
         for row, ipu in enumerate(ipus):
+            if ipu not in changed:
+                continue
+            own = [stage for stage in range(count) if self.mapping[stage] == ipu]
+            if len(own) == 1 and len(self.live[ipu][0]) == 1:
+                ipu_bytes[row] = self.bytes_by_stage[own[0], cuts[:, own[0]], cuts[:, own[0] + 1]]
+                continue
             resident, temporary, update, code = np.zeros((4, len(cuts)), dtype=np.int64)
             stages, moments = self.live[ipu]
             parts = np.zeros((len(cuts), len(stages), len(PARTS)), dtype=np.int64)
@@ -94,17 +105,46 @@ class MemoryBound:
             ipu_bytes[row] = resident + code + temporary + np.maximum(live, update - temporary)
         return ipu_bytes
 
-    def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
-        """Return a mask of the ``cuts`` that may fit in memory."""
+    def fits(self, cuts: Table, allowed: npt.NDArray[np.bool_], before: Table) -> tuple[npt.NDArray[np.bool_], Table]:
+        """Return a mask of the ``cuts`` that may fit in memory, and the bytes of each IPU, shape (IPUs, cuts).
+
+        Remaining stages are ``allowed``, within the IPU's room. ``before`` are the bytes of each IPU without the last
+        stage.
+        """
         if self.sram_bytes is None:
-            return np.ones(len(cuts), dtype=bool)
+            return np.ones(len(cuts), dtype=bool), before
         stages, ends = cuts.shape[1] - 1, cuts[:, -1]
         longest, totals = self._remainders
         all_bytes = totals[stages, ends]
         for stage in range(stages):
             all_bytes = all_bytes + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
         possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[stages, ends] <= self.sram_bytes)
-        return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
+        ipu_bytes = self.of_ipus(cuts, before)
+        room = self.sram_bytes - ipu_bytes
+        possible &= (room >= 0).all(axis=0)
+        possible[possible] = self._reaches(cuts[possible], room[:, possible], allowed)
+        return possible, ipu_bytes
+
+    def _reaches(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the cuts whose remaining stages, each as long as possible, reach the last unit."""
+        count, stages, size = cuts.shape[1] - 1, len(self.mapping), allowed.shape[-1]
+        ipus = sorted(self.live)
+        reach, reaches = cuts[:, -1], np.ones(len(cuts), dtype=bool)
+        for stage in range(count, stages):
+            longer = allowed[stage, reach]
+            if (ipu := self.mapping[stage]) in self.mapping[:count]:
+                longer = longer & (self._least_resident[stage, reach] <= room[ipus.index(ipu)][:, None])
+            last = np.where(longer.any(axis=1), size - 1 - np.argmax(longer[:, ::-1], axis=1), 0)
+            last = np.minimum(last, size - stages + stage)
+            reaches &= last > reach
+            reach = np.maximum(last, reach)
+        return np.asarray(reaches & (reach == size - 1), dtype=np.bool_)
+
+    @cached_property
+    def _least_resident(self) -> Table:
+        """Least resident bytes of stages from their first unit, or an earlier one, to before another unit."""
+        proper = np.triu(np.ones(self.resident.shape[1:], dtype=bool), 1)
+        return np.minimum.accumulate(np.where(proper, self.resident, np.iinfo(np.int64).max), axis=1)
 
     @cached_property
     def bytes_by_stage(self) -> Table:
@@ -141,6 +181,21 @@ class MemoryBound:
 
         Prices are raised until the bound exceeds an IPU's memory, or a cut that may fit is found.
         """
+        rows, tables = self._linear
+        fullest = Maxima(tables, rows[None], np.ones(1), np.zeros(1), possible)
+        enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
+        prices = raise_prices(fullest, _STEPS, enough, spend, until_possible=True)
+        return int(min(prices.bound * (1 - 1e-9), float(1 << 62)))
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """Limit of each IPU's bytes; None for no limit."""
+        rows, tables = self._linear
+        return None if self.sram_bytes is None else Ceiling(tables, rows, float(self.sram_bytes))
+
+    @cached_property
+    def _linear(self) -> tuple[Numbers, tuple[Numbers, ...]]:
+        """Coefficients of an IPU's bytes at one moment, shape (rows, kinds, stages), and tables of bytes."""
         rows = []
         for stages, moments in self.live.values():
             for moment in moments.reshape(len(moments), len(stages), len(PARTS)):
@@ -152,10 +207,7 @@ class MemoryBound:
                     rows.append(row)
         parts = np.stack(self.parts).astype(np.float64)
         largest_bytes = (self.temporary + self.shared_code).astype(np.float64)
-        tables = (*np.moveaxis(parts, 1, 0), self.resident.astype(np.float64), largest_bytes)
-        fullest = Maxima(tables, np.array([rows]), np.ones(1), np.zeros(1), possible)
-        enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
-        return int(min(raise_prices(fullest, _STEPS, enough, spend).bound * (1 - 1e-9), float(1 << 62)))
+        return np.array(rows), (*np.moveaxis(parts, 1, 0), self.resident.astype(np.float64), largest_bytes)
 
 
 def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None) -> MemoryBound:
@@ -179,7 +231,8 @@ def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_byte
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     own_code, shared_code = np.zeros((2, *units.stash.shape), dtype=np.int64)
     if code_bytes is None:
-        code_bytes, own_code, shared_code = _code(units, layout)
+        halves, system = pipelines.Pass.INPUT_GRADIENT in layout.plan.kind, layout.system
+        code_bytes, own_code, shared_code = shared()(_code, units, halves, system.ipu, system.rates)
     resident += own_code
     resident[[shape.mapping.index(ipu) for ipu in layout.plan.ipus]] += code_bytes
     state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
@@ -188,17 +241,15 @@ def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_byte
     return MemoryBound(resident, of_stages, layout.live, temporary, shared_code, update, shape.mapping, sram_bytes)
 
 
-def _code(units: Units, layout: Layout) -> tuple[int, Table, Table]:
+def _code(units: Units, halves: bool, ipu: hardware.IpuSpec, rates: hardware.Rates) -> tuple[int, Table, Table]:
     """Return lower bounds on bytes of code: on every IPU, of units with code of their own, and of shared code."""
-    system = layout.system
-    halves = pipelines.Pass.INPUT_GRADIENT in layout.plan.kind
     tables = np.zeros((2, *units.stash.shape))
-    for sets, users in pricing.code_users(units.profiles, system, halves=halves):
+    for sets, users in pricing.code_users(units.profiles, ipu, rates, halves=halves):
         uses = np.zeros(len(units), dtype=np.int64)
         uses[list(users)] = 1
-        tables[int(len(users) > 1)] += float(sets * system.rates.compute_set_code) * (sums(uses) > 0)
-    own, shared_code = system.ipu.tiles * np.floor(tables).astype(np.int64)
-    return pricing.least_code(units.profiles, system), own, shared_code
+        tables[int(len(users) > 1)] += float(sets * rates.compute_set_code) * (sums(uses) > 0)
+    own, shared_code = ipu.tiles * np.floor(tables).astype(np.int64)
+    return pricing.least_code(units.profiles, ipu, rates), own, shared_code
 
 
 def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:

@@ -56,3 +56,8 @@ def _from_behind(takes: Numbers, join: np.ufunc) -> Numbers:
     for stage in reversed(range(len(takes))):
         least[stage] = join(proper[stage], least[stage + 1][None, :]).min(axis=1)
     return least
+
+
+def closed(possible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return a mask of stages, ``possible`` from their first unit or an earlier unit."""
+    return np.asarray(np.logical_or.accumulate(possible & np.triu(np.ones(possible.shape[1:], dtype=bool), 1), axis=1))

@@ -55,6 +55,19 @@ class Term:
         """Number of rows with any pass, at least 1."""
         return max(int(self.loads.any(axis=1).sum()), 1)
 
+    def sums(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the rows and the loads of cuts with ``values`` of shape (COLUMNS * stages, cuts)."""
+        columns, rows, loads = self._used
+        used = values[columns]
+        result = rows @ used
+        return result, result if self.loads is self.rows else loads @ used
+
+    @cached_property
+    def _used(self) -> tuple[Column, Numbers, Numbers]:
+        """Columns with any coefficient, and their coefficients: most columns have none."""
+        columns = np.flatnonzero(self.rows.any(axis=0) | self.loads.any(axis=0))
+        return columns, self.rows[:, columns], self.loads[:, columns]
+
 
 @dataclass(frozen=True, eq=False)
 class Copy:
@@ -69,6 +82,12 @@ class Copy:
     times: int
     fixed: int
     links: Numbers
+
+    @cached_property
+    def used(self) -> tuple[Column, Numbers]:
+        """Columns with any coefficient, and their coefficients."""
+        columns = np.flatnonzero(self.links.any(axis=0))
+        return columns, self.links[:, columns]
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,6 +68,7 @@ class Units:
         training: whether backward passes exist.
         host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
         prefetch_depth: number of elements that the host prefetches.
+        sum_buffer_bytes: bytes of waiting gradients that start a sum of replicas; None for a joint sum.
     """
 
     names: tuple[str, ...]
@@ -81,6 +82,7 @@ class Units:
     training: bool
     host: pricing.HostCosts
     prefetch_depth: int
+    sum_buffer_bytes: int | None
 
     def __len__(self) -> int:
         """Return the number of units."""
@@ -178,6 +180,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         training,
         host,
         depth,
+        job.program.sum_buffer_bytes,
     )
 
 
