@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipusim.hardware.machines import MACHINES, find_machine
     from ipusim.hardware.orders import ORDERS, laid_out
     from ipusim.hardware.rate import Rate
-    from ipusim.hardware.rates import DEFAULT_RATES, RATES
+    from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
     from ipusim.hardware.streaming import StreamingMemory
     from ipusim.hardware.system import FRAMEWORKS, ON_POPART
 else:

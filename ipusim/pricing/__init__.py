@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.pricing.code import least_code
-    from ipusim.pricing.collectives import all_gathers, all_reduce_cycles, host_update_cycles
+    from ipusim.pricing.code import code_users, least_code
+    from ipusim.pricing.collectives import all_gathers, all_reduce_cycles, cycles_in_turn, host_update_cycles
     from ipusim.pricing.copies import copy_costs, send_costs, traffic
     from ipusim.pricing.costs import HostCosts, Send
     from ipusim.pricing.exchanges import HostExchange, handed_out

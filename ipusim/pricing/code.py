@@ -27,6 +27,7 @@ from ipusim.model.work import MeasuredWork, Work
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.passes import leaves, pass_costs
+from ipusim.pricing.planner.plan import ProductPlan
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.products import plans
 
@@ -60,13 +61,32 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
     return {ipu: code_bytes(compute_sets(ipu_works, spec, rates), spec, rates) for ipu, ipu_works in works.items()}
 
 
-def least_code(profiles: Iterable[StageProfile], system: System) -> int:
+def least_code(profiles: Iterable[StageProfile], ipu: IpuSpec, rates: Rates) -> int:
     """Return a lower bound of an IPU's code bytes under any placement; 0 if unknown."""
     costs = (
         cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
     )
     is_known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
-    return code_bytes(0, system.ipu, system.rates) if is_known else 0
+    return code_bytes(0, ipu, rates) if is_known else 0
+
+
+def code_users(
+    profiles: Iterable[StageProfile], ipu: IpuSpec, rates: Rates, *, halves: bool
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the compute sets of each distinct work or product, and the numbers of the stages with it.
+
+    ``halves`` tells whether backward passes run in halves. Measured stages, whose code is unknown, have none.
+    """
+    planning = PlannerRates.from_rates(rates)
+    users: dict[Work | ProductPlan, tuple[int, dict[int, None]]] = {}
+    for stage, profile in enumerate(profiles):
+        for work in _works((profile.forward, *(profile.halves if halves else (profile.backward,)), profile.update)):
+            if isinstance(work, MeasuredWork):
+                return ()
+            parts: list[Work | ProductPlan] = [work, *(plan_run.plan for plan_run in plans(work, ipu, planning))]
+            for part in parts:
+                users.setdefault(part, (part.compute_sets, {}))[1][stage] = None
+    return tuple((sets, tuple(stages)) for sets, stages in users.values() if sets)
 
 
 def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:

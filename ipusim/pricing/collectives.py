@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from ipusim.hardware import host_network
-from ipusim.hardware.collectives.choose import Call, fastest, fastest_all_reduce, fastest_in_turn
+from ipusim.hardware.collectives.choose import (
+    ALGORITHMS,
+    Call,
+    cycles_by_algorithm,
+    fastest,
+    fastest_all_reduce,
+    fastest_in_turn,
+)
 from ipusim.hardware.collectives.collective import Operation
 from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
-from ipusim.pipeline.offload import UpdatedVariable
+from ipusim.pipeline.offload import Offload, UpdatedVariable
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
@@ -88,20 +99,60 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     if whole_sum or not any(accumulators_by_ipu(program).values()):
         return all_reduce_cycles(system, *_summed_by_ipu(program))
     variables = _updated_by_ipu(program)
-    scattered = {
-        ipu: [_padded(variable.gradient, system) for variable in ipu_variables if variable.sharded and scatters]
-        for ipu, ipu_variables in variables.items()
-    }
-    reduced = {
-        ipu: [variable.gradient for variable in ipu_variables if not (variable.sharded and scatters)]
-        for ipu, ipu_variables in variables.items()
-    }
+    scattered = {ipu: _scattered(ipu_variables, system, scatters) for ipu, ipu_variables in variables.items()}
+    reduced = {ipu: _reduced(ipu_variables, scatters) for ipu, ipu_variables in variables.items()}
     batches = [
         *_batches("reduce_scatter", scattered, program, system),
         *_batches("all_reduce", reduced, program, system),
     ]
     algorithm, cost = fastest_in_turn(system, batches)
     return ReplicaCollective(algorithm, cost, sum(accumulators_by_ipu(program).values()))
+
+
+def _scattered(variables: Sequence[UpdatedVariable], system: System, scatters: bool) -> list[tuple[int, int]]:
+    return [_padded(variable.gradient, system) for variable in variables if variable.sharded and scatters]
+
+
+def _reduced(variables: Sequence[UpdatedVariable], scatters: bool) -> list[tuple[int, int]]:
+    return [variable.gradient for variable in variables if not (variable.sharded and scatters)]
+
+
+def _norms(profile: StageProfile, offload: Offload) -> list[tuple[int, int]]:
+    """Return the norms that replicas sum for the sharded variables of a stage."""
+    works = () if isinstance(profile.update, int) else profile.update
+    pairs = zip(works, offload.updates(profile), strict=False)
+    has_norms = [variable.sharded and work.vector.reductions > 0 for work, variable in pairs]
+    return [_NORM] * (_NORMS * sum(has_norms))
+
+
+def cycles_in_turn(
+    profiles: Sequence[StageProfile], offload: Offload, system: System, ipus: Sequence[int]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the cycles of each stage's gradient sums and gathers on each of ``ipus``, one variable after the other.
+
+    Both have shape (algorithms, ipus, stages); cycles are infinite for an algorithm that lacks an operation. The least
+    sum over an algorithm's stages is the time of all collectives with a buffer size of 0.
+    """
+    names = list(dict.fromkeys(name for algorithms in ALGORITHMS.values() for name in algorithms))
+    result = np.zeros((2, len(names), len(ipus), len(profiles)))
+    known: dict[tuple[Operation, int, tuple[int, int]], npt.NDArray[np.float64]] = {}
+    for stage, profile in enumerate(profiles):
+        variables, scatters = list(offload.updates(profile)), offload.sharded_update
+        gathered = [_padded(variable.weight, system) for variable in variables if variable.sharded]
+        tensors_of: list[tuple[int, Operation, list[tuple[int, int]]]] = [
+            (0, "reduce_scatter", _scattered(variables, system, scatters)),
+            (0, "all_reduce", _reduced(variables, scatters)),
+            (1, "all_reduce", _norms(profile, offload)),
+            (1, "all_gather", gathered),
+        ]
+        for (number, operation, tensors), (place, ipu) in product(tensors_of, enumerate(ipus)):
+            for tensor in tensors:
+                if (key := (operation, ipu, tensor)) not in known:
+                    call = Call(operation, range(ipu, system.count, system.shards), *tensor)
+                    cycles = cycles_by_algorithm(system, call)
+                    known[key] = np.array([cycles.get(name, np.inf) for name in names])
+                result[number, :, place, stage] += known[key]
+    return result[0], result[1]
 
 
 def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]]:
@@ -272,11 +323,7 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
     }
     norms: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in variables}
     for stage, ipu in program.shape.homes:
-        profile = program.stages[stage]
-        works = () if isinstance(profile.update, int) else profile.update
-        pairs = zip(works, program.offload.updates(profile), strict=False)
-        has_norms = [variable.sharded and work.vector.reductions > 0 for work, variable in pairs]
-        norms[ipu] += [_NORM] * (_NORMS * sum(has_norms))
+        norms[ipu] += _norms(program.stages[stage], program.offload)
     batches = [*_batches("all_reduce", norms, program, system), *_batches("all_gather", parts, program, system)]
     algorithm, cost = fastest_in_turn(system, batches)
     return {ipu: ReplicaCollective(algorithm, cost, size) for ipu, size in sizes.items()}

@@ -67,7 +67,10 @@ def test_each_ipu_has_the_code_of_its_own_stages():
     least = code_bytes(0, GC200, DEFAULT_RATES)
     assert len(set(every)) > 1
     assert all(held > least for held in every)
-    assert least_code(assemble(request).program.stages, assemble(request).system) == least
+    assert (
+        least_code(assemble(request).program.stages, assemble(request).system.ipu, assemble(request).system.rates)
+        == least
+    )
 
 
 @pytest.mark.parametrize(("stated", "held"), [(0, 0), ("3 MiB", 3 * MIB)])
@@ -86,7 +89,7 @@ pipeline:
     - {name: b, forward: 10, backward: 20, parameter_bytes: 2 MiB}
 """
     job = load(text)
-    assert least_code(job.program.stages, job.system) == 0
+    assert least_code(job.program.stages, job.system.ipu, job.system.rates) == 0
     assert job.memory.verdict() == ("Memory: every IPU fits; the fullest is IPU 1 with 4 MiB of 897 MiB, without code.")
     assert load(text, "code_bytes=1 MiB").memory.verdict().endswith(" with 5 MiB of 897 MiB.")
     with pytest.raises(ScenarioError, match=r" more than its 897 MiB, without code\. Largest: parameters"):

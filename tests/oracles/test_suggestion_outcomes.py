@@ -22,12 +22,13 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, choices
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout, together_under
+from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
+from ipusim.app.suggest.together import together_under
 from ipusim.app.suggest.words import plan_rows, plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
@@ -227,7 +228,7 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
         every = [*combinations(range(1, len(units)), choice.stages - 1)]
         inner = every[:: max(len(every) // 500, 1)]
         cuts = np.array([(0, *each, len(units)) for each in inner])
-        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0)
         held = memory.bytes(cuts)
         for sram in (int(np.median(held)), memory.sram_bytes):
             tight = replace(memory, sram_bytes=sram)
@@ -236,7 +237,8 @@ def test_no_bound_is_above_the_best_of_all_cuts(name: str) -> None:
             fit = cuts[tight.bytes(cuts) <= (sram or 0)]
             stages = np.arange(choice.stages)
             assert possible[stages, fit[:, :-1], fit[:, 1:]].all()
-            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None)
+            bounds = Bounds(units, layout, possible).with_prices(None, lambda: None, tight.ceiling)
+            bounds = bounds.with_prices(None, lambda: None, tight.ceiling)  # raised further
             exact = Bounds(units, layout).cycles(fit)
             assert (bounds._from_prices(fit) <= exact).all()
             assert not len(fit) or bounds.least <= exact.min()
@@ -311,7 +313,7 @@ def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
 
     _, _, layout, search = next(iter(laid_out(deep_gpt(), DEEP)))
     units = search.units(1)
-    memory = memory_bound(units, layout, None, 0, checkpoints=False)
+    memory = memory_bound(units, layout, None, 0)
     cutter = Cutter(units, Bounds(units, layout), memory)
     with pytest.raises(SearchEndedError):
         cutter.below(4 * cutter.bounds.least, 5000, spend)
@@ -537,12 +539,12 @@ def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
         assert layout.offload == offload
         assert offload.sharded_update
         cut = np.array([(*cuts, len(units))])
-        together = together_under(layout, units.profiles, cut[0].tolist())
+        together = together_under(layout, units, cut[0].tolist())
         bounds = Bounds(units, layout)
         assert bounds.cycles(cut)[0] + together <= update_cycles(job)
         if not offload.weight_update_variables:  # which takes streams too
             assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
-        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0)
         assert memory.bytes(cut)[0] <= job.memory.fullest.bytes
         seen.add((choice.replicas, offload.weight_update_variables))
     assert seen == {(2, False), (2, True), (4, False), (4, True)}

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.app.suggest.layout import Layout
-from ipusim.app.suggest.prices import Maxima, Prices, raise_prices
-from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
-from ipusim.app.suggest.units import KINDS, Numbers, Table, Units, least_longest, least_sum, sums
+from ipusim.app.suggest.prices import Ceiling, Maxima, Prices, raise_prices
+from ipusim.app.suggest.tables import Numbers, Table, closed, least_longest, least_sum, sums
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, RECOMPUTED, TRANSFERS, UPDATE, Copy
+from ipusim.app.suggest.units import KINDS, Units
 
 #: Tolerance of sums of fractions, in cycles.
 _SLACK: Final = 1e-6
@@ -29,7 +31,7 @@ _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles of an impossible cut.
 _UNREACHABLE: Final = float(1 << 62)
 #: Number of steps that raise prices, and largest number of coefficients for which these steps take reasonable time.
-_STEPS: Final = 600
+_STEPS: Final = 200
 _LARGE: Final = 4_000_000
 #: Relative tolerance of sums of fractions in bounds by prices.
 _ROUNDING: Final = 1e-9
@@ -60,8 +62,15 @@ class Bounds:
         self._prices: Prices | None = None
         self._streams = self._stream_cycles()
         self._passes = units.passes.astype(np.float64)
+        if shape.recompute_inline:
+            recomputed = units.inline.cycles[[*[0] * (self._stages - 1), 1]]
+        else:
+            recomputed = np.array([units.passes[0] * units.inline.recomputes[0]] * self._stages)
+        self._recomputed = recomputed.astype(np.float64)
         parts = layout.offload.replicas if layout.offload.sharded_update else 1  # of an update, at least
         self._updates = units.updates // parts + self._streams[0]
+        #: Mask of possible stages, see :func:`closed`.
+        self.allowed = closed(self._possible)
         #: Numbers of the terms with large parts of the time, and least cycles of everything else; see :meth:`within`.
         self._heavy: list[int] = []
         self._light = 0.0
@@ -83,6 +92,11 @@ class Bounds:
         return int(max(self.cycles(_ROOT)[0], price))
 
     @property
+    def has_prices(self) -> bool:
+        """Whether prices tighten these bounds."""
+        return self._prices is not None
+
+    @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
         """Cheapest cuts under the last prices."""
         return () if self._prices is None else self._prices.cuts
@@ -93,14 +107,19 @@ class Bounds:
         later._at_once += cycles
         return later
 
-    def with_prices(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
-        """Return these bounds with prices, raised until no cut below ``enough`` is left."""
+    def with_prices(
+        self, enough: int | None, spend: Callable[[], None], ceiling: Ceiling | None = None, steps: int = _STEPS
+    ) -> Bounds:
+        """Return these bounds with prices, raised in some ``steps`` until no cut below ``enough`` is left.
+
+        Prices bound only cuts within ``ceiling``. Earlier prices are raised further.
+        """
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
         result = copy(self)
         result._base = int(self._copies(self.values(_ROOT))[0])
         margin = np.inf if enough is None else float(enough - result._base - result._at_once)
-        result._prices = raise_prices(self._whole, _STEPS, margin, spend)
+        result._prices = raise_prices(replace(self._whole, ceiling=ceiling), steps, margin, spend, self._prices)
         return result
 
     @property
@@ -117,8 +136,9 @@ class Bounds:
         for number, term in enumerate(terms):
             rows[number, : len(term.rows)] = term.rows.reshape(-1, COLUMNS, self._stages)
         times = np.array([float(term.times) for term in terms])
-        kinds = [kind for kind in (*range(len(KINDS)), UPDATE) if rows[:, :, kind].any()]
-        tables = tuple(self._updates if kind == UPDATE else self._passes[kind] for kind in kinds)
+        of_kind = dict(enumerate(self._passes)) | {RECOMPUTED: self._recomputed, UPDATE: self._updates}
+        kinds = [kind for kind in of_kind if rows[:, :, kind].any()]
+        tables = tuple(of_kind[kind] for kind in kinds)
         return Maxima(tables, rows[:, :, kinds], times, self._least_maxima, self._possible)
 
     def _from_prices(self, cuts: Table) -> Table:
@@ -165,6 +185,8 @@ class Bounds:
         """Return the cycles of each stage between any two units, weighted by ``loads``."""
         counts = loads.reshape(COLUMNS, self._stages)
         takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
+        if counts[RECOMPUTED].any():
+            takes += counts[RECOMPUTED][:, None, None] * self._recomputed
         if counts[UPDATE].any():
             takes += counts[UPDATE][:, None, None] * self._updates
         return np.where(self._possible, takes, np.inf)
@@ -172,69 +194,82 @@ class Bounds:
     def within(self, limit: int) -> Bounds:
         """Return tighter bounds, valid only for cuts below ``limit``.
 
-        The limit, less the minimum of the other work, bounds the longest stage in each kind of time-step.
+        Stages are impossible if their passes, with the minimum of other work, or their cheapest cut's prices reach the
+        limit.
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])
         total = sum(term.times * cycles for term, cycles in zip(terms, least, strict=True)) + self._at_once + copies
         heavy = [number for number, term in enumerate(terms) if term.times * least[number] >= _MATTERS * total]
         narrowed = copy(self)
-        narrowed._remainders = list(self._remainders)
+        takes = {number: self._takes(terms[number].loads.sum(axis=0)) for number in heavy}
+        of_stages = np.full(self._possible.shape, total)
+        for number, cycles in takes.items():
+            of_stages += terms[number].times * np.maximum(cycles - least[number], 0)
+        allowed = self._possible & (of_stages < limit + 1)
+        if self._prices is not None:
+            through = self._prices.cycles_through() * (1 - _ROUNDING) + self._base + self._at_once
+            allowed = allowed & (np.floor(through) < limit)
+        narrowed._remainders, narrowed.allowed = list(self._remainders), closed(allowed)
         for number in heavy:
-            most = least[number] + max(limit + 1 - total, 0) / terms[number].times
-            takes = self._takes(terms[number].loads.sum(axis=0))
-            takes[takes > most] = np.inf
-            narrowed._remainders[number] = least_longest(takes), least_sum(takes)
+            cycles = np.where(allowed, takes[number], np.inf)
+            narrowed._remainders[number] = least_longest(cycles), least_sum(cycles)
         narrowed._heavy = heavy
         narrowed._light = total - sum(terms[number].times * least[number] for number in heavy)
         return narrowed
 
+    def may_be_lower(self, cuts: Table, limit: int) -> npt.NDArray[np.bool_]:
+        """Return a mask of the cuts with a bound by prices below ``limit``."""
+        return np.ones(len(cuts), dtype=bool) if self._prices is None else self._from_prices(cuts) < limit
+
     def lower(self, cuts: Table, limit: int) -> tuple[Table, Table]:
-        """Return the cuts with a bound below ``limit``, and their bounds.
+        """Return the numbers of the cuts with a bound below ``limit``, and their bounds.
 
         The heaviest terms are checked first, with minimum cycles for all other work: most cuts are dropped there.
         """
-        if self._prices is not None:
-            cuts = cuts[self._from_prices(cuts) < limit]
         at_least = np.full(len(cuts), self._light)
         for number, cycles in zip(self._heavy, self._maxima(cuts, self.values(cuts), self._heavy), strict=True):
             at_least += self._terms.passes[number].times * cycles
-        cuts = cuts[at_least - _SLACK < limit]
-        bounds = self.cycles(cuts)
+        numbers = np.flatnonzero(at_least - _SLACK < limit)
+        bounds = self.cycles(cuts[numbers])
+        if self._prices is not None:
+            bounds = np.maximum(bounds, self._from_prices(cuts[numbers]))
         low = bounds < limit
-        return cuts[low], bounds[low]
+        return numbers[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
-        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages).
+        """Return the columns of the stages of ``cuts``, shape (COLUMNS * stages, cuts).
 
         Stages that a partial cut leaves open have passes of 0 cycles, and send the minimum over all units.
         """
-        values = np.zeros((len(cuts), COLUMNS, self._stages))
+        values = np.zeros((COLUMNS, self._stages, len(cuts)))
         for stage in range(cuts.shape[1] - 1):
             start, end = cuts[:, stage], cuts[:, stage + 1]
-            values[:, : len(KINDS), stage] = self._passes[:, start, end].T
-            values[:, UPDATE, stage] = self._updates[start, end]
-        values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
-        borders = cuts[:, 1 : self._stages]
+            values[: len(KINDS), stage] = self._passes[:, start, end]
+            values[RECOMPUTED, stage] = self._recomputed[stage, start, end]
+            values[UPDATE, stage] = self._updates[start, end]
+        values[INFEED, 0], values[OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
+        borders = cuts[:, 1 : self._stages].T
         for direction, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._transfers, strict=True):
-            columns = values[:, TRANSFERS][:, direction, stages]
+            columns = values[TRANSFERS][direction, stages]
             columns[:] = by_unit[1:-1].min(initial=np.inf)
-            columns[:, : borders.shape[1]] = by_unit[borders]
+            columns[: len(borders)] = by_unit[borders]
         if (sends := self._terms.sends) is not None:
-            values[:, TRANSFERS] = sends[0] + np.floor(values[:, TRANSFERS] * sends[1])
-        return values.reshape(len(cuts), COLUMNS * self._stages)
+            lead, per_byte = sends[..., None]
+            # A tensor without bytes is not sent.
+            values[TRANSFERS] = np.where(values[TRANSFERS] > 0, lead + np.floor(values[TRANSFERS] * per_byte), 0)
+        return values.reshape(COLUMNS * self._stages, len(cuts))
 
     def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:
         """Yield the least cycles of the selected terms for ``cuts`` with their ``values``."""
         stages, ends = cuts.shape[1] - 1, cuts[:, -1]
         for number in numbers:
             term, (longest, whole) = self._terms.passes[number], self._remainders[number]
-            rows = values @ term.rows.T
-            maximum = rows.max(axis=1)
+            rows, loads = term.sums(values)
+            maximum = rows.max(axis=0)
             if stages < self._stages:
-                loads = rows if term.loads is term.rows else values @ term.loads.T
-                mean = (loads.sum(axis=1) + whole[stages, ends]) / term.busy
-                maximum = np.maximum(maximum, (loads + self._later_cycles(number, stages)).max(axis=1))
+                mean = (loads.sum(axis=0) + whole[stages, ends]) / term.busy
+                maximum = np.maximum(maximum, (loads + self._later_cycles(number, stages)[:, None]).max(axis=0))
                 mean -= 1e-12 * np.minimum(maximum, _UNREACHABLE)
                 maximum = np.maximum(np.maximum(maximum, longest[stages, ends]), np.floor(mean))
             if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # the weight updates
@@ -261,7 +296,7 @@ class Bounds:
         for term, maximum in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
             total += term.times * maximum
         if stages < self._stages:  # each maximum is at least the mean, and means are sums over stages
-            means = values @ self._share + self._mean_remainder[stages, ends]
+            means = self._share @ values + self._mean_remainder[stages, ends]
             total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _UNREACHABLE)))
         total += self._at_once
         total += self._copies(values)
@@ -271,10 +306,11 @@ class Bounds:
     def _copies(self, values: Numbers) -> Numbers:
         """Return the cycles of all merged copies on the fastest device."""
         cycles = [[_copy_cycles(merged_copy, values) for merged_copy in copies] for copies in self._terms.copies]
-        return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
+        return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(values.shape[1]) for device in cycles], axis=0))
 
 
 def _copy_cycles(merged_copy: Copy, values: Numbers) -> Numbers:
     """Return the cycles of a merged copy, multiplied by its count."""
-    busiest = (values @ merged_copy.links.T).max(axis=1)
+    columns, links = merged_copy.used
+    busiest = (links @ values[columns]).max(axis=0)
     return np.asarray(merged_copy.times * (merged_copy.fixed + np.ceil(busiest - _SLACK)))

@@ -6,7 +6,7 @@ takes the best of many small moves until no move improves the cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -17,7 +17,8 @@ import numpy as np
 
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.memory import MemoryBound
-from ipusim.app.suggest.units import Table, Units
+from ipusim.app.suggest.tables import Table
+from ipusim.app.suggest.units import Units
 
 #: Maximum number of cuts bounded between two looks at the clock.
 _PART_SIZE: Final = 1 << 15
@@ -71,16 +72,16 @@ class Cutter:
     def least(self) -> int:
         """Lower bound on the time of all cuts, tighter than :attr:`Bounds.least`."""
         low = self.bounds.least
-        high = 2 * low
-        while self.bounds.within(high).least >= high and high < low << _DOUBLINGS:
-            low, high = high, 2 * high
-        while high - low > low >> _CLOSE:
-            middle = (low + high) // 2
-            if self.bounds.within(middle).least >= middle:
-                low = middle
-            else:
-                high = middle
+        finest, highest = low >> _CLOSE, low << _DOUBLINGS
+        step = max(finest, 1)
+        while low < highest and self._none_below(low + step):
+            low, step = low + step, 2 * step
+        while (step := step // 2) >= max(finest, 1) and low < highest:
+            low += step * self._none_below(low + step)
         return low
+
+    def _none_below(self, limit: int) -> bool:
+        return self.bounds.within(limit).least >= limit
 
     def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
         """Return a good cut found by local search.
@@ -115,6 +116,7 @@ class Cutter:
         stages, size = len(self.memory.mapping), len(self.units)
         starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
         bounds = np.zeros(1, dtype=np.int64)
+        ipu_bytes = np.zeros((len(set(self.memory.mapping)), 1), dtype=np.int64)
         least_dropped: int | None = None
         for stage in range(stages):
             if self.units.movable:
@@ -122,27 +124,36 @@ class Cutter:
             else:
                 ends = (stage + 1,)
             parts = []
-            for part in _parts(starts_of_cuts, max(_PART_SIZE // len(ends), 1)):
-                parts.append(self._longer(part, np.array(ends), limit, within))
-                spend(parts[-1][2])
-            starts_of_cuts = np.concatenate([cuts for cuts, _, _ in parts])
-            bounds = np.concatenate([part_bounds for _, part_bounds, _ in parts])
+            for first in range(0, max(len(starts_of_cuts), 1), part_size := max(_PART_SIZE // len(ends), 1)):
+                part = slice(first, first + part_size)
+                parts.append(self._longer(starts_of_cuts[part], ipu_bytes[:, part], np.array(ends), limit, within))
+                spend(parts[-1][3])
+            starts_of_cuts = np.concatenate([cuts for cuts, _, _, _ in parts])
+            bounds = np.concatenate([part_bounds for _, part_bounds, _, _ in parts])
+            ipu_bytes = np.concatenate([part_bytes for _, _, part_bytes, _ in parts], axis=1)
             if len(starts_of_cuts) > most:
                 best = np.argsort(bounds, kind="stable")
                 left_bound = int(bounds[best[most]])
                 least_dropped = left_bound if least_dropped is None else min(least_dropped, left_bound)
-                starts_of_cuts, bounds = starts_of_cuts[best[:most]], bounds[best[:most]]
+                kept = best[:most]
+                starts_of_cuts, bounds, ipu_bytes = starts_of_cuts[kept], bounds[kept], ipu_bytes[:, kept]
         order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
         return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped)
 
-    def _longer(self, cuts_so_far: Table, ends: Table, limit: int, within: Bounds) -> tuple[Table, Table, int]:
-        """Extend partial cuts by a stage within bound and memory; count the candidates."""
-        row, end = np.nonzero(cuts_so_far[:, -1:] < ends[None, :])
+    def _longer(
+        self, cuts_so_far: Table, ipu_bytes: Table, ends: Table, limit: int, within: Bounds
+    ) -> tuple[Table, Table, Table, int]:
+        """Extend partial cuts by a stage within bound and memory; return bounds and bytes, and count the candidates."""
+        starts, allowed = cuts_so_far[:, -1:], within.allowed[cuts_so_far.shape[1] - 1]
+        row, end = np.nonzero((starts < ends) & allowed[starts, ends])
         cuts = np.concatenate([cuts_so_far[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
-        cuts = cuts[self._share_ipus(cuts)]
-        cuts = cuts[self.memory.fits(cuts)]
-        return *within.lower(cuts, limit), looked_at
+        low = within.may_be_lower(cuts, limit) & self._share_ipus(cuts)
+        cuts, row = cuts[low], row[low]
+        fits, ipu_bytes = self.memory.fits(cuts, within.allowed, ipu_bytes[:, row])
+        cuts, ipu_bytes = cuts[fits], ipu_bytes[:, fits]
+        low, bounds = within.lower(cuts, limit)
+        return cuts[low], bounds, ipu_bytes[:, low], looked_at
 
     def _share_ipus(self, cuts: Table) -> Table:
         """Return a mask of the cuts that can still place units with shared weights on one IPU."""
@@ -157,12 +168,6 @@ class Cutter:
             is_home = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
             good &= ~is_known | np.where(stage[1] < last_stage, is_home, later)
         return good
-
-
-def _parts(cuts: Table, size: int) -> Iterator[Table]:
-    """Yield partial cuts in batches of at most ``size``; a single empty batch for no cuts."""
-    for start in range(0, max(len(cuts), 1), size):
-        yield cuts[start : start + size]
 
 
 def _even_cut(work: Table, stages: int) -> tuple[int, ...]:

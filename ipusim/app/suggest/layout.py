@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from operator import add
 
-from ipusim.api import Plan, Request, RequestError, Schedule, System, models, pipelines, pricing, rules, runs, schedules
+from ipusim.api import Plan, Request, RequestError, Schedule, System, pipelines, rules, runs, schedules
 from ipusim.app.study.trial import time_alone
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice
@@ -128,69 +125,3 @@ def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:
     with suppress(IpusimError):
         return schedule.multiple(shape) == 1 and schedule.order(shape).offsets == (0,)
     return False
-
-
-#: Bytes of gradient accumulators, of tensors gathered by replicas for a weight update, and of weights.
-_Bytes = tuple[int, ...]
-#: Pairs of an IPU and its bytes.
-_Buffers = tuple[tuple[int, int], ...]
-
-
-def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> int:
-    """Return the least cycles of gradient sums, gathers and host updates.
-
-    Some IPU holds at least its share of all bytes; the bound counts only that IPU, at the best position.
-    """
-    ipus = layout.plan.ipus
-    share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))
-    return min(_common_cycles(layout, {ipu: share}, profiles) for ipu in ipus)
-
-
-def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
-    """Return the cycles of :func:`least_together` for one cut.
-
-    ``cuts`` holds the first units, and the number of units.
-    """
-    bytes_of = {ipu: _bytes_of(layout, ()) for ipu in layout.plan.ipus}
-    for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
-        bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))
-    return _common_cycles(layout, bytes_of, profiles)
-
-
-def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes:
-    return (
-        sum(profile.accumulator_bytes for profile in profiles),
-        sum(layout.offload.gathered_bytes(profile) for profile in profiles),
-        sum(profile.parameter_bytes for profile in profiles),
-    )
-
-
-def _common_cycles(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
-    """Return the cycles of gradient sums, gathers and host updates from every IPU's bytes."""
-    system, offload, cycles = layout.system, layout.offload, 0
-    accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
-    if offload.variables_on_host:
-        cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
-    if system.replicas > 1 and layout.plan.shape.training:
-        itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
-        buffers = _buffers(bytes_of, accumulators)
-        # A reduce-scatter takes as long as an all-gather of as many bytes.
-        scattered = offload.sharded_update
-        cycles += _gather_cycles(system, buffers) if scattered else _sum_cycles(system, buffers, itemsize)
-        cycles += _gather_cycles(system, _buffers(bytes_of, gathered)) if offload.replicas > 1 else 0
-    return cycles
-
-
-def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
-    return tuple((ipu, size) for ipu, size in zip(ipus, sizes, strict=True) if size)
-
-
-@lru_cache(maxsize=1024)  # cuts differ in few stages, and often have equal bytes
-def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
-    return pricing.all_reduce_cycles(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
-
-
-@lru_cache(maxsize=1024)
-def _gather_cycles(system: System, buffers: _Buffers) -> int:
-    gathers = pricing.all_gathers(system, dict(buffers)) if buffers else {}
-    return max((gather.cost.total_cycles for gather in gathers.values()), default=0)

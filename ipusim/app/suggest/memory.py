@@ -14,11 +14,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import pipelines, pricing
+from ipusim.api import hardware, pipelines, pricing
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
-from ipusim.app.suggest.prices import Maxima, raise_prices
-from ipusim.app.suggest.units import Numbers, Table, Units, least_longest, least_sum, maxima
+from ipusim.app.suggest.prices import Ceiling, Maxima, raise_prices
+from ipusim.app.suggest.tables import Numbers, Table, least_longest, least_sum, maxima, sums
+from ipusim.app.suggest.units import Units
+from ipusim.base.cache import shared
 
 #: Number of steps that raise prices (Lagrange multipliers).
 _STEPS: Final = 200
@@ -35,6 +37,7 @@ class MemoryBound:
         parts: bytes of each stage that are live during passes, shape (PARTS, units + 1, units + 1).
         live: counts of simultaneously live parts of each stage.
         temporary: working memory of the stage's products.
+        shared_code: bytes of code that several units use, once on each IPU.
         update: bytes loaded by the weight update, which first reuse the products' memory.
         mapping: IPU of each stage.
         sram_bytes: memory of an IPU; None for no limit.
@@ -44,6 +47,7 @@ class MemoryBound:
     parts: Sequence[Table]
     live: LiveTensors
     temporary: Table
+    shared_code: Table
     update: Table
     mapping: tuple[int, ...]
     sram_bytes: int | None
@@ -54,7 +58,7 @@ class MemoryBound:
 
         Both are tables over stages and units.
         """
-        whole = (self.resident + self.temporary).astype(np.float64)
+        whole = (self.resident + self.temporary + self.shared_code).astype(np.float64)
         return least_longest(whole), least_sum(self.resident.astype(np.float64))
 
     @property
@@ -70,13 +74,23 @@ class MemoryBound:
         """
         return np.asarray(self.of_ipus(cuts).max(axis=0))
 
-    def of_ipus(self, cuts: Table) -> Table:
-        """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts)."""
+    def of_ipus(self, cuts: Table, before: Table | None = None) -> Table:
+        """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts).
+
+        ``before`` are the bytes without the last stage, if known.
+        """
         count = cuts.shape[1] - 1
-        ipus = sorted(set(self.mapping[:count]))
-        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
+        ipus = sorted(self.live)
+        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64) if before is None else before
+        changed = set(self.mapping[:count] if before is None else self.mapping[count - 1 : count])
         for row, ipu in enumerate(ipus):
-            resident, temporary, update = np.zeros((3, len(cuts)), dtype=np.int64)
+            if ipu not in changed:
+                continue
+            own = [stage for stage in range(count) if self.mapping[stage] == ipu]
+            if len(own) == 1 and len(self.live[ipu][0]) == 1:
+                ipu_bytes[row] = self.bytes_by_stage[own[0], cuts[:, own[0]], cuts[:, own[0] + 1]]
+                continue
+            resident, temporary, update, code = np.zeros((4, len(cuts)), dtype=np.int64)
             stages, moments = self.live[ipu]
             parts = np.zeros((len(cuts), len(stages), len(PARTS)), dtype=np.int64)
             for number, stage in enumerate(stages):
@@ -84,23 +98,53 @@ class MemoryBound:
                     start, end = cuts[:, stage], cuts[:, stage + 1]
                     resident += self.resident[stage, start, end]
                     temporary = np.maximum(temporary, self.temporary[start, end])
+                    code = np.maximum(code, self.shared_code[start, end])
                     update += self.update[start, end]
                     parts[:, number] = self.parts[stage][:, start, end].T
             live = (parts.reshape(len(cuts), len(stages) * len(PARTS)) @ moments.T).max(axis=1)
-            ipu_bytes[row] = resident + temporary + np.maximum(live, update - temporary)
+            ipu_bytes[row] = resident + code + temporary + np.maximum(live, update - temporary)
         return ipu_bytes
 
-    def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
-        """Return a mask of the ``cuts`` that may fit in memory."""
+    def fits(self, cuts: Table, allowed: npt.NDArray[np.bool_], before: Table) -> tuple[npt.NDArray[np.bool_], Table]:
+        """Return a mask of the ``cuts`` that may fit in memory, and the bytes of each IPU, shape (IPUs, cuts).
+
+        Remaining stages are ``allowed``, within the IPU's room. ``before`` are the bytes of each IPU without the last
+        stage.
+        """
         if self.sram_bytes is None:
-            return np.ones(len(cuts), dtype=bool)
+            return np.ones(len(cuts), dtype=bool), before
         stages, ends = cuts.shape[1] - 1, cuts[:, -1]
         longest, totals = self._remainders
         all_bytes = totals[stages, ends]
         for stage in range(stages):
             all_bytes = all_bytes + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
         possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[stages, ends] <= self.sram_bytes)
-        return np.asarray(possible & (self.bytes(cuts) <= self.sram_bytes))
+        ipu_bytes = self.of_ipus(cuts, before)
+        room = self.sram_bytes - ipu_bytes
+        possible &= (room >= 0).all(axis=0)
+        possible[possible] = self._reaches(cuts[possible], room[:, possible], allowed)
+        return possible, ipu_bytes
+
+    def _reaches(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the cuts whose remaining stages, each as long as possible, reach the last unit."""
+        count, stages, size = cuts.shape[1] - 1, len(self.mapping), allowed.shape[-1]
+        ipus = sorted(self.live)
+        reach, reaches = cuts[:, -1], np.ones(len(cuts), dtype=bool)
+        for stage in range(count, stages):
+            longer = allowed[stage, reach]
+            if (ipu := self.mapping[stage]) in self.mapping[:count]:
+                longer = longer & (self._least_resident[stage, reach] <= room[ipus.index(ipu)][:, None])
+            last = np.where(longer.any(axis=1), size - 1 - np.argmax(longer[:, ::-1], axis=1), 0)
+            last = np.minimum(last, size - stages + stage)
+            reaches &= last > reach
+            reach = np.maximum(last, reach)
+        return np.asarray(reaches & (reach == size - 1), dtype=np.bool_)
+
+    @cached_property
+    def _least_resident(self) -> Table:
+        """Least resident bytes of stages from their first unit, or an earlier one, to before another unit."""
+        proper = np.triu(np.ones(self.resident.shape[1:], dtype=bool), 1)
+        return np.minimum.accumulate(np.where(proper, self.resident, np.iinfo(np.int64).max), axis=1)
 
     @cached_property
     def bytes_by_stage(self) -> Table:
@@ -111,7 +155,8 @@ class MemoryBound:
                 live = np.zeros_like(self.temporary)
                 for count in np.unique(moments[:, number * len(PARTS) : (number + 1) * len(PARTS)], axis=0):
                     live = np.maximum(live, np.tensordot(count, self.parts[stage], 1))
-                result[stage] = self.resident[stage] + self.temporary + np.maximum(live, self.update - self.temporary)
+                constant = self.resident[stage] + self.temporary + self.shared_code
+                result[stage] = constant + np.maximum(live, self.update - self.temporary)
         return result
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
@@ -136,38 +181,46 @@ class MemoryBound:
 
         Prices are raised until the bound exceeds an IPU's memory, or a cut that may fit is found.
         """
+        rows, tables = self._linear
+        fullest = Maxima(tables, rows[None], np.ones(1), np.zeros(1), possible)
+        enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
+        prices = raise_prices(fullest, _STEPS, enough, spend, until_possible=True)
+        return int(min(prices.bound * (1 - 1e-9), float(1 << 62)))
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """Limit of each IPU's bytes; None for no limit."""
+        rows, tables = self._linear
+        return None if self.sram_bytes is None else Ceiling(tables, rows, float(self.sram_bytes))
+
+    @cached_property
+    def _linear(self) -> tuple[Numbers, tuple[Numbers, ...]]:
+        """Coefficients of an IPU's bytes at one moment, shape (rows, kinds, stages), and tables of bytes."""
         rows = []
         for stages, moments in self.live.values():
             for moment in moments.reshape(len(moments), len(stages), len(PARTS)):
-                for largest in stages:  # an IPU's products need at least the memory of each stage's products
+                for largest in stages:  # an IPU's products and code need at least the memory of each stage's
                     row = np.zeros((len(PARTS) + 2, len(self.mapping)))
                     row[: len(PARTS), list(stages)] = moment.T
                     row[len(PARTS), list(stages)] = 1
                     row[len(PARTS) + 1, largest] = 1
                     rows.append(row)
         parts = np.stack(self.parts).astype(np.float64)
-        tables = (*np.moveaxis(parts, 1, 0), self.resident.astype(np.float64), self.temporary.astype(np.float64))
-        fullest = Maxima(tables, np.array([rows]), np.ones(1), np.zeros(1), possible)
-        enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
-        return int(min(raise_prices(fullest, _STEPS, enough, spend).bound * (1 - 1e-9), float(1 << 62)))
+        largest_bytes = (self.temporary + self.shared_code).astype(np.float64)
+        return np.array(rows), (*np.moveaxis(parts, 1, 0), self.resident.astype(np.float64), largest_bytes)
 
 
-def memory_bound(
-    units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None, checkpoints: bool
-) -> MemoryBound:
+def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None) -> MemoryBound:
     """Return the memory bound of stages of ``units`` under a layout.
 
     Args:
         units: units of the model.
         layout: layout of the stages.
         sram_bytes: memory of an IPU; None for no limit.
-        code_bytes: stated bytes of code; None: the smallest estimate of any program.
-        checkpoints: whether recomputation starts from stashed checkpoints, whose bytes are not bounded.
+        code_bytes: stated bytes of code; None for an estimate.
     """
     shape, offload, profiles = layout.plan.shape, layout.offload, units.profiles
-    stash = np.zeros_like(units.stash) if checkpoints else units.stash
-    parts = {recomputes: _parts(units, layout, stash, recomputes=recomputes) for recomputes in (False, True)}
-    of_stages = [parts[shape.recomputes(stage)] for stage in range(shape.stages)]
+    of_stages = [*[_parts(units, layout, is_last=False)] * (shape.stages - 1), _parts(units, layout, is_last=True)]
     whole = units.sum_of(
         lambda profile: profile.parameter_bytes - offload.weight_bytes(profile) + profile.untrained_bytes
     )
@@ -176,11 +229,27 @@ def memory_bound(
         whole = whole + units.sum_of(offload.resident_state_bytes)
     resident = np.array([whole] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
-    resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
+    own_code, shared_code = np.zeros((2, *units.stash.shape), dtype=np.int64)
+    if code_bytes is None:
+        halves, system = pipelines.Pass.INPUT_GRADIENT in layout.plan.kind, layout.system
+        code_bytes, own_code, shared_code = shared()(_code, units, halves, system.ipu, system.rates)
+    resident += own_code
+    resident[[shape.mapping.index(ipu) for ipu in layout.plan.ipus]] += code_bytes
     state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
     loaded_bytes = units.sum_of(offload.weight_bytes) + state
     temporary, update = maxima(units.column("temporary_bytes")), loaded_bytes * shape.training
-    return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
+    return MemoryBound(resident, of_stages, layout.live, temporary, shared_code, update, shape.mapping, sram_bytes)
+
+
+def _code(units: Units, halves: bool, ipu: hardware.IpuSpec, rates: hardware.Rates) -> tuple[int, Table, Table]:
+    """Return lower bounds on bytes of code: on every IPU, of units with code of their own, and of shared code."""
+    tables = np.zeros((2, *units.stash.shape))
+    for sets, users in pricing.code_users(units.profiles, ipu, rates, halves=halves):
+        uses = np.zeros(len(units), dtype=np.int64)
+        uses[list(users)] = 1
+        tables[int(len(users) > 1)] += float(sets * rates.compute_set_code) * (sums(uses) > 0)
+    own, shared_code = ipu.tiles * np.floor(tables).astype(np.int64)
+    return pricing.least_code(units.profiles, ipu, rates), own, shared_code
 
 
 def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:
@@ -204,22 +273,26 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
             resident[stage] += elements * forward[None, :] + (backward[None, :] if crosses else 0)
 
 
-def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> Table:
-    """Return PARTS of stages between any two units, with or without recomputation."""
-    shape = layout.plan.shape
+def _parts(units: Units, layout: Layout, *, is_last: bool) -> Table:
+    """Return PARTS of stages between any two units, for the last stage or an earlier one."""
+    shape, stash, inline = layout.plan.shape, units.stash, units.inline
     working, weights = maxima(units.column("working_bytes")), maxima(units.column("weight_gradient_bytes"))
     parts = dict.fromkeys(PARTS, np.zeros_like(stash))
-    parts["forward"] = np.broadcast_to(units.sent_forward[None, :], stash.shape)
-    if recomputes or not shape.training:
-        parts["forward"] = np.maximum(parts["forward"], working)
+    apart = shape.recompute and not is_last
+    recomputes = inline.recomputes[int(is_last)] if shape.recompute_inline else np.full(stash.shape, apart)
+    keeps_nothing = recomputes if shape.training else np.ones_like(recomputes)
+    parts["forward"] = np.maximum(units.sent_forward[None, :], np.where(keeps_nothing, working, 0))
     if shape.training:
         # Stages without a backward pass keep nothing.
         input_bytes = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
-        gradients = np.maximum(working, units.sent_backward[:, None])
-        if not layout.offload.activations:
-            parts["kept_bytes"] = input_bytes if recomputes else stash
-        if recomputes and shape.recompute:
+        gradients, recomputed = np.maximum(working, units.sent_backward[:, None]), np.zeros_like(stash)
+        kept = input_bytes if apart else stash
+        if apart:
             parts["recomputed"] = stash
-        parts["backward"] = gradients + weights + (stash if recomputes and shape.recompute_inline else 0)
+        elif shape.recompute_inline:
+            kept, recomputed = inline.kept_bytes[int(is_last)], inline.recomputed_bytes[int(is_last)]
+        if not layout.offload.activations:
+            parts["kept_bytes"] = kept
+        parts["backward"] = gradients + weights + recomputed
         parts["input_half"], parts["weight_half"] = gradients, weights
     return np.stack([np.triu(parts[part], 1) for part in PARTS])

@@ -19,7 +19,7 @@ from functools import cache, partial
 from itertools import chain
 from typing import Final
 
-from ipusim.api import analysis, runs
+from ipusim.api import analysis
 from ipusim.app.explain.trial import puts_together
 from ipusim.app.study.trial import try_request
 from ipusim.app.suggest.baseline import Baseline
@@ -27,13 +27,15 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, choices, orders_of, possible
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout, Layouts, least_together
+from ipusim.app.suggest.layout import Layout, Layouts
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, choice_of
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
+from ipusim.app.suggest.tables import any_cut
 from ipusim.app.suggest.terms import on_any
-from ipusim.app.suggest.units import Units, any_cut, units_of
+from ipusim.app.suggest.together import least_together
+from ipusim.app.suggest.units import Units, units_of
 
 #: Growth factor of the width of a choice's portions of cuts.
 _GROWS: Final = Fraction(3, 2)
@@ -46,8 +48,10 @@ _FAR: Final = 64
 #: Number of cuts of a choice that justifies prices and a good cut, and number of attempts at a good cut.
 _MANY: Final = 20_000
 _GOOD_CUTS: Final = 3
+#: Number of steps that raise prices before the first cuts of a choice.
+_MORE_STEPS: Final = 1000
 #: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
-_PORTIONS: Final = 3
+_PORTIONS: Final = 2
 #: Maximum number of bounds to look at for each runner-up.
 _LOOKED: Final = 100
 #: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
@@ -279,7 +283,7 @@ class Search:
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._baseline.has_limits else None
-        memory = memory_bound(units, layout, limit, options.code_bytes, runs.may_keep_layers(options))
+        memory = memory_bound(units, layout, limit, options.code_bytes)
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
         for name, least in zip(units.names, memory.of_units().tolist(), strict=True):
@@ -302,6 +306,9 @@ class Search:
         if item.common_cycles is None:
             self._look_closer(item)
             return
+        if not item.is_raised:
+            self._push_raised(item)
+            return
         best, least = self.searched.best, item.cutter.least
         # If no plan fits so far, even the slowest cuts must be checked before concluding that no plan fits.
         limit = least + int(least * item.width) + 1 if item.width < _FAR else _UNREACHABLE
@@ -319,17 +326,26 @@ class Search:
         elif (best is None or limit < best) and limit < _UNREACHABLE:
             self._push(limit, replace(item, least_bound=limit, width=item.width * _GROWS))
 
+    def _push_raised(self, item: OpenChoice) -> None:
+        """Push a choice again with prices raised further, once its cuts are next."""
+        cutter = item.cutter
+        if cutter.bounds.has_prices:
+            bounds = cutter.bounds.with_prices(self.searched.best, self._spend, cutter.memory.ceiling, _MORE_STEPS)
+            cutter = replace(cutter, bounds=bounds)
+        self._push(cutter.least, replace(item, cutter=cutter, is_raised=True, least_bound=cutter.least))
+
     def _look_closer(self, item: OpenChoice) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
         cutter, searched, many = item.cutter, self.searched, item.cutter.count > _MANY
-        if many and item.cutter.memory.sram_bytes is not None:
-            needs = item.cutter.memory.fullest_bytes(item.possible, self._spend)
-            if needs > item.cutter.memory.sram_bytes:
-                searched.too_large += 1
-                return
-        common_cycles = min(least_together(layout, cutter.units.profiles) for layout in item.layouts.values())
+        limit = cutter.memory.sram_bytes
+        if many and limit is not None and cutter.memory.fullest_bytes(item.possible, self._spend) > limit:
+            searched.too_large += 1
+            return
+        common_cycles = min(least_together(layout, cutter.units) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(common_cycles)
-        cutter = replace(cutter, bounds=bounds.with_prices(searched.best, self._spend) if many else bounds)
+        if many:
+            bounds = bounds.with_prices(searched.best, self._spend, cutter.memory.ceiling)
+        cutter = replace(cutter, bounds=bounds)
         width, least = FIRST, cutter.least
         if searched.best is not None:
             width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
@@ -357,9 +373,6 @@ class Search:
             Excess bytes of the fullest IPU.
         """
         item, searched = leaf.open_choice, self.searched
-        if not item.full_ipus.isdisjoint(item.on_ipus(leaf.cuts)):
-            searched.misfits += 1
-            return 0
         if not leaf.order:
             for order in item.layouts:
                 self._push(item.bound_under(order, leaf.cuts), replace(leaf, order=order))
@@ -377,9 +390,6 @@ class Search:
         elif not analysis.usable(trial.fits):
             searched.misfits += 1
             full = trial.job.memory.excess_peaks
-            item.full_ipus.update(
-                on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full}
-            )
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:
             searched.plans.append(Plan(choice, cuts, item.cutter.units, trial))

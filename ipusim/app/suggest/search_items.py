@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
@@ -13,13 +13,11 @@ import numpy.typing as npt
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.choices import Choice
 from ipusim.app.suggest.cuts import Cutter
-from ipusim.app.suggest.layout import Layout, together_under
+from ipusim.app.suggest.layout import Layout
+from ipusim.app.suggest.together import together_under
 
 #: Width of the first portion of a choice's cuts, above and relative to the choice's least time.
 FIRST: Final = Fraction(1, 200)
-
-#: First unit, and unit after the last, of each stage of an IPU.
-Stages = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +30,10 @@ class OpenChoice:
         cutter: search for cuts.
         possible: mask of the stages, between any two units, that fit in memory.
         common_cycles: least cycles of gradient sums, gathers and host updates; None before the second look.
+        is_raised: whether prices are raised as far as for a search of cuts.
         least_bound: bound; cuts below it have been pushed.
         width: width of the next portion above the least time, as a share of that time.
         order_bounds: bounds by selection order.
-        full_ipus: IPUs too small for the units that a cut gave them.
         trials: selection orders and cuts already assembled.
     """
 
@@ -44,27 +42,18 @@ class OpenChoice:
     cutter: Cutter
     possible: npt.NDArray[np.bool_]
     common_cycles: int | None = None
+    is_raised: bool = False
     least_bound: int = 0
     width: Fraction = FIRST
     order_bounds: dict[str, Bounds] = field(default_factory=dict)
-    full_ipus: set[tuple[int, Stages]] = field(default_factory=set)
     trials: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
-
-    def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
-        """Yield every IPU with the stages that a cut gives the IPU.
-
-        A stage is given by its first unit and the unit after its last.
-        """
-        for ipu in dict.fromkeys(self.choice.mapping):
-            stages = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
-            yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in stages)
 
     def bound_under(self, order: str, cuts: tuple[int, ...]) -> int:
         """Return the bound of a complete cut under a selection order, which includes the cut's gradient sums."""
         layout, units = self.layouts[order], self.cutter.units
         if order not in self.order_bounds:
             self.order_bounds[order] = Bounds(units, layout)
-        common_cycles = together_under(layout, units.profiles, cuts)
+        common_cycles = together_under(layout, units, cuts)
         return int(self.order_bounds[order].later_by(common_cycles).cycles(np.array([cuts]))[0])
 
 

@@ -26,6 +26,8 @@ from ipusim.base.errors import IpusimError, OptionError, OutOfMemoryError
 RUNNERS_UP: Final = 4
 #: Default number of simulations of a search.
 SIMULATIONS: Final = 200
+#: Share of the time for products in half their memory, if the given plan needs them to fit: other plans hardly fit.
+_SHARE_OF_NEEDED: Final = 0.6
 #: Default number of seconds of a whole suggestion.
 SECONDS: Final = 60.0
 
@@ -298,6 +300,6 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
         return given, None
     halved = baseline_of(change_request(baseline.request, changes))
     if analysis.usable(halved.trial.fits) and not analysis.usable(baseline.trial.fits):
-        return start_from(halved, changes, budget.part(0.5)), given
+        return start_from(halved, changes, budget.part(_SHARE_OF_NEEDED)), given
     given.search.first_budget = budget.part(0.5)
     return given, start_from(halved, changes, budget.part(1))

@@ -19,17 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.api import PipelineProgram, Plan, System, hardware, models, pipelines, pricing
-from ipusim.app.suggest.units import KINDS, Numbers
+from ipusim.app.suggest.tables import Numbers
+from ipusim.app.suggest.units import KINDS
 
 Column = npt.NDArray[np.int64]
-#: Number of columns per stage: cycles of passes by kind; sends forward and back, in bytes (lock-step) or cycles
-#: (point-to-point); weight update; infeed element; outfeed element.
-COLUMNS: Final = len(KINDS) + 5
-SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
+#: Number of columns per stage: cycles of passes by kind; recomputation; sends forward and back,
+#: in bytes (lock-step) or cycles (point-to-point); weight update; infeed element; outfeed element.
+COLUMNS: Final = len(KINDS) + 6
+RECOMPUTED, SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 TRANSFERS: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
-#: Index in KINDS by pass number.
-_KIND_OF: Final = np.array(
-    [KINDS.index(pipelines.Pass.FORWARD if kind is pipelines.Pass.RECOMPUTE else kind) for kind in pipelines.Pass]
+#: Column by pass number.
+_COLUMN_OF: Final = np.array(
+    [RECOMPUTED if kind is pipelines.Pass.RECOMPUTE else KINDS.index(kind) for kind in pipelines.Pass]
 )
 #: Bytes of a tensor for measuring the rate of its path.
 _LARGE: Final = 1 << 20
@@ -54,6 +55,19 @@ class Term:
         """Number of rows with any pass, at least 1."""
         return max(int(self.loads.any(axis=1).sum()), 1)
 
+    def sums(self, values: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the rows and the loads of cuts with ``values`` of shape (COLUMNS * stages, cuts)."""
+        columns, rows, loads = self._used
+        used = values[columns]
+        result = rows @ used
+        return result, result if self.loads is self.rows else loads @ used
+
+    @cached_property
+    def _used(self) -> tuple[Column, Numbers, Numbers]:
+        """Columns with any coefficient, and their coefficients: most columns have none."""
+        columns = np.flatnonzero(self.rows.any(axis=0) | self.loads.any(axis=0))
+        return columns, self.rows[:, columns], self.loads[:, columns]
+
 
 @dataclass(frozen=True, eq=False)
 class Copy:
@@ -68,6 +82,12 @@ class Copy:
     times: int
     fixed: int
     links: Numbers
+
+    @cached_property
+    def used(self) -> tuple[Column, Numbers]:
+        """Columns with any coefficient, and their coefficients."""
+        columns = np.flatnonzero(self.links.any(axis=0))
+        return columns, self.links[:, columns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +136,11 @@ def _counts(plan: Plan, inline: bool, group: Column, groups: int, members: Colum
     """Count the ``members`` passes by column and stage in each of ``groups`` groups; ``group`` is a pass's group."""
     kind, stage, stages = plan.kind[members], plan.stage[members], plan.shape.stages
     size = COLUMNS * stages
-    columns = group * size + _KIND_OF[kind] * stages + stage
+    columns = group * size + _COLUMN_OF[kind] * stages + stage
     if inline:
-        recomputes = np.isin(kind, (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)) & (stage < stages - 1)
-        columns = np.concatenate([columns, group[recomputes] * size + stage[recomputes]])
+        recomputes = np.isin(kind, (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT))
+        repeated = group[recomputes] * size + RECOMPUTED * stages + stage[recomputes]
+        columns = np.concatenate([columns, repeated])
     return np.bincount(columns, minlength=groups * size).reshape(groups, size).astype(np.float64)
 
 

@@ -1,8 +1,7 @@
 """Tables of the cost and memory of all ranges of units; a model is cut between units.
 
 A unit is a layer, or a whole stage if the request gives the costs of stages. The cost of a stage is the sum over its
-layers, except for the first stage: its backward pass ends at the first layer with weights. Dynamic programming over
-cuts, from the last stage back, gives the minimum longest stage and the minimum sum.
+layers, except for the first stage: its backward pass ends at the first layer with weights.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.api import Job, Request, assemble, models, pipelines, pricing, runs
 from ipusim.api import layers as core_layers
 from ipusim.app.study.trial import time_alone
+from ipusim.app.suggest.inline import Inline, inline_of
+from ipusim.app.suggest.tables import Table, sums
 from ipusim.base.errors import OptionError
 
-Table = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
-
-#: Passes with separate costs; a recomputation costs as much as its forward pass.
+#: Passes with separate costs besides recomputation.
 KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
 #: Options of a run that gives the units' costs. Every unit is a stage, and one IPU holds all stages.
 _DEFAULT_VALUES: Final[dict[str, Any]] = {
@@ -66,10 +63,12 @@ class Units:
         passes: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
         updates: cycles of the weight update.
         stash: lower bound on stashed bytes of a micro-batch.
+        inline: recomputation inside backward passes.
         shared_pairs: pairs of units that share weights and must be on one IPU.
         training: whether backward passes exist.
         host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
         prefetch_depth: number of elements that the host prefetches.
+        sum_buffer_bytes: bytes of waiting gradients that start a sum of replicas; None for a joint sum.
     """
 
     names: tuple[str, ...]
@@ -78,10 +77,12 @@ class Units:
     passes: Table
     updates: Table
     stash: Table
+    inline: Inline
     shared_pairs: tuple[tuple[int, int], ...]
     training: bool
     host: pricing.HostCosts
     prefetch_depth: int
+    sum_buffer_bytes: int | None
 
     def __len__(self) -> int:
         """Return the number of units."""
@@ -104,53 +105,6 @@ class Units:
     def column(self, attribute: str) -> Table:
         """Return an attribute of all profiles, in bytes."""
         return np.array([getattr(profile, attribute) for profile in self.profiles], dtype=np.int64)
-
-
-def sums(values: Sequence[int] | Table) -> Table:
-    """Return the sums of all ranges of ``values``, by start and end; 0 for empty ranges."""
-    ends = np.concatenate([[0], np.cumsum(np.asarray(values, dtype=np.int64))])
-    return np.asarray(np.triu(ends[None, :] - ends[:, None]))
-
-
-def maxima(values: Sequence[int] | Table) -> Table:
-    """Return the maxima of all ranges of ``values``, by start and end; 0 for empty ranges."""
-    values = np.asarray(values, dtype=np.int64)
-    result = np.zeros((len(values) + 1, len(values) + 1), dtype=np.int64)
-    for start in range(len(values)):
-        result[start, start + 1 :] = np.maximum.accumulate(values[start:])
-    return result
-
-
-def least_longest(takes: Numbers) -> Numbers:
-    """Return the least cycles of the longest remaining stage, by stage and unit.
-
-    Args:
-        takes: cycles of each stage from a first unit to before another unit, shape (stages, units + 1, units + 1).
-
-    Returns:
-        Cycles, shape (stages + 1, units + 1); infinite if no cut is possible.
-    """
-    return _from_behind(takes, np.maximum)
-
-
-def least_sum(takes: Numbers) -> Numbers:
-    """Return the least sum over the remaining stages, in the format of :func:`least_longest`."""
-    return _from_behind(takes, np.add)
-
-
-def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
-    """Return whether some cut consists of ``possible`` stages only."""
-    return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
-
-
-def _from_behind(takes: Numbers, join: np.ufunc) -> Numbers:
-    """Return the least joined cycles from each stage on, without empty stages."""
-    least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
-    least[-1, -1] = 0
-    proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
-    for stage in reversed(range(len(takes))):
-        least[stage] = join(proper[stage], least[stage + 1][None, :]).min(axis=1)
-    return least
 
 
 def movable(options: runs.Options) -> bool:
@@ -209,10 +163,24 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     ]
     unit_names = tuple(names) if free else tuple(profile.name for profile in profiles)
     stash = _stash(profiles, _passing(request, changes, names, profiles), first_trained or 0 if free else 0, layers)
+    kept_names = runs.kept_layers(options, layers)
+    checkpoints = [unit for unit, name in enumerate(names, 1) if name in kept_names]
+    inline = inline_of(profiles, passes[0], stash, first_trained or 0, checkpoints)
     training, depth = job.program.shape.training, job.program.infeed.prefetch_depth
     host = job.costs.host if outfeed.mode == "ALL" and not outfeed.accumulate else replace(job.costs.host, outfeed=0)
     return Units(
-        unit_names, free, profiles, passes, sums(updates), stash, tuple(_shared_pairs(layers)), training, host, depth
+        unit_names,
+        free,
+        profiles,
+        passes,
+        sums(updates),
+        stash,
+        inline,
+        tuple(_shared_pairs(layers)),
+        training,
+        host,
+        depth,
+        job.program.sum_buffer_bytes,
     )
 
 

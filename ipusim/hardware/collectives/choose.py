@@ -124,6 +124,15 @@ def fastest_in_turn(system: System, batches: Sequence[Sequence[Call]]) -> tuple[
     return min(choices, key=lambda choice: choice[1].total_cycles)
 
 
+def cycles_by_algorithm(system: System, call: Call) -> dict[str, int]:
+    """Return the cycles of a collective under each algorithm that suits its participants."""
+    return {
+        name: concurrent_cost(system, [algorithm(system, call.group, call.elements, call.itemsize)]).total_cycles
+        for name, algorithm in ALGORITHMS[call.operation].items()
+        if _suits(name, system, call.group)
+    }
+
+
 def _suits(algorithm: str, system: System, group: Sequence[int]) -> bool:
     match algorithm:
         case "ladder":

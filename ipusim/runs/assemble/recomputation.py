@@ -53,12 +53,6 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
     return tuple(layer.spec.name for layer in layers if layer.repetition_follows)
 
 
-def may_keep_layers(options: Options) -> bool:
-    """Return whether a request may have checkpoints, without looking at its layers."""
-    names = options.pipeline.recomputation_checkpoints
-    return _is_on_popart(options) if names is None else bool(names)
-
-
 def is_add(layer: RequestedLayer) -> bool:
     """Return whether a layer adds the output of an earlier layer."""
     return isinstance(layer.spec, BuiltSpec) and layer.spec.row.makes is Add

@@ -2,7 +2,7 @@
 
 from ipusim.api import pricing
 from ipusim.app.scenario.load import load_request
-from ipusim.app.suggest import layout
+from ipusim.app.suggest import together
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.base.cache import Cache
@@ -46,7 +46,7 @@ def test_stages_whose_accumulators_differ_are_counted_each():
 
 
 def test_what_replicas_do_together_is_priced_once_for_cuts_that_have_it_alike(monkeypatch):
-    layout._sum_cycles.cache_clear()
+    together._sum_cycles.cache_clear()
     priced = []
     original = pricing.all_reduce_cycles
     monkeypatch.setattr(pricing, "all_reduce_cycles", lambda *of: priced.append(of) or original(*of))

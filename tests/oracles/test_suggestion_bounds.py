@@ -1,0 +1,120 @@
+"""No bound of a plan is above its simulation: every cut of small models, under every use of memory."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ipusim.app.study.trial import try_request
+from ipusim.app.suggest.baseline import baseline_of
+from ipusim.app.suggest.budget import Budget
+from ipusim.app.suggest.choices import Choice
+from ipusim.app.suggest.limits import Limits
+from ipusim.app.suggest.search import Search
+from ipusim.app.suggest.search_items import CompleteCut, OpenChoice
+from ipusim.base.cache import sharing
+from ipusim.runs.request.request import Request
+from tests.effort import sampled, seeds
+
+
+def drawn_model(draw: random.Random) -> Request:
+    """Return a small model that begins with layers without weights, whose blocks may end with checkpoints."""
+    block = [
+        {"name": "up", "type": "dense", "units": draw.choice([16, 256]), "activation": "gelu"},
+        {"name": "norm", "type": "layer_norm"},
+    ]
+    first = [{"name": "drop", "type": "dropout", "rate": 0.1}] * draw.randint(0, 1)
+    layers = [{"name": "flat", "type": "flatten"}, *first, {"repeat": draw.randint(2, 3), "layers": block}]
+    layers += [{"name": "logits", "type": "dense", "units": 8}, {"name": "loss", "type": "softmax_cross_entropy"}]
+    host = {"framework": draw.choice(["popart", "tensorflow2"])}
+    on_popart = host["framework"] == "popart"
+    names = draw.choice([None, [], ["up0"], ["flat", "norm0"]])
+    pipeline: dict[str, Any] = {
+        "schedule": draw.choice(["grouped", "interleaved", "1f1b", "gpipe"]),
+        "splits": ["logits"],
+        "gradient_accumulation_count": 24,
+        "micro_batch_size": draw.choice([1, 16]),
+        "recomputation_checkpoints": names,
+    }
+    system: dict[str, Any] = {"name": "m2000", "auto_select_ipus": 4, "host": host, "enable_remote_buffers": True}
+    if on_popart:
+        system["maximum_cross_replica_sum_buffer_size"] = draw.choice([0, 0, 4096, "all"])
+    if draw.random() < 0.4:
+        system["matmuls"] = {"poplar_options": {"availableMemoryProportion": draw.choice([0.05, 0.3])}}
+    moments = {"first_moment": "float32", "second_moment": "float32"} if on_popart else {}
+    return Request.from_dict(
+        {
+            "system": system,
+            "data": {"type": "synthetic", "shape": [64], "classes": 8, "samples": 1024},
+            "model": {"layers": layers},
+            "pipeline": pipeline,
+            "optimizer": {"type": draw.choice(["adam", "lamb"]), "learning_rate": 0.001, **moments},
+            "precision": draw.choice(["float16", "float32"]),
+            "numerics": "off",
+            "memory": "report",
+        }
+    )
+
+
+def laid_out(search: Search) -> list[OpenChoice]:
+    """Return all choices of a search that are laid out."""
+    items: list[OpenChoice] = []
+
+    def keep(_bound: int, item: Choice | OpenChoice | CompleteCut) -> None:
+        if isinstance(item, OpenChoice):
+            items.append(item)
+
+    search._push = keep  # type: ignore[method-assign]
+    for choice in [entry[-1] for heap in search._firsts.values() for entry in heap]:
+        assert isinstance(choice, Choice)
+        search._lay_out(1 << 60, choice)
+    return items
+
+
+@sampled(4)
+@pytest.mark.parametrize("seed", seeds(20))
+@sharing
+def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
+    draw = random.Random(seed)
+    request = drawn_model(draw)
+    baseline = baseline_of(request)
+    schedules = (request.options.pipeline.schedule,)
+    search = Search(baseline, Limits(schedules=schedules, orders=("ZIGZAG",)), most=1, budget=Budget())
+    items = laid_out(search)
+    checked = 0
+    for item in draw.sample(items, min(len(items), 6)):
+        units = item.cutter.units
+        cuts = [(0, *inner, len(units)) for inner in combinations(range(1, len(units)), item.choice.stages - 1)]
+        cuts = draw.sample(cuts, min(len(cuts), 3))
+        pushed: list[OpenChoice] = []
+        search._push = lambda _bound, closer, pushed=pushed: pushed.append(closer)  # type: ignore[method-assign]
+        search._look_closer(item)
+        bounds = pushed[0].cutter.bounds.with_prices(None, lambda: None, item.cutter.memory.ceiling)
+        fits_all = item.cutter.memory.fits
+        for cut in cuts:
+            choice = replace(item.choice, order="ZIGZAG")
+            trial = try_request(request, choice.changes(baseline, units, cut[:-1]))
+            if trial.job is None:
+                continue
+            assert trial.cycles is not None
+            table, own = np.array([cut]), item.cutter.memory.of_ipus(np.array([cut]))[:, 0]
+            peaks = [peak.bytes for peak in trial.job.memory.peaks]
+            assert (own <= peaks).all(), (item.choice, cut)
+            assert bounds.least <= trial.cycles, (item.choice, cut)
+            assert bounds.cycles(table)[0] <= trial.cycles, (item.choice, cut)
+            assert item.bound_under("ZIGZAG", cut) <= trial.cycles, (item.choice, cut)
+            within = bounds.within(trial.cycles + 1)
+            before = np.zeros((len(peaks), 1), dtype=np.int64)
+            for count in range(1, len(cut)):  # no part of the cut is dropped on the way to it
+                part = table[:, : count + 1]
+                fits, before = fits_all(part, within.allowed, before)
+                assert fits.all(), (item.choice, cut, count)
+                assert within.may_be_lower(part, trial.cycles + 1).all(), (item.choice, cut, count)
+                assert len(within.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
+            checked += 1
+    assert checked, "no plan of the drawn model is accepted: draw others"
