@@ -332,7 +332,10 @@ class Search:
         if cutter.bounds.has_prices:
             bounds = cutter.bounds.with_prices(self.searched.best, self._spend, cutter.memory.ceiling, _MORE_STEPS)
             cutter = replace(cutter, bounds=bounds)
-        self._push(cutter.least, replace(item, cutter=cutter, is_raised=True, least_bound=cutter.least))
+        width, least = FIRST, cutter.least
+        if (best := self.searched.best) is not None:
+            width = max(width, Fraction(best - least, max(least, 1)) / _PORTIONS)
+        self._push(least, replace(item, cutter=cutter, is_raised=True, least_bound=least, width=width))
 
     def _look_closer(self, item: OpenChoice) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
@@ -346,10 +349,8 @@ class Search:
         if many:
             bounds = bounds.with_prices(searched.best, self._spend, cutter.memory.ceiling)
         cutter = replace(cutter, bounds=bounds)
-        width, least = FIRST, cutter.least
-        if searched.best is not None:
-            width = max(width, Fraction(searched.best - least, max(least, 1)) / _PORTIONS)
-        closer = replace(item, cutter=cutter, common_cycles=common_cycles, least_bound=least, width=width)
+        least = cutter.least
+        closer = replace(item, cutter=cutter, common_cycles=common_cycles)
         self._push(least, closer)
         if many and (searched.best is None or least < searched.best):
             self._try_good(closer)
