@@ -167,8 +167,8 @@ def test_a_rate_is_a_row_and_its_use(changed):
 
 def test_an_option_is_its_key_its_rule_and_its_effect(changed):
     words = "check", SCENARIO, "--set", "pipeline.repeat_twice=true"
-    assert "executions 100," in changed(COMMAND, "check", SCENARIO)
-    assert "executions 200," in changed(COMMAND, *words)
+    assert "100 weight updates," in changed(COMMAND, "check", SCENARIO)
+    assert "200 weight updates," in changed(COMMAND, *words)
     assert "whether a step has twice the executions" in changed(COMMAND, "check", "--schema")
     refused = changed(COMMAND, *words, "--set", "pipeline.repeat_count=101", returncode=2)
     assert refused == "--set pipeline.repeat_twice: expected a repeat_count of at most 100 with it, got more\n"

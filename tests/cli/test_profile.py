@@ -102,7 +102,7 @@ def test_it_prints_the_verdict_and_the_source_then_the_table(own):
     done = ipusim("check", TUTORIAL, "--profile", path, columns="")
     assert (done.returncode, done.stderr) == (0, "")
     first, memory, second, *rest = done.stdout.splitlines()
-    assert first.startswith(f"{TUTORIAL}: stages 2, ")
+    assert first.startswith(f"{TUTORIAL}: 2 stages, ")
     assert memory == (
         "Memory: every IPU fits; the fullest is IPU 0 with 24.88 MiB of 897 MiB, 15.92 MiB of it code (assumed)."
     )

@@ -158,7 +158,7 @@ def test_its_folder_is_read_back_as_any(program):
         (("report", "out", "--out", "page.html"), "page.html"),
         (("show", "out", "--out", "out/spans.csv"), "spans.csv"),
         (("show", "out", "--phase", "main"), "trace-main.png"),
-        (("check", "out/scenario.yaml"), "stages 2"),
+        (("check", "out/scenario.yaml"), "2 stages"),
     ):
         ran = ipusim(*words)
         assert (ran.returncode, ran.stderr) == (0, ""), words

@@ -122,7 +122,7 @@ def test_a_run_prints_in_encodings_without_its_characters(tmp_path, encoding):
             assert called("check", path) == 0
         assert called("run", SMALL, "--verbose", "--out", tmp_path) == 0
         printed = said.getvalue()
-    assert printed.decode(encoding).count(".yaml: stages ") == len(checked)
+    assert len(re.findall(r"\.yaml: \d+ stage", printed.decode(encoding))) == len(checked)
     assert says_a_route(printed, encoding)
     assert is_whole(tmp_path)
 

@@ -41,7 +41,7 @@ def lines(done):
 def test_a_run_names_its_mode(four, sync, tmp_path):
     options = ("--set", "pipeline.schedule=1f1b", "--set", f"pipeline.sync={sync}")
     checked = ipusim("check", four, *options)
-    assert f"schedule 1f1b in {WORDS[sync]}, executions 1" in checked.stdout
+    assert f" 4 stages, 1f1b in {WORDS[sync]}, 8 micro-batches" in checked.stdout
     done = ipusim("run", four, *options, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"schedule 1f1b in {WORDS[sync]}, 4 IPUs of free" in lines(done)

@@ -131,7 +131,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     found, cache = (suggest(transformer(), others, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
     assert "nor a proof that no plan fits pod16: the limit of 0 bounded cuts ended the search" in found.why_none
-    assert "Give more time with `--seconds`" in found.why_none
+    assert "Give more time with the option `seconds`" in found.why_none
     assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))

@@ -1,5 +1,6 @@
 """What a change would give, against runs of scenarios in which it has been made."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_ap
     assert apart.startswith("In the other sync mode, not comparable with this run: ")
     assert apart.endswith(IDEALISED)
     assert "in lock-step" not in apart
-    titles = {table.title.partition(",")[0]: table.rows for table in what_if_tables(found.what_ifs, ())}
+    titles = {re.split("[,;]", table.title)[0]: table.rows for table in what_if_tables(found.what_ifs, ())}
     assert not any("point-to-point" in words for words, *_ in titles["Changes that help"])
     assert all("point-to-point" in words for words, *_ in titles["Results in the other sync mode"][:-1])
     requested, _ = requested_changes(job, timeline, ["pipeline.schedule=1f1b"])

@@ -15,11 +15,11 @@ from ipusim.app.study.best import best_first
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of a comparison, at least one of them a run; ranked within a sync mode.
+    """Rows of a comparison, with at least one run; ranked within a sync mode.
 
     Attributes:
         rows: runs and refusals, in the order of the request.
-        whole: the whole comparison, if it has several sync modes and these rows have one of them; otherwise None.
+        whole: comparison over several sync modes, if these rows have a single mode; otherwise None.
     """
 
     rows: tuple[Row, ...]

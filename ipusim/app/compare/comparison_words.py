@@ -17,7 +17,7 @@ _WHOLE: Final = 1.0
 _WHOLE_TIMES: Final = 10.0
 #: Greatest difference printed with two decimals.
 _SMALL: Final = 0.01
-#: Shares below it would be printed as zeros.
+#: Smallest share with a nonzero decimal.
 _LEAST_SHOWN: Final = 0.00005
 #: Least ratio printed as a multiple instead of a percentage.
 _TIMES: Final = 10.0
@@ -252,7 +252,7 @@ def signed(part: float) -> str:
 
 
 def _percent(part: float) -> str:
-    """Return a percentage: whole from 100 % up, two decimals below 1 %, ``under 0.01%`` where these would be zeros."""
+    """Return a percentage: whole from 100 % up, two decimals below 1 %, ``under 0.01%`` instead of zeros."""
     if not part:
         return "0%"
     if part < _LEAST_SHOWN:

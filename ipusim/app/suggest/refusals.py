@@ -100,8 +100,8 @@ def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
     stage = "after" if outcome.assembled else "before"
     return (
         f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.end_reason} ended the search {stage} "
-        "the first try of a plan. Give more time with `--seconds` (`inf`: until a plan is proven the best), or limit "
-        f"the search by `--stages`, `--ipus` or `--schedules`. {outcome.words()} Still open: "
+        "the first try of a plan. Give more time with the option `seconds` (`inf`: until a plan is proven the best), "
+        f"or limit the search by `stages`, `ipus` or `schedules`. {outcome.words()} Still open: "
         f"{counted(outcome.open_choices, 'layout')}{fastest}."
     )
 

@@ -100,7 +100,7 @@ class _Moments(IpuOptimizerBase):
 
 @SERIALIZABLE
 class AdamIpuOptimizer(_Moments, _KERAS.Adam):  # type: ignore[misc]
-    """Adam with dtypes of its own for both moments."""
+    """Adam with a dtype for each moment."""
 
     _own = ("m_dtype", "v_dtype", "vhat_dtype", "debiasing")
 
