@@ -149,7 +149,7 @@ def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     assert found.outcome is Outcome.PLAN
     assert found.searched.end_reason == "an interrupt"
     assert 0 < found.gap < 1
-    assert f"an interrupt ended the search; another plan could be {found.gap:.1%} faster" in "\n".join(
+    assert f"an interrupt ended the search; another plan could take {found.gap:.1%} less time" in "\n".join(
         searched_lines(found)
     )
     proven = suggest(transformer(), LIMITED, runners_up=0)
