@@ -18,7 +18,8 @@ import simpy
 
 from ipusim.machine import resources
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
-from ipusim.machine.links import Links, Tensor
+from ipusim.machine.flows import Tensor
+from ipusim.machine.links import Links
 from ipusim.machine.shared_rate import SharedRate
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.moves import Way, moves_of

@@ -1,4 +1,4 @@
-"""Deliver tensors between IPUs in point-to-point: each travels by itself, and a pass waits for its inputs.
+"""Deliver tensors between IPUs in point-to-point, one by one; a pass waits for its inputs.
 
 This facility of the machine carries out a Plan's send and receive instructions. Deliveries and waits are recorded as
 spans (intervals of the run), each with its cause, the span that let it begin.
@@ -18,7 +18,8 @@ from ipusim.machine import resources
 from ipusim.machine.activation_moves import activation_moves
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
-from ipusim.machine.links import Links, Tensor
+from ipusim.machine.flows import Tensor
+from ipusim.machine.links import Links
 from ipusim.machine.resources import Workers
 from ipusim.pipeline.instructions import NONE, Code, any_of
 from ipusim.pipeline.ops import Op, Pass

@@ -4,15 +4,13 @@ Point-to-point deliveries and moves of activations use these links. Between even
 fair rate over the links of its route (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A
 tensor arrives in the first whole cycle in which the last byte has passed. Arithmetic is exact.
 
-Nearly every tensor has its links to itself. Such a tensor costs a single event and no fractions: the ends of all
-earlier tensors are known when it is sent, and a later tensor that shares a link switches to fair rates.
+Most tensors share no link. Such a tensor costs a single event and no fractions: the ends of all earlier tensors are
+known when it is sent, and a later tensor on one of its links switches both to fair rates.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -23,6 +21,7 @@ import simpy
 
 from ipusim.machine import resources
 from ipusim.machine.clock import Clock
+from ipusim.machine.flows import RouteFlow, Tensor
 from ipusim.machine.resources import Workers
 from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
@@ -33,88 +32,6 @@ from ipusim.timeline.timeline import NONE
 _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
 #: Maximum number of kept divisions of links among tensors.
 _MOST_KEPT: Final = 4096
-
-
-@dataclass(slots=True, eq=False)
-class Tensor:
-    """A tensor in flight.
-
-    Attributes:
-        number: the receiver's number for the tensor.
-        send: links and size.
-        step, cause: time-step and cause of the spans of the tensor and of its links.
-        handed_over: cycle of the handover.
-        callback: callback with the tensor and the cycle of arrival.
-        begin, end: cycle of the first byte's departure, and cycle of the last byte's arrival if nothing changes.
-        is_alone: whether the tensor has exclusive use of its links from begin to end.
-        is_awaited: whether the receiver waits for the foreseen end.
-        foreseen: event of the foreseen end; an earlier event is void.
-        void_callbacks: callbacks of void events, due after the true end.
-        flow: flow of the tensor's route; None before the begin, and during exclusive use.
-        target: parts of bytes served to every tensor of the flow by the end of this tensor.
-    """
-
-    number: int
-    send: Send
-    step: int
-    cause: int
-    handed_over: int
-    callback: Callback
-    is_alone: bool = False
-    is_awaited: bool = False
-    foreseen: simpy.Event | None = None
-    void_callbacks: tuple[Callable[[simpy.Event], None], ...] = ()
-    flow: RouteFlow | None = None
-    begin: int = field(init=False)
-    end: int = field(init=False)
-    target: int = field(init=False)
-
-
-@dataclass(slots=True, eq=False)
-class RouteFlow:
-    """Tensors that share a route at equal rates; the least target ends first.
-
-    Bytes are counted in whole parts of a byte, fine enough for every rate so far: integers are faster than fractions.
-
-    Attributes:
-        links: links of the route.
-        tensors: heap of (target, running number, tensor).
-        parts: number of parts of a byte.
-        base: parts per tensor passed until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
-        most: largest target.
-        next_end: event of the end of the tensor with the least target.
-        foreseen: tensor whose end was foreseen during exclusive use, and stays valid until rates change.
-    """
-
-    links: tuple[int, ...]
-    tensors: list[tuple[int, int, Tensor]] = field(default_factory=list)
-    parts: int = 1
-    base: int = 0
-    base_cycle: int = 0
-    rate: int = 0
-    most: int = 0
-    next_end: simpy.Event | None = None
-    foreseen: Tensor | None = None
-
-    def left_in(self, target: int, cycle: int) -> int:
-        """Return the remaining parts of a tensor with a target."""
-        return max(0, target - self.base - self.rate * (cycle - self.base_cycle))
-
-    def in_parts(self, size: Fraction) -> int:
-        """Return bytes, or bytes per cycle, as a number of parts; divide parts further if necessary."""
-        if self.parts % size.denominator:
-            finer = size.denominator // math.gcd(self.parts, size.denominator)
-            self.parts, self.base, self.rate, self.most = (
-                finer * count for count in (self.parts, self.base, self.rate, self.most)
-            )
-            self.tensors = [(finer * target, number, tensor) for target, number, tensor in self.tensors]
-            for target, _, tensor in self.tensors:
-                tensor.target = target
-        return size.numerator * (self.parts // size.denominator)
-
-
-#: Callback with an arrived tensor and the cycle of arrival.
-Callback = Callable[[Tensor, int], None]
 
 
 class Links:

@@ -10,7 +10,8 @@ import pytest
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
 from ipusim.machine.clock import Clock
-from ipusim.machine.links import Links, Tensor
+from ipusim.machine.flows import Tensor
+from ipusim.machine.links import Links
 from ipusim.model.profile import StageProfile
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
