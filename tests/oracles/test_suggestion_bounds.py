@@ -70,7 +70,7 @@ def laid_out(search: Search) -> list[OpenChoice]:
             items.append(item)
 
     search._push = keep  # type: ignore[method-assign]
-    for choice in [entry[-1] for heap in search._firsts.values() for entry in heap]:
+    for choice in [entry[-1] for heap in search._open.heaps for entry in heap]:
         assert isinstance(choice, Choice)
         search._lay_out(1 << 60, choice)
     return items

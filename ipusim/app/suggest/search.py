@@ -11,12 +11,10 @@ limits the possible gain of any other plan.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from itertools import chain
 from typing import Final
 
 from ipusim.api import analysis
@@ -30,7 +28,7 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
-from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, choice_of
+from ipusim.app.suggest.search_items import FIRST, CompleteCut, Entry, OpenChoice, OpenItems, choice_of, is_open
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.tables import any_cut
 from ipusim.app.suggest.terms import on_any
@@ -87,10 +85,8 @@ class Search:
         #: Function that returns the units at a micro-batch size.
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
-        #: Choices before their closer look, by family; and everything later.
-        self._firsts: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
-        self._later: list[Entry] = []
-        self._number = self._parent_bound = 0
+        self._open = OpenItems()
+        self._parent_bound = 0
         self._progress: Callable[[Searched], None] = lambda _: None
         self.searched = searched = Searched(given_cycles)
         first = searched.units = self.units(limits.sizes_of(baseline)[0])
@@ -104,9 +100,7 @@ class Search:
             if choice.mapping == baseline.mapping and choice.schedule == baseline.request.options.pipeline.schedule:
                 given_families.add(choice.family)
         # The family of the given plan comes first. Its plans are often good, and a good plan rules out many.
-        self._families = sorted(
-            self._firsts, key=lambda family: (family not in given_families, self._firsts[family][0][:3])
-        )
+        self._families = self._open.families(given_families)
         self._update_bound()
 
     def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
@@ -117,8 +111,8 @@ class Search:
         self._progress = progress
         try:
             for family in self._families:
-                self._try_first(self._firsts[family])
-            while heap := self._next_heap():
+                self._try_first(family)
+            while heap := self._open.next_heap(self.searched.best):
                 self._step(heap)
         except SearchEndedError as error:
             self.searched.leave(self.searched.bound, str(error))
@@ -127,34 +121,15 @@ class Search:
 
     def _try_first(self, heap: list[Entry]) -> None:
         """Look at the choices of a family until a choice that may fit had its closer look."""
-        while self._is_open(heap):
+        while is_open(heap, self.searched.best):
             is_closer, too_large = isinstance(heap[0][-1], OpenChoice), self.searched.too_large
             self._step(heap)
             if is_closer and self.searched.too_large == too_large:
                 return
 
-    def _next_heap(self) -> list[Entry] | None:
-        """Return the heap of the next item; None if no bound is below the best plan.
-
-        Once a plan is known, choices come before cuts.
-        """
-        best = self.searched.best
-        heaps = [heap for heap in self._heaps if best is None or heap[0][0] < best]
-        if best is not None:
-            heaps = [heap for heap in heaps if heap is not self._later] or heaps
-        return min(heaps, key=lambda heap: heap[0][:3], default=None)
-
-    @property
-    def _heaps(self) -> list[list[Entry]]:
-        """Heaps with items to look at."""
-        return [heap for heap in (*self._firsts.values(), self._later) if heap]
-
-    def _is_open(self, heap: list[Entry]) -> bool:
-        return bool(heap) and (self.searched.best is None or heap[0][0] < self.searched.best)
-
     def _update_bound(self) -> None:
         """Update the lowest bound of all items; the last bound stays if no item is left."""
-        self.searched.bound = min((heap[0][0] for heap in self._heaps), default=self.searched.bound)
+        self.searched.bound = min((heap[0][0] for heap in self._open.heaps), default=self.searched.bound)
 
     def _step(self, heap: list[Entry]) -> None:
         """Look at the first item of a heap; raises SearchEndedError at a limit."""
@@ -181,22 +156,18 @@ class Search:
         if searched.skipped_bound is None:
             searched.open_choices, searched.end_reason = 0, ""
         else:
-            entries = chain.from_iterable(self._heaps)
-            items = (item for bound, *_, item in entries if searched.best is None or bound < searched.best)
-            searched.open_choices += len({choice_of(item) for item in items})
+            searched.open_choices += len({choice_of(item) for item in self._open.below(searched.best)})
         self._sort()
 
     def runners_up(self, count: int) -> None:
-        """Simulate a good plan of each of the next ``count`` kinds by bound.
-
-        These plans are not proven best of their kinds.
+        """Simulate a good plan of each of the next ``count`` kinds by bound; they are not proven best of their kinds.
 
         Kinds with many more passes than the best plan are skipped, as simulation would take long.
         """
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         kinds = {plan.choice.kind for plan in self.searched.plans}
         looked_at, self._most = 0, _UNREACHABLE
-        while (heaps := self._heaps) and len(kinds) <= count and looked_at < _LOOKED * count:
+        while (heaps := self._open.heaps) and len(kinds) <= count and looked_at < _LOOKED * count:
             *_, item = heapq.heappop(min(heaps, key=lambda heap: heap[0][:3]))
             choice = choice_of(item)
             if choice.kind in kinds or choice.passes > most:
@@ -246,11 +217,7 @@ class Search:
 
     def _push(self, bound: int, item: Choice | OpenChoice | CompleteCut) -> None:
         """Push an item, with at least the bound of the item now looked at."""
-        choice = choice_of(item)
-        is_first = isinstance(item, Choice) or (isinstance(item, OpenChoice) and item.common_cycles is None)
-        heap = self._firsts[choice.family] if is_first else self._later
-        heapq.heappush(heap, (max(bound, self._parent_bound), choice.plainness, self._number, item))
-        self._number += 1
+        self._open.push(max(bound, self._parent_bound), item)
 
     def _at_least(self, choice: Choice) -> int:
         """Return a bound that needs no layout: the passes divided by the number of IPUs."""

@@ -1,10 +1,13 @@
-"""Items of a search: choices, laid out choices with cuts to come, and complete cuts."""
+"""Hold the items of a search, by bound: choices, laid out choices with cuts to come, and complete cuts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -75,3 +78,53 @@ def choice_of(item: Choice | OpenChoice | CompleteCut) -> Choice:
     if isinstance(item, CompleteCut):
         return item.open_choice.choice
     return item.choice if isinstance(item, OpenChoice) else item
+
+
+def is_open(heap: list[Entry], best: int | None) -> bool:
+    """Return whether a heap has an item with a bound below the ``best`` plan; any item without a plan."""
+    return bool(heap) and (best is None or heap[0][0] < best)
+
+
+class OpenItems:
+    """Items that a search has yet to look at, as heaps.
+
+    Choices before their closer look have a heap for each family; all later items share a heap.
+    """
+
+    def __init__(self) -> None:
+        """Begin without items."""
+        self._firsts: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
+        self._later: list[Entry] = []
+        self._number = 0
+
+    @property
+    def heaps(self) -> list[list[Entry]]:
+        """Heaps with items."""
+        return [heap for heap in (*self._firsts.values(), self._later) if heap]
+
+    def push(self, bound: int, item: Choice | OpenChoice | CompleteCut) -> None:
+        """Push an item with its bound. Items of equal bound have the order of plainness, then of pushing."""
+        choice = choice_of(item)
+        is_first = isinstance(item, Choice) or (isinstance(item, OpenChoice) and item.common_cycles is None)
+        heap = self._firsts[choice.family] if is_first else self._later
+        heapq.heappush(heap, (bound, choice.plainness, self._number, item))
+        self._number += 1
+
+    def families(self, first: Collection[tuple[object, ...]]) -> list[list[Entry]]:
+        """Return the heap of each family by its lowest bound, those of ``first`` before all others."""
+        ordered = sorted(self._firsts, key=lambda family: (family not in first, self._firsts[family][0][:3]))
+        return [self._firsts[family] for family in ordered]
+
+    def next_heap(self, best: int | None) -> list[Entry] | None:
+        """Return the heap of the next item; None if no bound is below the ``best`` plan.
+
+        Once a plan is known, choices come before cuts.
+        """
+        heaps = [heap for heap in self.heaps if is_open(heap, best)]
+        if best is not None:
+            heaps = [heap for heap in heaps if heap is not self._later] or heaps
+        return min(heaps, key=lambda heap: heap[0][:3], default=None)
+
+    def below(self, best: int | None) -> Iterator[Choice | OpenChoice | CompleteCut]:
+        """Yield the items with a bound below the ``best`` plan; all items without a plan."""
+        return (item for bound, *_, item in chain.from_iterable(self.heaps) if best is None or bound < best)
