@@ -77,16 +77,14 @@ def code_users(
 
     ``halves`` tells whether backward passes run in halves. Measured stages, whose code is unknown, have none.
     """
-    planning = PlannerRates.from_rates(rates)
-    users: dict[Work | ProductPlan, tuple[int, dict[int, None]]] = {}
+    users: dict[Work | ProductPlan, list[int]] = {}
     for stage, profile in enumerate(profiles):
-        for work in _works((profile.forward, *(profile.halves if halves else (profile.backward,)), profile.update)):
-            if isinstance(work, MeasuredWork):
-                return ()
-            parts: list[Work | ProductPlan] = [work, *(plan_run.plan for plan_run in plans(work, ipu, planning))]
-            for part in parts:
-                users.setdefault(part, (part.compute_sets, {}))[1][stage] = None
-    return tuple((sets, tuple(stages)) for sets, stages in users.values() if sets)
+        works = [*_works((profile.forward, *(profile.halves if halves else (profile.backward,)), profile.update))]
+        if any(isinstance(work, MeasuredWork) for work in works):
+            return ()
+        for part in _with_code(works, ipu, rates):
+            users.setdefault(part, []).append(stage)
+    return tuple((part.compute_sets, tuple(stages)) for part, stages in users.items() if part.compute_sets)
 
 
 def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
@@ -96,9 +94,17 @@ def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
 
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
     """Return the number of compute sets in ``works``, counting equal products once."""
+    return sum(part.compute_sets for part in _with_code(works, ipu, rates))
+
+
+def _with_code(works: Iterable[Work], ipu: IpuSpec, rates: Rates) -> dict[Work | ProductPlan, None]:
+    """Return the distinct works and products with code of their own, in order."""
     planning = PlannerRates.from_rates(rates)
-    products = {plan_run.plan for work in works for plan_run in plans(work, ipu, planning)}
-    return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
+    result: dict[Work | ProductPlan, None] = {}
+    for work in works:
+        result[work] = None
+        result |= dict.fromkeys(plan_run.plan for plan_run in plans(work, ipu, planning))
+    return result
 
 
 def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[StageProfile, ...]:

@@ -79,12 +79,16 @@ def _common_cycles(
         cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
-        buffers, scattered = _buffers(bytes_of, accumulators), offload.sharded_update
-        if turns is None:  # a reduce-scatter takes as long as an all-gather of as many bytes
-            turns = _gather_cycles(system, buffers) if scattered else _sum_cycles(system, buffers, itemsize)
-            scattered = False
-        cycles += turns
-        cycles += _gather_cycles(system, _buffers(bytes_of, gathered)) if offload.replicas > 1 and not scattered else 0
+        buffers = _buffers(bytes_of, accumulators)
+        if turns is not None:
+            cycles += turns
+        elif offload.sharded_update:  # a reduce-scatter takes as long as an all-gather of as many bytes
+            cycles += _gather_cycles(system, buffers)
+        else:
+            cycles += _sum_cycles(system, buffers, itemsize)
+        gathers_in_turn = turns is not None and offload.sharded_update
+        if offload.replicas > 1 and not gathers_in_turn:
+            cycles += _gather_cycles(system, _buffers(bytes_of, gathered))
     return cycles
 
 
