@@ -10,6 +10,7 @@ import numpy as np
 from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import PASSES, Code, any_of
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
 
@@ -38,7 +39,10 @@ def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
         counts: numbers of micro-batches of short runs, tried in turn.
 
     Returns:
-        The part; None if no short run repeats itself. Raises RequestError for too large a short run.
+        The part; None if no short run repeats itself.
+
+    Raises:
+        RequestError: a short run is too large.
     """
     assert job.with_counts is not None
     for count in counts:
@@ -53,10 +57,12 @@ def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
 
 def has_only_passes(job: Job) -> bool:
     """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
-    costs, host, is_periodic = job.costs, job.costs.host, job.schedule.period is not None and not job.schedule.in_phases
+    costs, host = job.costs, job.costs.host
+    is_periodic = job.schedule.period is not None and not job.schedule.in_phases
     others = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
     feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
-    return is_periodic and job.executions == 1 >= len(costs.copies.meetings) and not any((*others, *feeds))
+    meets_once = job.executions == 1 and len(costs.copies.meetings) <= 1
+    return is_periodic and meets_once and not any((*others, *feeds))
 
 
 def _recurring_part(job: Job) -> tuple[int, int] | None:
@@ -66,21 +72,14 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
     """
     plan, shape, period = job.plan, job.plan.shape, job.schedule.period
     assert period is not None
-    starts = next(Retiming.from_plan(plan, job.program, job.system, costs=job.costs, executions=1).times()).start
-    if (starts != starts[:, :1]).any():
-        raise NotExactError("replicas with different times")
-    rows = np.flatnonzero(any_of(plan.instructions[:, 1], (*Pass, Code.SEND, Code.BLOCKING_SEND)) & (starts[:, 0] >= 0))
-    table = np.concatenate([plan.instructions[rows].T, starts[rows, :1].T])
-    ipu, code, stage, micro_batch, target, start = table = table[:, np.lexsort(table)]
-    taken = np.zeros((2, shape.stages, shape.micro_batches), np.int64)  # starts of forward and backward passes
-    for of, way in ((code == Pass.FORWARD, 0), (any_of(code, (Pass.BACKWARD, Pass.INPUT_GRADIENT)), 1)):
-        taken[way, stage[of], micro_batch[of]] = start[of]
-    wait = np.where(code < PASSES, 0, taken[(target < stage).astype(np.int64), target, micro_batch] - start)
+    table = _passes_and_sends(job)
+    ipu, code, stage, micro_batch, _, start = table
+    wait = _waits(table, shape)
     marked = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0]) & (micro_batch % period(shape) == 0)
     cycle, number = start[marked], micro_batch[marked]
     # A state of the machine can recur only if all IPUs begin their next passes at the same distances.
-    begins = [np.r_[start[(ipu == each) & (code < PASSES)], np.iinfo(np.int64).max] for each in plan.ipus]
-    until_next = np.stack([each[np.searchsorted(each, cycle)] - cycle for each in begins])
+    begins = [np.r_[start[(ipu == of_plan) & (code < PASSES)], np.iinfo(np.int64).max] for of_plan in plan.ipus]
+    until_next = np.stack([begin[np.searchsorted(begin, cycle)] - cycle for begin in begins])
     state = np.unique(until_next, axis=1, return_inverse=True)[1].ravel()
     part = None
     for last in range(len(cycle) - 1, 1, -1):
@@ -91,11 +90,40 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
                 continue
             low, end, high = np.searchsorted(start, cycle[first] + np.arange(3) * cycles).tolist()
             again = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
-            passes, each = np.bincount(code[low:end], minlength=PASSES), length * shape.stages
-            backward = passes[Pass.BACKWARD] + passes[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]]
-            has_all = passes[Pass.FORWARD] == each and (backward == each * shape.training).all()
-            if has_all and np.array_equal(again, table[:, end:high]):
+            if _has_all_passes(code[low:end], length, shape) and np.array_equal(again, table[:, end:high]):
                 if wait[low:end].max() <= cycles:
                     return length, cycles
                 part = 0, 0
     return part
+
+
+def _passes_and_sends(job: Job) -> Column:
+    """Return IPU, code, stage, micro-batch, target and start of all passes and sends, sorted by start.
+
+    Raises NotExactError if only events give the times, and for replicas with different times.
+    """
+    instructions = job.plan.instructions
+    starts = next(Retiming.from_plan(job.plan, job.program, job.system, costs=job.costs, executions=1).times()).start
+    if (starts != starts[:, :1]).any():
+        raise NotExactError("replicas with different times")
+    rows = np.flatnonzero(any_of(instructions[:, 1], (*Pass, Code.SEND, Code.BLOCKING_SEND)) & (starts[:, 0] >= 0))
+    table = np.concatenate([instructions[rows].T, starts[rows, :1].T])
+    return np.asarray(table[:, np.lexsort(table)])
+
+
+def _waits(table: Column, shape: PlanShape) -> Column:
+    """Return the cycles from each send to the pass that takes the tensor; 0 for passes."""
+    _, code, stage, micro_batch, target, start = table
+    taken = np.zeros((2, shape.stages, shape.micro_batches), np.int64)  # starts of forward and backward passes
+    for way, kinds in enumerate(((Pass.FORWARD,), (Pass.BACKWARD, Pass.INPUT_GRADIENT))):
+        mask = any_of(code, kinds)
+        taken[way, stage[mask], micro_batch[mask]] = start[mask]
+    backward = (target < stage).astype(np.int64)
+    return np.where(code < PASSES, 0, taken[backward, target, micro_batch] - start)
+
+
+def _has_all_passes(codes: Column, length: int, shape: PlanShape) -> bool:
+    """Return whether a part has the passes of ``length`` micro-batches in every stage."""
+    passes, most = np.bincount(codes, minlength=PASSES), length * shape.stages
+    backward = passes[Pass.BACKWARD] + passes[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]]
+    return bool(passes[Pass.FORWARD] == most and (backward == most * shape.training).all())

@@ -122,11 +122,12 @@ class ChangeTrials:
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
         cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
         meets, overlaps, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
-        if job.in_part and not trial.priced and (meets or overlaps) and runs.has_only_passes(job):
+        only_passes, repeats_in_steps = runs.has_only_passes(job), meets and job.in_part and self._repeats
+        if only_passes and job.in_part and not trial.priced and (meets or overlaps):
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._repeats:
                 return trial, cycles * cycle  # the Timeline of few micro-batches also gives the parts of the time
-        if cycles is None and (not (meets and job.in_part and self._repeats) or runs.has_only_passes(job)):
+        if cycles is None and (only_passes or not repeats_in_steps):  # else few micro-batches are simulated sooner
             cycles = runs.run_without_events(job, job.executions, priced)
         if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
             is_long = job.program.shape.passes > runs.MOST_OF_ONE
