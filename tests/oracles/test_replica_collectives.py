@@ -342,3 +342,4 @@ def test_a_loop_averages_gradients_that_it_clips(replicas):
         ran = looped(lambda names, x, first=averaged_first: body(names, x, first), replicas, count=3)
         np.testing.assert_allclose(ran.variables["w"], w, rtol=1e-5)
         assert len(ran.timeline.rows(SpanKind.ALL_REDUCE)) == 3
+    assert assemble(ran.job.request.replace({"system.host.count": 2})).system.hosts == 2

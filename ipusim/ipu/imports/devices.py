@@ -16,9 +16,11 @@ _KIND: Final = "IPU"
 
 
 def _ordinals(device_type: str | None) -> range:
-    """Return the ordinals of the listed IPU devices; without a configuration there is one device."""
-    listed = device_type in (None, _KIND)
-    return range(max(1, 0 if configured() is None else device_count(configured())) * listed)
+    """Return the ordinals of the IPU devices in a list of a type; a program without configuration has one device."""
+    if device_type not in (None, _KIND):
+        return range(0)
+    config = configured()
+    return range(1 if config is None else max(1, device_count(config)))
 
 
 def list_physical_devices(device_type: str | None = None) -> list[Any]:
