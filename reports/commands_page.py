@@ -12,7 +12,7 @@ from ipusim.app.cli import app
 _HEAD: Final = """\
 # Every command and option
 
-Look up what an option does, and what holds without it. `ipusim COMMAND --help` prints the same on a terminal.
+Look up the effect of an option, and its default. `ipusim COMMAND --help` prints the same on a terminal.
 `python -m reports` makes this page from the help texts.
 
 Options stand anywhere behind the command. An option without a value is a switch, off by default. A dash means that

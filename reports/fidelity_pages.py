@@ -377,7 +377,7 @@ def _priced(rows: Sequence[PreparedRow], **times: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Residual:
-    """Texts on the errors of some rows, such as those of one model in one framework.
+    """Explanation of the errors of similar rows, such as a model in one framework.
 
     Attributes:
         errors: error of each row.

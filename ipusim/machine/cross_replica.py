@@ -213,7 +213,7 @@ class Shards:
         return [[array for array in arrays if id(array) not in parts] for arrays in accumulators]
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
-        """Set all but the replica's own part of its arrays to NaN."""
+        """Keep the replica's part of its arrays, and set other elements to NaN."""
         self._keep_part(self._arrays(self._executors[replica], shard, stage), replica, shard)
 
     def _keep_part(self, arrays: Iterable[Array], replica: int, shard: int) -> None:

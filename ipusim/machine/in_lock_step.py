@@ -1,4 +1,4 @@
-"""Run a pass that calls collectives (such as an all-reduce) in all replicas together.
+"""Run passes with collectives, such as an all-reduce, in all replicas at the same time.
 
 A replica's pass is a greenlet; a single greenlet runs at a time. The pass yields at every collective, and resumes with
 the collective's result after the last replica has arrived.

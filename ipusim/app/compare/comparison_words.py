@@ -192,7 +192,7 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(texts, _MOST_RUNS)}; no other run that fits beats one of these in both"
+        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits is both faster and smaller than one of them"
         yield f"Best trade-offs of time and memory{_mode(comparison)} (the front): {front}."
 
 

@@ -2,9 +2,9 @@
 
 A row is a published training; rows of a kind have similar models and runs. Within a kind, the logarithm of simulated
 over published throughput is taken as normally distributed; rates were fitted without the row's source. Student's
-interval of a kind is too narrow for rows of another source, because rows of one source resemble each other. One factor
-widens the intervals of all kinds. It is chosen on rows whose kind has at least three rows of other sources: four in
-five such rows lie in the widened interval computed from these other rows.
+interval of a kind is too narrow for rows of another source, because rows of one source resemble each other. The
+intervals of all kinds are therefore widened by a factor. The factor is chosen on rows whose kind has at least three
+rows of other sources: four in five such rows lie in the widened interval computed from these other rows.
 """
 
 from __future__ import annotations

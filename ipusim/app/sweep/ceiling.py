@@ -82,8 +82,8 @@ class SweepCeiling:
             if format_throughput(before) != format_throughput(to)
         ]
         if not losses:
-            return "There all IPUs compute all the time."
-        return " ".join([f"With all IPUs computing all the time it would be {format_throughput(ideal)}.", *losses])
+            return "At the ceiling all IPUs always compute."
+        return " ".join([f"If IPUs always computed, it would be {format_throughput(ideal)}.", *losses])
 
 
 @sharing

@@ -1,4 +1,4 @@
-"""Lay out a pairwise all-to-all: in every round participants swap chunks with a partner."""
+"""Lay out a pairwise all-to-all, in whose rounds partners swap chunks."""
 
 from __future__ import annotations
 

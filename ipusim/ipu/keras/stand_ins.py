@@ -19,7 +19,7 @@ _NOISE: Final = 40
 _DARK: Final = 0.8
 #: Images that get their noise at once, to limit memory.
 _ROWS: Final = 1024
-#: Some words tell the class of a text: share of their places at which a text has the word of its class.
+#: Share of telling words, which indicate a class, that indicate the class of their text.
 _TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]

@@ -1,4 +1,4 @@
-"""Define the keys of a scenario's disturbances; one key of an item names its kind, such as ``slower``."""
+"""Define the keys of a scenario's disturbances; a key such as ``slower`` names the kind of disturbance."""
 
 from __future__ import annotations
 
