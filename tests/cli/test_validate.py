@@ -128,6 +128,19 @@ def test_what_is_wrong_with_a_file_is_said_with_row_and_column(own, text, messag
     assert done.stderr.splitlines()[0] == message.format(path)
 
 
+def test_all_problems_of_a_file_are_said_at_once(own):
+    path = own(HEADER + "1,0,3,fp8,-1\n1,2\n")
+    lines = ipusim("validate", "--products", path).stderr.splitlines()
+    assert [re.match(r".*:(\d+): column (\S+):", line).groups() for line in lines] == [
+        ("2", "k"),
+        ("2", "dtype"),
+        ("2", "TFLOP/s"),
+        ("3", "n"),
+        ("3", "dtype"),
+        ("3", "TFLOP/s"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

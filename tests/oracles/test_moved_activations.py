@@ -9,6 +9,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from ipusim.analysis.memory import memory_curves
@@ -29,6 +30,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.assemble.plans import plan_of
+from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
 from tests.orders import home_of, passes_of, read
@@ -301,6 +303,38 @@ pipeline:
 optimizer: {type: sgd, learning_rate: 0.1}
 steps: 3
 """
+IO_TILES = "system.io_tiles={num_io_tiles: 32, place_ops_on_io_tiles: true}"
+AGAIN = "pipeline.allow_recompute=true"
+#: Schedules with other options.
+RUNS = [
+    ("1f1b",),
+    ("1f1b", AGAIN),
+    ("1f1b", "pipeline.sync=lock_step"),
+    ("gpipe",),
+    ("eager_1f1b",),
+    ("zero_bubble_h1",),
+    ("dualpipe",),
+    ("chimera", "pipeline.sync=lock_step"),
+    ("grouped",),
+    ("grouped", AGAIN),
+    ("grouped", IO_TILES),
+    ("interleaved",),
+    ("popart",),
+]
+
+
+@pytest.mark.parametrize("to", ["streaming_memory", "partner"])
+@pytest.mark.parametrize("run", RUNS, ids=" ".join)
+def test_training_is_equal_to_the_bit(load, run, to):
+    schedule, *options = (f"pipeline.schedule={run[0]}", *run[1:])
+    here = execute(load(TRAINED, schedule, *options))
+    for more in ("keep: 0", "keep: 0, buffers: 2"):
+        moves = f"pipeline.offload_activations={{to: {to}, {more}}}"
+        there = execute(load(TRAINED, schedule, *options, moves))
+        assert of_kinds(there.timeline.kind, OUT_KINDS).any()
+        assert there.learning.losses == here.learning.losses
+        for name, weights in here.learning.weights.items():
+            assert np.array_equal(there.learning.weights[name], weights)
 
 
 def test_a_pass_finds_activations_missing_that_are_away(load):

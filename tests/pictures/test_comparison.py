@@ -1,4 +1,5 @@
 import itertools
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from ipusim.app.compare.comparison_words import comparison_table
 from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace, trace_with_path
-from ipusim.app.render.figures import to_svg
+from ipusim.app.render.figures import to_png, to_svg
 from ipusim.app.render.fold import first_replica, folded, replicas_alike, rows_of
 from ipusim.app.render.layout import most_rows
 from ipusim.app.render.memory_layers import most_in_bins
@@ -31,7 +32,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import sampled, seeds, slowest
+from tests.effort import rarest, sampled, seeds, slowest
 from tests.scenarios import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -54,6 +55,26 @@ def bounds(figure):
     """Pixels of the PNG, bytes of the SVG."""
     figure.set_dpi(DPI)
     return *figure.canvas.get_width_height(), len(to_svg(figure))
+
+
+def test_a_png_has_the_pixels_of_its_figure(lock_step):
+    figure = drawn([lock_step("grouped", **FOUR, count=8)])
+    assert struct.unpack(">II", to_png(figure)[16:24]) == bounds(figure)[:2]
+
+
+@pytest.mark.parametrize("ipus", [8, 64, pytest.param(256, marks=rarest)])
+def test_a_comparison_is_bounded_however_many_ipus_it_has(lock_step, ipus):
+    mapping = tuple(range(ipus))
+    runs = [
+        lock_step("grouped", mapping=mapping, count=2 * ipus),
+        lock_step("interleaved", mapping=mapping, count=2 * ipus),
+        lock_step("sequential", mapping=mapping, count=4),
+        lock_step("sharded", mapping=mapping, count=4),
+    ]
+    width, height, svg = bounds(drawn(runs))
+    assert width == 1800
+    assert height <= 2400
+    assert svg <= 2_500_000
 
 
 def test_a_comparison_of_many_runs_shows_the_first_eight_and_says_so(lock_step):

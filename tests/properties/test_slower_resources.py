@@ -4,6 +4,7 @@ Whatever is slower, and whenever: IPUs' spans still tile the run, it ends where 
 has done exactly what its work costs.
 """
 
+import random
 from fractions import Fraction
 from typing import get_args
 
@@ -29,7 +30,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
-from tests.effort import sampled
+from tests.effort import sampled, seeds
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import learned
 from tests.plans import context_of
@@ -111,6 +112,17 @@ def test_every_schedule_tiles_whatever_is_slower(name, sync):
     longer = check_slowdowns(plan, program, system, costs, {"ipu": 0}, *SLOW, whole=whole)
     for worker in ({"ipu": 0}, {"host": "infeed"}, *(() if alone else ({"ipu": 1}, {"link": (0, 1)}))):
         assert worker in longer
+
+
+@sampled(2)
+@pytest.mark.parametrize("sync", list(Sync))
+@pytest.mark.parametrize("seed", seeds(8))
+def test_any_order_tiles_whatever_is_slower(seed, sync):
+    """With replicas, Streaming Memory and sums over replicas, as they are drawn."""
+    program, order, system = drawn(seed)
+    plan = complete(lower(order, sync), program, system.replicas)
+    slow = random.Random(seed).sample(SLOW, 3)
+    check_slowdowns(plan, program, system, price_plan(plan, program, system), *slow)
 
 
 @pytest.mark.parametrize("sync", list(Sync))

@@ -45,3 +45,27 @@ def test_a_program_is_laid_out_for_what_it_is_fed(names, kind):
         np.testing.assert_allclose(sent, expected, rtol=1e-5, atol=1e-5)
     sent = found.timeline.rows(SpanKind.OUTFEED)
     assert set(found.timeline.bytes[sent].tolist()) == {1 * 4 * 4}
+
+
+def test_a_program_runs_on_the_device_that_is_configured_when_it_runs(names):
+    tf, ipu = names.tf, names.ipu
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.from_tensors(np.ones(4, np.float32)).repeat())
+    outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+
+    def network():
+        return ipu.pipelining_ops.pipeline(
+            [lambda x: x, lambda x: x + 1], 4, infeed_queue=infeed, outfeed_queue=outfeed
+        )
+
+    with ipu.scopes.ipu_scope("/device:IPU:0"):
+        compiled = ipu.ipu_compiler.compile(network)
+    dequeued = outfeed.dequeue()
+    shapes = []
+    with tf.Session() as session:
+        session.run(infeed.initializer)
+        for ipus in (2, 4):
+            configure(names, ipus)
+            session.run(compiled)
+            (sent,) = session.run(dequeued)
+            shapes.append(sent.shape)
+    assert shapes == [(4, 4), (4, 2, 4)]  # two replicas on four IPUs
