@@ -269,9 +269,9 @@ FIGURES: Final = (
         "The last IPU waits until the first micro-batch has passed through the other stages. At the end the last "
         "gradient travels from the last IPU back to the first, and an IPU is finished once the gradient has left. "
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
-        "Every IPU waits 900,000 cycles. IPU 3 waits in the ramps alone, IPU 0 waits 700,000 of these cycles within "
-        "main. [Fill and drain](../scenarios/glossary.md#fill-and-drain), a part of the run's time, is 900,000 cycles: "
-        "it includes such waits within main, because another IPU, here IPU 3, never waits there.",
+        "Every IPU waits 900,000 cycles, the time of [fill and drain](../scenarios/glossary.md#fill-and-drain). IPU 3 "
+        "waits only in the ramps. IPU 0 waits 200,000 cycles in the ramps and 700,000 within main, because its "
+        "gradients must pass through the other stages first.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
@@ -293,7 +293,8 @@ FIGURES: Final = (
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
         "has one forward and one backward pass in a time-step, and memory is the price.\n\n"
         "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
-        "which every slot of the schedule is filled. Grouped has one such time-step with m = 8, and nine with m = 16 "
+        "which every IPU has all the passes that the schedule can give it. Grouped has one such time-step with m = 8, "
+        "and nine with m = 16 "
         f"(add `--set {_COUNT}=16` to the command).",
         "Suppose that B = F. Which schedule is faster?",
         "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
@@ -317,10 +318,10 @@ FIGURES: Final = (
     Figure(
         "stages",
         _STAGES,
-        "1F1B and interleaved 1F1B in point-to-point, m = 4.",
+        "1F1B and interleaved 1F1B in point-to-point, m = 4. Each IPU has v = 1 or v = 2 stages; F and B are the "
+        "passes of all its stages together.",
         (_drawing("compare", _STAGES, "stages", _ONE_YAML, _TWO_YAML, _SET, f"--set {_COUNT}=4"),),
-        "Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021. "
-        "Each IPU has v = 2 stages, and F and B are the passes of both together.",
+        "Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM*, 2021.",
         "The model is cut into eight stages instead of four, and each IPU runs two distant stages. A micro-batch "
         "travels round the IPUs twice. Stages are half as long, so each ramp takes half the time.",
         "Each IPU gets four stages. How long is the makespan, and what grows?",
@@ -340,14 +341,15 @@ FIGURES: Final = (
         "maximum.",
         "A backward pass has two halves. The previous stage waits for the gradient of the input; only the update "
         "waits for the gradients of the weights. H1 computes the input's gradient first and fills waits with the "
-        "weights' gradients.",
+        "weights' gradients. H1 has no ramp-down: all IPUs end at the same moment.",
         "Suppose that W = 0. What does H1 gain?",
         "Nothing: an IPU waits (N - 1)(F + I) under H1 and under 1F1B. No work is left to fill the waits.",
     ),
     Figure(
         "slow",
         _SLOW_ONE,
-        f"1F1B in point-to-point, m = 8: all IPUs equal, then IPU {SLOW} slow.",
+        f"1F1B in point-to-point, m = 8: all IPUs equal, then IPU {SLOW} slow. The slow IPU has stage s, and its "
+        "passes take F' and B' cycles.",
         (
             _command("run", _ONE_YAML, _SET, f"--out {_OUT}/even"),
             _command(
@@ -359,8 +361,7 @@ FIGURES: Final = (
             ),
             _drawing("compare", _SLOW_ONE, "slow", f"{_OUT}/even", f"{_OUT}/{_SLOW_RUN}"),
         ),
-        "[stragglers](stragglers.md). The slow IPU has stage s, and passes of F' and B' cycles. The form needs "
-        "F' <= F + B and B' <= F + B.",
+        "[stragglers](stragglers.md). The form needs F' <= F + B and B' <= F + B.",
         f"IPU {SLOW} takes {FACTOR} times as long for everything. The other three wait in every micro-batch. With "
         f"m = 8 this costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles, {cost_of_one_slow(8):.0%} of what four slow "
         f"IPUs would cost; with m = 32 it costs {cost_of_one_slow(32):.0%}, nearly as much as four. No schedule hides "
@@ -381,13 +382,13 @@ paper. The command below a figure draws it; `--theme print` draws the greys, and
 A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FORWARD:,} cycles, and a backward
 pass takes B = {BACKWARD:,}, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients of
 the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight
-update at its end. Titles above traces include the weight update: 3,360,000 cycles in a title are a makespan of
-3,300,000. The bubble is the share of the makespan in which IPUs wait. [Bubbles, derived](bubbles.md) has the closed
-forms of all schedules.
+update at its end, which takes 60,000 cycles. The bubble is the share of the makespan in which IPUs wait.
+[Bubbles, derived](bubbles.md) has the closed forms of all schedules.
 
 In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
-yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and bubble. `summary.json` in the
-folder of the run has the micro-batches kept, as `most_micro_batches_kept` of every stage under `memory.stages`.
+yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and several bubbles: the first of
+them is meant here. `ipusim compare` prints the most micro-batches that a stage keeps; `summary.json` in the folder of
+the run has them for every stage, as `most_micro_batches_kept` under `memory.stages`.
 
 `ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes
 this page and the figures.

@@ -34,7 +34,7 @@ def format_grid(
         some = f", {filled} with passes" if filled != plan.emitted else ""
         steps = f"time-steps {plan.emitted} emitted{some}, copies {plan.copy_rule.value}"
     else:
-        steps = f"{plan.sync.words}, rows as if every pass took one time-step and copies none"
+        steps = f"{plan.sync.words}, a row is the time of one pass, and copies take no time"
     lines = [
         f"{plan.schedule} {'training' if shape.training else 'inference'}"
         f"{' with recomputation' if shape.recompute or shape.recompute_inline else ''}"
@@ -44,7 +44,7 @@ def format_grid(
         f"{f' in {shape.segments} segments' if shape.segments > 1 else ''}"
         f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
         f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
-        f"offsets {list(plan.offsets)}",
+        f"offsets {list(plan.offsets)}" if plan.offsets else "offsets of stages: none, as there are no time-steps",
     ]
     marks, remarks = marks or {}, dict(notes or {})
     cell_of: dict[tuple[int | None, Op], tuple[int, int]] = {}

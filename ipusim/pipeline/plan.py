@@ -65,7 +65,7 @@ def idealised(syncs: Iterable[Sync]) -> str:
     if len(set(syncs)) < len(Sync):
         return ""
     return (
-        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "Point-to-point is an idealised machine: IPUs meet only after weight updates, and each tensor is copied "
         "separately."
     )
 

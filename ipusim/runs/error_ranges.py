@@ -95,9 +95,8 @@ def _words() -> dict[str, str]:
         cells = row.cells
         ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
-        kind = f"of this kind ({cells['kind']}"
-        known = f"{range_words(*ends)} for 80% of other models {kind}; {trainings})" if ends else ""
-        words[cells["kind"]] = known or f"not known: only {trainings} {kind})"
+        known = f"{range_words(*ends)} with a probability of 80% ({cells['kind']}; {trainings})" if ends else ""
+        words[cells["kind"]] = known or f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
 
 

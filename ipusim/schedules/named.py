@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,10 +32,15 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     format of torch.distributed.pipelining. Each call reads the file again; no schedule is registered.
 
     Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
-    that cannot be read, fails during execution, or has no such schedule.
+    that cannot be read, fails during execution, or has no such schedule; ModelError also where only the current folder
+    has the file.
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)
+    file, colon, name = text.partition(":")
+    if not os.path.lexists(folder / file) and os.path.lexists(file):
+        here = f"{os.path.relpath(file, folder)}{colon}{name}"
+        raise ModelError(f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {here}")
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)
     with registry.scoped():

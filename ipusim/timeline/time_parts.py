@@ -50,7 +50,7 @@ _MEANINGS: Final = {
     TimePart.IMBALANCE: "extra time from passes of unequal lengths",
     TimePart.COPIES: "copies between IPUs, and the syncs before them",
     TimePart.RECOMPUTATION: "activations computed again",
-    TimePart.HOST: "data, embeddings, calls and updates of the host, and its session runs",
+    TimePart.HOST: "transfers of data and embeddings, work of the host, and starts of session runs",
     TimePart.STREAMING: "loads and stores",
     TimePart.UPDATE: "sums, gathers, and weight updates",
     TimePart.DISTURBANCES: "slow, late, stalled, dead or lost parts",

@@ -54,7 +54,7 @@ def test_a_page_of_runs_in_two_sync_modes_says_what_point_to_point_idealises(oth
         )
     assert ipusim("report", *folders, "--out", tmp_path / "page.html").returncode == 0
     note = (
-        "Runs. Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "Runs. Point-to-point is an idealised machine: IPUs meet only after weight updates, and each tensor is copied "
         "separately"
     )
     assert (note in (tmp_path / "page.html").read_text()) == (other == "1f1b")

@@ -94,7 +94,8 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
         "The fastest that fits: activations recomputed before each backward pass (as fast: activations recomputed "
         "within each backward pass), --set pipeline.allow_recompute=true --set "
         "pipeline.recomputation_mode=RecomputeThenBackpropagate",
-        "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count.",
+        "Freed memory is the difference of two peaks. The second peak includes tensors on their way to or from other "
+        "memory.",
     ]
     table = moves_table(moves)
     times = ("time per update", "difference", "mainly due to")

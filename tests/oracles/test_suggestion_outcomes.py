@@ -348,7 +348,7 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
     note = (
-        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "Point-to-point is an idealised machine: IPUs meet only after weight updates, and each tensor is copied "
         "separately."
     )
     assert note in [*verdict(found)]

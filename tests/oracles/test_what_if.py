@@ -74,7 +74,7 @@ def test_each_schedule_is_tried_in_the_mode_of_the_run_where_no_mode_is_asked_fo
 
 
 IDEALISED = (
-    "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied separately."
+    "Point-to-point is an idealised machine: IPUs meet only after weight updates, and each tensor is copied separately."
 )
 
 

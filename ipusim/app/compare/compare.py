@@ -134,6 +134,13 @@ class Row:
         memory = self.summary.get("memory")
         return None if memory is None else analysis.fullest(memory)
 
+    @property
+    def micro_batches_kept(self) -> int | None:
+        """Greatest number of micro-batches that a stage keeps; None if unknown or refused."""
+        summary = self.result.summary.to_dict() if self.result else self.folder_run.summary if self.folder_run else {}
+        stages = (summary.get("memory") or {}).get("stages") or ()
+        return max((int(stage["most_micro_batches_kept"]) for stage in stages), default=None)
+
     @cached_property
     def figures(self) -> dict[str, Any]:
         """Known figures by name; of a refusal only its memory. A loss that is not finite is missing."""

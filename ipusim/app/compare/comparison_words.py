@@ -69,7 +69,7 @@ def _verdict_of_mode(group: Comparison) -> Iterator[str]:
         return
     yield _best(group, group.best)
     for row in _faster(group):
-        would = f"{_titled(group, row)}{_mode(group)} {_would(group, row, group.best)}"
+        would = f"{_titled(group, row)}{_mode(group)}: {_would(group, row, group.best)}"
         yield f"{would}, but {_memory_verdict(row)}"
 
 
@@ -108,6 +108,10 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             else "no scenario states the memory of its stages"
         )
         yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
+        kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
+        if all(most is not None for _, most in kept):
+            most_kept = enumerated(f"{label} {most:,}" for label, most in kept)
+            yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -192,8 +196,8 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits is both faster and smaller than one of them"
-        yield f"Best trade-offs of time and memory{_mode(comparison)} (the front): {front}."
+        trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
+        yield f"{trade_offs}, each the fastest run within its memory: {enumerated(texts, _MOST_RUNS)}."
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -37,7 +37,8 @@ def move_words(moves: Moves) -> list[str]:
     sentences = [advice(moves)]
     if any(move.fills_other_memory for move in moves.moves):
         sentences.append(
-            "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count."
+            "Freed memory is the difference of two peaks. The second peak includes tensors on their way to or from "
+            "other memory."
         )
     if moves.already:
         sentences.append(f"Already in use: {', '.join(moves.already)}.")

@@ -88,14 +88,12 @@ class Searched:
     def words(self) -> str:
         """Return the extent of the search in sentences."""
         large = f", and memory is too small for {self.too_large}, whatever the cuts" if self.too_large else ""
-        misfits = f"{self.misfits} did not fit, and " if self.misfits else ""
-        simulated = f": {misfits}{self.simulated} {'was' if self.simulated == 1 else 'were'} simulated"
-        tried = f"{counted(self.assembled, 'plan')} {'was' if self.assembled == 1 else 'were'} tried"
+        misfits = f" {counted(self.misfits, 'further plan')} did not fit." if self.misfits else ""
         return (
-            f"Searched: {counted(self.choices, 'layout')}, choices of schedule, IPUs, replicas and use of memory; "
-            f"a rule refuses {self.refused.total()} of them{large}. A lower bound of the time was computed for "
-            f"{counted(self.bounded, 'cut')} of the model into stages. Of these, {tried}"
-            f"{simulated if self.assembled else ''}."
+            f"Searched: {counted(self.choices, 'combination')} of schedule, IPUs, replicas and use of memory; a rule "
+            f"refuses {self.refused.total()} of them{large}. A lower bound of the time was computed for "
+            f"{counted(self.bounded, 'cut')} of the model into stages, and {counted(self.simulated, 'plan')} "
+            f"{'was' if self.simulated == 1 else 'were'} simulated.{misfits}"
         )
 
     @property

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from ipusim.app.compare.compare import compare
+from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
@@ -219,3 +220,17 @@ def test_a_csv_says_places_and_count(load, tmp_path):
         with pytest.raises(ScenarioError) as caught:
             load(SCENARIO, *changes, *more)
         assert [(problem.key, problem.text) for problem in caught.value.problems] == [(key, text)]
+
+
+def test_a_file_that_only_the_current_folder_has_is_named_as_it_must_be_written(tmp_path, monkeypatch):
+    """A person writes paths from the current folder; a scenario's are relative to its own."""
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (tmp_path / "mine.py").write_text(FILE)
+    (folder / "scenario.yaml").write_text(SCENARIO)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ScenarioError, match=r"Paths are relative to the scenario: write \.\./mine\.py:gpipe$"):
+        load_job(folder / "scenario.yaml")
+    written = SCENARIO.replace("mine.py:gpipe", "../mine.py:gpipe")
+    (folder / "scenario.yaml").write_text(written)
+    assert load_job(folder / "scenario.yaml").plan.schedule

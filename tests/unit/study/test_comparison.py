@@ -209,7 +209,12 @@ def test_the_verdict_on_time_alone():
     assert said(found) == [
         "Best: grouped in lock-step, 24.81 us per weight update; 17.5% less time than the next, interleaved."
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario states no memory of its stages."]
+    assert list(reasons(found)) == [
+        UNKNOWN,
+        "Memory: not known: the scenario states no memory of its stages.",
+        "Most micro-batches that a stage keeps for its backward passes: grouped 7, interleaved 4, sequential 1 and "
+        "sharded 1.",
+    ]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
     assert table.header == ("run", "time per weight update", "samples per s", "against the first", "bubble", "mark")
@@ -233,7 +238,7 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert said(found) == [
         "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
-        "Point-to-point is an idealised machine: IPUs meet only for weight updates, and each tensor is copied "
+        "Point-to-point is an idealised machine: IPUs meet only after weight updates, and each tensor is copied "
         "separately. So each run is compared only with runs of its sync mode.",
     ]
     assert [row[3:] for row in comparison_table(found).rows] == [
@@ -347,9 +352,11 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
         f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped."
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
-    assert second.startswith(f"grouped in lock-step would take {would:.1%} less time, but does not fit: Out of memory")
+    assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
-    assert front.startswith("Best trade-offs of time and memory (the front): interleaved (")
+    assert front.startswith(
+        "Best trade-offs of time and memory (the front), each the fastest run within its memory: interleaved ("
+    )
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
@@ -392,7 +399,11 @@ def test_where_work_differs_throughput_decides():
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: no scenario states the memory of its stages."]
+    assert list(reasons(found)) == [
+        UNKNOWN,
+        "Memory: not known: no scenario states the memory of its stages.",
+        "Most micro-batches that a stage keeps for its backward passes: four 7 and twice 7.",
+    ]
 
 
 def test_models_training_and_ipus_that_differ_are_said():

@@ -86,7 +86,7 @@ def test_points_of_two_sync_modes_are_compared_with_those_of_their_own(varied):
     said = verdict(found, (), THROUGHPUT)
     for mode, words in zip(Sync, said, strict=False):
         assert f" in {mode.words} by throughput: {found.words(best[mode])}, with " in words
-    assert said[2].startswith("Point-to-point is an idealised machine: IPUs meet only for weight updates")
+    assert said[2].startswith("Point-to-point is an idealised machine: IPUs meet only after weight updates")
     cells = [row[0] for row in sweep_table(found, THROUGHPUT).rows]
     named = [text_of(*point) for point in found.points]
     with_modes = [f"{name} in {mode.words}" for name, mode in zip(named, modes, strict=True)]
