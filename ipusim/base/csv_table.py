@@ -223,7 +223,9 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
         if name not in index_of:
             wrong = next((title for title in strangers if name in near[title]), None)
             hint = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
-            problems.append(f"expected a column {name!r} in addition to {', '.join(columns.required_names)}{hint}")
+            others = [required for required in columns.required_names if required != name]
+            besides = f" in addition to {', '.join(others)}" if others else ""
+            problems.append(f"expected a column {name!r}{besides}{hint}")
             if wrong is not None:
                 strangers.remove(wrong)
                 absent.remove(name)

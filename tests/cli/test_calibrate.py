@@ -253,7 +253,7 @@ def test_wrong_options_are_refused(stages, options, message):
     [
         (
             "stage,forward\n0,1\n",
-            "{}/rows.csv:1: expected a column 'scenario' in addition to scenario, stage, forward\n",
+            "{}/rows.csv:1: expected a column 'scenario' in addition to stage, forward\n",
         ),
         (
             "scenario,stage,forward\n,0,1\n",

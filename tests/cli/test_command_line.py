@@ -297,3 +297,32 @@ def test_check_ends_with_the_notes_that_run_ends_with(workspace):
         ipusim("check", TUTORIAL, *FAST).stdout.splitlines()[1],
         *notes,
     ]
+
+
+@pytest.mark.parametrize("words", [("--out", ""), ("--out=",)])
+def test_an_empty_place_of_results_is_refused(words, tmp_path):
+    """A shell variable without a value would write into the current folder."""
+    done = ipusim("run", ROOT / "scenarios" / "gpu_schedules.yaml", *words, cwd=tmp_path)
+    right = "expected a folder or a file, got an empty text; '.' is the current folder"
+    assert (done.returncode, done.stderr) == (2, f"--out: {right}\n")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_micro_batches_in_segments_count_once(tmp_path):
+    changes = ("--set", "pipeline.schedule=seq_1f1b", "--set", "pipeline.segments=3")
+    done = ipusim("check", ROOT / "scenarios" / "gpu_schedules.yaml", *changes, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 stages, seq_1f1b in point-to-point, 8 micro-batches per weight update" in " ".join(done.stdout.split())
+
+
+def test_a_link_to_nothing_is_not_offered_for_itself(tmp_path):
+    (tmp_path / "plan.yaml").symlink_to("none.yaml")
+    done = ipusim("run", "plan.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, "plan.yaml: expected a scenario file, got no such file\n")
+
+
+def test_a_trace_of_malformed_events_has_no_pass(tmp_path):
+    (tmp_path / "trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "F0", "ts": "abc", "dur": 1}]}')
+    done = ipusim("import", "trace.json", cwd=tmp_path)
+    right = "expected passes, got no event with a name, a time and a length"
+    assert (done.returncode, done.stderr) == (2, f"trace.json: {right}\n")

@@ -46,7 +46,7 @@ def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_whe
         read_table(path, STRICT, 1000, "p.csv")
     assert str(caught.value).splitlines() == [
         "p.csv:1: column 'stage' appears twice",
-        "p.csv:1: expected a column 'forward' in addition to stage, forward, got 'forwrd'; did you mean forward?",
+        "p.csv:1: expected a column 'forward' in addition to stage, got 'forwrd'; did you mean forward?",
         "p.csv:1: expected columns out of stage, forward, note, got 'not'; did you mean note?",
         "p.csv:1: expected columns out of stage, forward, note, got 'bakward'",
     ]

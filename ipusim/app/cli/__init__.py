@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from copy import copy
+from itertools import pairwise
 from typing import Final
 
 import typer
@@ -59,6 +60,8 @@ def main() -> None:
         for line, answer in _REMOVED.items():
             if words[:1] == line.split()[:1] and {*line.split()} <= {*words}:
                 raise IpusimError(answer)
+        if "--out=" in sys.argv or ("--out", "") in pairwise(sys.argv):  # of a shell variable without a value
+            raise OptionError("out", "expected a folder or a file, got an empty text; '.' is the current folder")
         # Build only the command named on the line: reading the parameters of all commands takes 12 ms.
         application = copy(app)
         commands = [command for command in app.registered_commands if command.name in words[:1]]

@@ -86,7 +86,7 @@ class CheckResult(Result):
         yield (
             f"{self.scenario}: {counted(len(program.stages), 'stage')}, "
             f"{pipelines.order_and_sync(program.schedule, job.plan.sync)}, "
-            f"{counted(program.shape.micro_batches, 'micro-batch', 'es')} per {period}{periods}, on {job.system}"
+            f"{counted(program.shape.count, 'micro-batch', 'es')} per {period}{periods}, on {job.system}"
         )
         yield job.memory.verdict()
         if self.memory is not None:

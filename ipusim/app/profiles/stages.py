@@ -86,6 +86,8 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
         )
         pairs = "overlapped pairs" if any(span.activity == OVERLAP for span in spans) else "weight updates"
         reason = f"{pairs} alone" if spans else "none"
+        if not spans and not measurement.names:
+            raise FileError("expected passes, got no event with a name, a time and a length")
         raise FileError(
             f"expected passes, got {reason}; the longest spans of other names are {names_text}: name the passes with "
             "--name PASS=NAME, as some tools name none (torch's Schedule1F1B)"

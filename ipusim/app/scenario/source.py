@@ -125,5 +125,6 @@ def _near(path: Path, suffix: str) -> str:
 
     Suffixes are not compared: short names with a common suffix would always be similar.
     """
-    near = did_you_mean(path.stem, sorted(candidate.stem for candidate in path.parent.glob(f"*{suffix}")))
+    files = sorted(file.stem for file in path.parent.glob(f"*{suffix}") if file.exists())  # no link to nothing
+    near = did_you_mean(path.stem, files)
     return near.removesuffix("?") + f"{suffix}?" if near else ""

@@ -77,7 +77,7 @@ class Dataset:
         samples = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < samples < len(self) and samples == int(samples)):
             most = len(self) - 1
-            right = f"a fraction between 0 and 1, or a number from 1 to {most}" if most > 1 else "more samples"
+            right = f"a number from 1 to {most}, or a fraction of as many samples" if most > 1 else "more samples"
             raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
         train: Any = slice(int(samples), None)
         test: Any = slice(int(samples))

@@ -39,7 +39,7 @@ class HostSpec(Node, title="host"):
     )
     data_rate: HostBytesPerSecond | None = Field(
         default=None,
-        description="samples per second that the host prepares, shared equally by the infeeds of all its replicas; "
+        description="bytes per second that the host prepares, shared equally by the infeeds of all its replicas; "
         "`ipu.dataset_benchmark` measures the rate of a dataset; default: no limit",
     )
     outfeed: BytesPerSecond | None = Field(

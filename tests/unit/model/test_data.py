@@ -54,7 +54,9 @@ def test_split_parts_the_samples(hold_out, held):
 
 @pytest.mark.parametrize("hold_out", [0, 0.01, 0.999, 10, -1, 1.5, float("nan"), float("inf")])
 def test_split_refuses_an_empty_part(hold_out):
-    with pytest.raises(ModelError, match=r"cannot hold out .* of 10 samples: expected a fraction between 0 and 1"):
+    with pytest.raises(
+        ModelError, match=r"cannot hold out .* of 10 samples: expected a number from 1 to 9, or a fraction"
+    ):
         counting().split(hold_out, seed=0)
 
 

@@ -35,7 +35,7 @@ def test_bytes_are_left_alone_beside_a_model(own):
     [
         (
             "stag,forward\na,1\n",
-            ["profile.csv:1: expected a column 'stage' in addition to stage, forward, got 'stag'; did you mean stage?"],
+            ["profile.csv:1: expected a column 'stage' in addition to forward, got 'stag'; did you mean stage?"],
         ),
         (
             "stage,forward,bakward\na,1,2\n",

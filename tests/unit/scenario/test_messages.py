@@ -475,8 +475,8 @@ CASES = {
     "all data held out": (
         "samples: 64",
         "samples: 64, hold_out: 64",
-        "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64 of 64 samples: expected a fraction between 0 "
-        "and 1, or a number from 1 to 63",
+        "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64 of 64 samples: expected a number from 1 to "
+        "63, or a fraction of as many samples",
     ),
     "no data": (
         f"data: {DATA}\n",
