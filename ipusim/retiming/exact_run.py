@@ -168,9 +168,29 @@ class ExactRun:
             return 0
         if self.slow_links.keys().isdisjoint(send.links):
             return int(send.cycles)
+        return ceil(send.bytes / self._link_rate(send))
+
+    def joint_link_cycles(self, sends: Sequence[Send]) -> list[int]:
+        """Return the cycles from first to last byte of every tensor, for simultaneous tensors with a common route.
+
+        Tensors have equal shares of the links' rate. Ends are whole cycles.
+        """
+        served, cycles, ends = Fraction(0), 0, [0] * len(sends)
+        by_size = sorted(range(len(sends)), key=lambda number: sends[number].bytes)
+        for sharers, number in zip(range(len(sends), 0, -1), by_size, strict=True):
+            rate = self._link_rate(sends[number]) / sharers
+            more = max(0, ceil((sends[number].bytes - served) / rate))
+            cycles, served = cycles + more, served + more * rate
+            ends[number] = cycles
+        return ends
+
+    def _link_rate(self, send: Send) -> Fraction:
+        """Return the bytes per cycle of the slowest link of a tensor's route."""
         rates = self.system.rates
-        rate = min(self.costs.links[link].bytes_per_s(rates) / self.slow_links.get(link, 1) for link in send.links)
-        return ceil(send.bytes * self.system.clock_hz / rate)
+        return (
+            min(self.costs.links[link].bytes_per_s(rates) / self.slow_links.get(link, 1) for link in send.links)
+            / self.system.clock_hz
+        )
 
     def copy_cycles(self, copy: StepCopy, ipus: Sequence[int]) -> int:
         """Return the cycles of a merged copy between IPUs."""

@@ -56,6 +56,7 @@ class Precedence:
         is_way = np.bincount(key[sends], minlength=len(shape.copies) * shape.stages**2) > 0
         #: Copy of the pipeline, source and target stage of every way.
         self._ways = np.column_stack(np.unravel_index(np.flatnonzero(is_way), (len(shape.copies), *[shape.stages] * 2)))
+        self._joint: list[JointWay] = []
         way_of = np.where(is_transfer, np.cumsum(is_way)[key], 0)
         tensor = way_of * shape.micro_batches + micro_batch
         sent_by = np.full((len(self._ways) + 1) * shape.micro_batches, -1)
@@ -65,12 +66,52 @@ class Precedence:
             raise NotExactError("a tensor that no IPU sends")
         waits = numbers[np.flatnonzero(receives) + is_merged[receives]]
         b[waits] = node_before[sender]
+        tensors = np.flatnonzero(code == Code.SEND)
+        way_of[tensors] = self._joint_ways(node_before[tensors], way_of[tensors])
         lead_of = np.zeros(len(nodes), np.int64)
         lead_of[waits] = way_of[sender]
         way_of[receives] = 0
         #: Instruction, previous node and way of every tensor.
         self._tensors = rows[sends], node_before[sends], way_of[sends] - 1
         self._arrange(a, b, lead_of, way_of[nodes], streams)
+
+    def _joint_ways(self, node: Column, way: Column) -> Column:
+        """Return the way of every tensor; simultaneous tensors with a common route get additional ways.
+
+        Tensors are simultaneous if an IPU sends several tensors after one node. Ways are numbered from 1.
+        """
+        way_of, begins = way.copy(), np.flatnonzero(np.r_[True, node[1:] != node[:-1]])
+        counts = np.where(node[begins] == _BEGIN_ROW, 1, np.diff(np.r_[begins, len(node)])) if len(node) else begins
+        for count in np.unique(counts[counts > 1]).tolist():
+            members = begins[counts == count, np.newaxis] + np.arange(count)
+            patterns, pattern = np.unique(way[members], axis=0, return_inverse=True)
+            further = [self._ways_at_once(ways) for ways in patterns.tolist()]
+            way_of[members] = np.array(further)[pattern.ravel()]
+        return way_of
+
+    def _ways_at_once(self, ways: list[int]) -> list[int]:
+        """Return the ways of simultaneous tensors: additional ways for common routes."""
+        sends = [
+            [self._run.costs.sends.get((replica, *self._ways[way - 1].tolist()), Send()) for way in ways]
+            for replica in range(self._run.system.replicas)
+        ]
+        routes = [[(send.links, int(send.lead_cycles)) for send in column] for column in zip(*sends, strict=True)]
+        result = list(ways)
+        for place, route in enumerate(routes):
+            places = [other for other, other_route in enumerate(routes) if other_route == route]
+            joint = [[of_replica[other] for other in places] for of_replica in sends]
+            carries = all(send.links and send.cycles for of_replica in joint for send in of_replica)
+            if len(places) == 1 or not carries or len({ways[other] for other in places}) < len(places):
+                continue
+            cycles = [self._run.joint_link_cycles(of_replica) for of_replica in joint]
+            if self._run.replicas == 1 and cycles.count(cycles[0]) < len(cycles):
+                continue
+            own = places.index(place)
+            self._joint.append(
+                JointWay(ways[place] - 1, own == 0, [ends[own] for ends in cycles], [max(ends) for ends in cycles])
+            )
+            result[place] = len(self._ways) + len(self._joint)
+        return result
 
     def _mask_of_timed(self, table: Cycles, streams: Streams, is_due: bool) -> Mask:
         """Return a mask of the instructions that take time, send or receive."""
@@ -135,6 +176,10 @@ class Precedence:
         self._constant_of = np.where(blocked > 0, len(constants) - 1 + blocked, constant.ravel())[order]
         replicas = range(self._run.replicas)
         prices = [[self._run.send_cycles(replica, *way) for replica in replicas] for way in self._ways.tolist()]
+        prices += [
+            [(lead, lead + joint.cycles[replica]) for replica, (lead, _) in enumerate(prices[joint.way])]
+            for joint in self._joint
+        ]
         send_prices = np.array(prices, np.int64).reshape(len(prices), len(replicas), 2)
         self._leads = np.concatenate([np.zeros((1, len(replicas), 1), np.int64), send_prices[..., 1:]])
         self._constants = constants[:, np.newaxis, np.newaxis]
@@ -146,11 +191,16 @@ class Precedence:
         """Return the loads of link directions, for leads of shape (ways, replicas)."""
         run, way = self._run, self._tensors[2]
         parts = [np.zeros((5, 0), np.int64)]
-        for number, key in enumerate(self._ways.tolist()):
-            tensors = np.flatnonzero(way == number)
+        ways: list[tuple[int, JointWay | None]] = [(number, None) for number in range(len(self._ways))]
+        ways += [(joint.way, joint) for joint in self._joint]
+        for number, (own_way, joint) in enumerate(ways):
+            # Simultaneous tensors load links once.
+            tensors = np.flatnonzero(way == number) if joint is None or joint.is_first else way[:0]
             for replica in range(run.system.replicas):
-                send, place = run.costs.sends.get((replica, *key), Send()), replica % run.replicas
-                lead, cycles = int(leads[number, place]), run.link_cycles(send)
+                key = replica, *self._ways[own_way].tolist()
+                send, place = run.costs.sends.get(key, Send()), replica % run.replicas
+                cycles = run.link_cycles(send) if joint is None else joint.joint_cycles[replica]
+                lead = int(leads[number, place])
                 for link in send.links:
                     numbers = np.array([link, place, lead, cycles])
                     parts.append(np.concatenate([tensors[np.newaxis], np.repeat(numbers, len(tensors)).reshape(4, -1)]))
@@ -191,13 +241,30 @@ class Precedence:
         rows, leaves, way = self._tensors
         leave_times = times[self._row_of[leaves]]
         are_exact, self._loads = self._loads.are_apart(leave_times, execution.further)
-        execution.exact &= are_exact
+        # Simultaneous tensors take time for bytes: further cycles are undefined.
+        execution.exact &= are_exact & ((execution.further == 0) | (not self._joint))
         if execution.record is not None:
             rows_of_passes = np.flatnonzero(self._pass_of >= 0)
             ends = times[self._outer + rows_of_passes]
             execution.record.note(self._pass_of[rows_of_passes], ends - weights[weight_of[rows_of_passes]], ends)
             execution.record.note(rows, leave_times, leave_times + leads[1 + way])
         return {shard: times[row] for shard, row in self._last.items()}
+
+
+class JointWay(NamedTuple):
+    """A way of simultaneous tensors with a common route from one IPU.
+
+    Attributes:
+        way: number of the way of a tensor alone.
+        is_first: whether the way represents all simultaneous tensors as a load of links.
+        cycles: cycles from first to last byte of a tensor, per replica.
+        joint_cycles: cycles from first to last byte of all simultaneous tensors, per replica.
+    """
+
+    way: int
+    is_first: bool
+    cycles: list[int]
+    joint_cycles: list[int]
 
 
 class Loads(NamedTuple):

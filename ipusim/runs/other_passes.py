@@ -23,6 +23,8 @@ _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 #: Maximum number of passes of a single run, whose compilation takes a second; longer runs often repeat after some time.
 MOST_OF_ONE: Final = 600_000
+#: Number of replicas from which passes in sequence are computed sooner than simulated: equal replicas count once.
+_MANY_REPLICAS: Final = 4
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
@@ -34,7 +36,7 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
 def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
     """Return the cycles of a run without repetition, computed without events.
 
-    Without overlapping micro-batches, passes wait for each other, and a simulation is faster.
+    Without overlapping micro-batches, passes wait for each other, and a simulation of few replicas is faster.
 
     Args:
         job: Job of the run, without exchanges between hosts.
@@ -44,7 +46,8 @@ def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
     Returns:
         Cycles of the run; None if a simulation is faster, or if only events give the times.
     """
-    if not any(job.plan.fifo_depths) or job.program.shape.passes * executions > MOST_OF_ONE:
+    waits = not any(job.plan.fifo_depths) and job.system.replicas < _MANY_REPLICAS
+    if waits or job.program.shape.passes * executions > MOST_OF_ONE:
         return None
     return runs_with_passes(job, executions, price, [price(job)[0].passes])[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,44 +71,65 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
 
     Zeros stand for a part whose tensors may wait longer. Raises NotExactError if only events give the times.
     """
+    shape, starts = job.plan.shape, _starts(job)
+    # Most runs without recurrence have no equal states, and need no table of passes and sends.
+    table_of = cache(lambda: _passes_and_sends(job, starts))
+    wait_of = cache(lambda: _waits(table_of(), shape))
+    part = None
+    for begin, length, cycles in _equal_states(job, starts):
+        table = table_of()
+        low, end, high = np.searchsorted(table[-1], begin + np.arange(3) * cycles).tolist()
+        again = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
+        if _has_all_passes(table[1, low:end], length, shape) and np.array_equal(again, table[:, end:high]):
+            if wait_of()[low:end].max() <= cycles:
+                return length, cycles
+            part = 0, 0
+    return part
+
+
+def _starts(job: Job) -> Column:
+    """Return the start of every instruction; -1 without one.
+
+    Raises NotExactError if only events give the times, and for replicas with different times.
+    """
+    starts = next(Retiming.from_plan(job.plan, job.program, job.system, costs=job.costs, executions=1).times()).start
+    if (starts != starts[:, :1]).any():
+        raise NotExactError("replicas with different times")
+    return np.asarray(starts[:, 0])
+
+
+def _equal_states(job: Job, starts: Column) -> Iterator[tuple[int, int, int]]:
+    """Yield begin, micro-batches and cycles of possible recurring parts, the latest and shortest first.
+
+    A state of the machine can recur only if all IPUs begin their next passes at the same distances. A part lies between
+    two equal states, and a third equal state follows at the same distance.
+    """
     plan, shape, period = job.plan, job.plan.shape, job.schedule.period
     assert period is not None
-    table = _passes_and_sends(job)
-    ipu, code, stage, micro_batch, _, start = table
-    wait = _waits(table, shape)
+    ipu, code, stage, micro_batch, _ = plan.instructions.T
     marked = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0]) & (micro_batch % period(shape) == 0)
-    cycle, number = start[marked], micro_batch[marked]
-    # A state of the machine can recur only if all IPUs begin their next passes at the same distances.
-    begins = [np.r_[start[(ipu == of_plan) & (code < PASSES)], np.iinfo(np.int64).max] for of_plan in plan.ipus]
-    until_next = np.stack([begin[np.searchsorted(begin, cycle)] - cycle for begin in begins])
+    cycle, number = starts[marked], micro_batch[marked]
+    is_pass = code < PASSES
+    of_ipu, begins = ipu[is_pass], starts[is_pass]
+    until_next = np.empty((len(plan.ipus), len(cycle)), np.int64)
+    for row, shard in enumerate(plan.ipus):  # instructions are sorted by IPU
+        low, high = np.searchsorted(of_ipu, [shard, shard + 1])
+        later = np.r_[begins[low:high], np.iinfo(np.int64).max]
+        until_next[row] = later[np.searchsorted(later, cycle)] - cycle
     state = np.unique(until_next, axis=1, return_inverse=True)[1].ravel()
-    part = None
     for last in range(len(cycle) - 1, 1, -1):
         middles = last - 1 - np.flatnonzero(state[(last + 1) // 2 : last][::-1] == state[last])
         for middle, first in np.stack([middles, 2 * middles - last], axis=1).tolist():
             length, cycles = int(number[middle] - number[first]), int(cycle[middle] - cycle[first])
-            if state[first] != state[last] or min(length, cycles) <= 0:
-                continue
-            low, end, high = np.searchsorted(start, cycle[first] + np.arange(3) * cycles).tolist()
-            again = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
-            if _has_all_passes(code[low:end], length, shape) and np.array_equal(again, table[:, end:high]):
-                if wait[low:end].max() <= cycles:
-                    return length, cycles
-                part = 0, 0
-    return part
+            if state[first] == state[last] and min(length, cycles) > 0:
+                yield int(cycle[first]), length, cycles
 
 
-def _passes_and_sends(job: Job) -> Column:
-    """Return IPU, code, stage, micro-batch, target and start of all passes and sends, sorted by start.
-
-    Raises NotExactError if only events give the times, and for replicas with different times.
-    """
+def _passes_and_sends(job: Job, starts: Column) -> Column:
+    """Return IPU, code, stage, micro-batch, target and start of all passes and sends, sorted by start."""
     instructions = job.plan.instructions
-    starts = next(Retiming.from_plan(job.plan, job.program, job.system, costs=job.costs, executions=1).times()).start
-    if (starts != starts[:, :1]).any():
-        raise NotExactError("replicas with different times")
-    rows = np.flatnonzero(any_of(instructions[:, 1], (*Pass, Code.SEND, Code.BLOCKING_SEND)) & (starts[:, 0] >= 0))
-    table = np.concatenate([instructions[rows].T, starts[rows, :1].T])
+    rows = np.flatnonzero(any_of(instructions[:, 1], (*Pass, Code.SEND, Code.BLOCKING_SEND)) & (starts >= 0))
+    table = np.concatenate([instructions[rows].T, starts[np.newaxis, rows]])
     return np.asarray(table[:, np.lexsort(table)])
 
 

@@ -15,7 +15,7 @@ from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_count, check_stages
-from ipusim.pipeline.shape import PlanShape
+from ipusim.pipeline.shape import Column, PlanShape
 
 #: A pass of a chunk: kind, number of the chunk on its IPU, and micro-batch.
 ChunkPass = tuple[Pass, int, int]
@@ -93,7 +93,7 @@ def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[
 
 
 def order_of(
-    schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass]]]
+    schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass] | Table]]
 ) -> Order:
     """Build the Order from passes of chunks; stages of a chunk run ascending forward, descending backward."""
     return Order(schedule, shape, table=np.concatenate([_rows(ipu, *parts) for ipu, parts in passes.items()]))
@@ -120,7 +120,7 @@ def ranked_order(
     schedule: str,
     shape: PlanShape,
     chunks_of_ipus: Callable[[PlanShape, str], Mapping[int, Sequence[tuple[int, ...]]]],
-    passes: Callable[[int, int, int], Iterable[ChunkPass]],
+    passes: Callable[[int, int, int], Iterable[ChunkPass] | Table],
     multiple: int = 1,
 ) -> Order:
     """Build the Order of a schedule whose rule depends on an IPU's rank, its place along the pipeline.
@@ -145,7 +145,9 @@ def ranked_order(
     )
 
 
-def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
+def one_chunk_order(
+    schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass] | Table]
+) -> Order:
     """Build the Order of a schedule with one chunk per IPU.
 
     ``passes`` returns the passes of an IPU, given the number of IPUs from this one to the last, this one included, and
@@ -167,10 +169,21 @@ def repeat_period(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, mo
             yield kind, chunk, micro_batch + further
 
 
-def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Table:
+def in_turns(*parts: tuple[Pass, Column | int, Column, Column]) -> Table:
+    """Return the passes of an IPU in order of turns, shape (passes, 3); passes of equal turns keep the order of parts.
+
+    A part consists of a kind of pass, chunks, micro-batches and turns.
+    """
+    columns = [np.stack(np.broadcast_arrays(int(kind), chunk, numbers, turns)) for kind, chunk, numbers, turns in parts]
+    *passes, turns = np.concatenate(columns, axis=1)
+    return np.stack(passes, axis=1)[np.argsort(turns, kind="stable")]
+
+
+def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass] | Table) -> Table:
     """Return the rows of an Order for one IPU's passes, shape (passes, 4)."""
-    flat = chain.from_iterable(passes)
-    kind, chunk, micro_batch = np.fromiter(flat, np.int64).reshape(-1, 3).T
+    if not isinstance(passes, np.ndarray):
+        passes = np.fromiter(chain.from_iterable(passes), np.int64).reshape(-1, 3)
+    kind, chunk, micro_batch = passes.T
     sizes = np.array([len(stages) for stages in chunks])[chunk]
     row = np.repeat(np.arange(len(chunk)), sizes)
     nth = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

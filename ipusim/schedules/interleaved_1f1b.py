@@ -11,15 +11,17 @@ half as many micro-batches as IPUs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Final
 
+import numpy as np
+
 from ipusim.base.errors import UnsupportedProgramError
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_grouped_count
-from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.chunks import ChunkPass, chunks_of, ipus_of, ranked_order
+from ipusim.pipeline.shape import Column, PlanShape
+from ipusim.schedules.chunks import chunks_of, in_turns, ipus_of, ranked_order
 
 _WHOLE: Final = (Pass.BACKWARD,)
 _HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
@@ -43,7 +45,7 @@ def order(shape: PlanShape) -> Order:
         )
     check_grouped_count(count, ipus_of(shape), shape.group_size)
 
-    def passes(rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:
+    def passes(rank: int, ipus: int, chunks: int) -> Table:
         ahead = (ipus - rank - 1) * (2 if chunks > 1 else 1) + (chunks - 1) * size + 1
         return _passes(_turns(count, size, chunks), ahead, chunks, _WHOLE)
 
@@ -75,31 +77,23 @@ def half_of_ipus(shape: PlanShape) -> int:
 
 
 def _group_interleaved(name: str, shape: PlanShape, size: int) -> Order:
-    def passes(rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:
+    def passes(rank: int, ipus: int, chunks: int) -> Table:
         turns = _turns(shape.micro_batches, size, chunks)
         return _passes(turns, ipus - rank + (chunks - 1) * size, chunks, _HALVES)
 
     return ranked_order(name, shape, chunks_of, passes, size)
 
 
-def _turns(count: int, size: int, chunks: int) -> list[tuple[int, int]]:
-    """Return chunk and micro-batch of each forward pass in order."""
-    return [
-        (chunk, micro_batch)
-        for first in range(0, count, size)
-        for chunk in range(chunks)
-        for micro_batch in range(first, min(first + size, count))
-    ]
+def _turns(count: int, size: int, chunks: int) -> Column:
+    """Return chunks and micro-batches of the forward passes in order, shape (2, passes)."""
+    chunk, micro_batch = np.indices((chunks, count)).reshape(2, -1)
+    order = np.lexsort((micro_batch, chunk, micro_batch // size))
+    return np.stack([chunk, micro_batch])[:, order]
 
 
-def _passes(
-    turns: Sequence[tuple[int, int]], ahead: int, chunks: int, backward: tuple[Pass, ...]
-) -> Iterator[ChunkPass]:
-    """Yield an IPU's passes: ``ahead`` forward passes, then ``backward`` passes in turn, from the last chunk on."""
-    ahead = min(len(turns), ahead)
-    for turn in range(len(turns) + ahead):
-        if turn >= ahead:
-            chunk, micro_batch = turns[turn - ahead]
-            yield from ((kind, chunks - 1 - chunk, micro_batch) for kind in backward)
-        if turn < len(turns):
-            yield (Pass.FORWARD, *turns[turn])
+def _passes(forward: Column, ahead: int, chunks: int, backward: tuple[Pass, ...]) -> Table:
+    """Return an IPU's passes: ``ahead`` forward passes, then ``backward`` passes in turn, from the last chunk on."""
+    chunk, micro_batch = forward
+    turns = np.arange(len(chunk))
+    parts = [(kind, chunks - 1 - chunk, micro_batch, turns + min(len(turns), ahead)) for kind in backward]
+    return in_turns(*parts, (Pass.FORWARD, chunk, micro_batch, turns))

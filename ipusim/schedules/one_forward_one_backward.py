@@ -9,12 +9,13 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import numpy as np
 
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.chunks import ChunkPass, one_chunk_order
+from ipusim.schedules.chunks import in_turns, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -40,11 +41,11 @@ def eager_order(shape: PlanShape) -> Order:
     return one_chunk_order("eager_1f1b", shape, lambda ahead, _: passes(shape.micro_batches, 2 * ahead - 1))
 
 
-def passes(count: int, ahead: int) -> Iterator[ChunkPass]:
-    """Yield the passes of an IPU that keeps up to ``ahead`` micro-batches."""
-    for turn in range(count + ahead - 1):
-        if turn >= ahead:
-            yield Pass.BACKWARD, 0, turn - ahead
-        if turn < count:
-            yield Pass.FORWARD, 0, turn
-    yield Pass.BACKWARD, 0, count - 1
+def passes(count: int, ahead: int, segments: int = 1) -> Table:
+    """Return the passes of an IPU that keeps up to ``ahead`` segments of micro-batches.
+
+    ``count`` is the number of all segments; backward passes visit the ``segments`` of a micro-batch in reverse.
+    """
+    numbers = np.arange(count)
+    reverse = numbers + segments - 1 - 2 * (numbers % segments)
+    return in_turns((Pass.BACKWARD, 0, reverse, numbers + ahead), (Pass.FORWARD, 0, numbers, numbers))

@@ -7,13 +7,10 @@ Gradients of keys and values come from all later segments, so backward passes ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules import one_forward_one_backward
-from ipusim.schedules.chunks import ChunkPass, one_chunk_order
+from ipusim.schedules.chunks import one_chunk_order
+from ipusim.schedules.one_forward_one_backward import passes
 
 
 def order(shape: PlanShape) -> Order:
@@ -23,13 +20,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that returns to an IPU.
     """
-    return one_chunk_order("seq_1f1b", shape, lambda ahead, _: _passes(shape, ahead + shape.segments - 1))
-
-
-def _passes(shape: PlanShape, ahead: int) -> Iterator[ChunkPass]:
-    """Yield 1F1B passes with up to ``ahead`` kept segments, backward segments in reverse."""
-    for kind, chunk, number in one_forward_one_backward.passes(shape.micro_batches, ahead):
-        if kind is Pass.FORWARD:
-            yield kind, chunk, number
-        else:
-            yield kind, chunk, number + shape.segments - 1 - 2 * (number % shape.segments)
+    segments = shape.segments
+    return one_chunk_order(
+        "seq_1f1b", shape, lambda ahead, _: passes(shape.micro_batches, ahead + segments - 1, segments)
+    )

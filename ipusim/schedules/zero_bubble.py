@@ -8,12 +8,13 @@ nearly twice as many micro-batches: then no IPU waits between its first and last
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import numpy as np
 
+from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.chunks import ChunkPass, one_chunk_order
+from ipusim.schedules.chunks import in_turns, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
@@ -35,15 +36,14 @@ def order_h2(shape: PlanShape) -> Order:
     )
 
 
-def _passes(count: int, ahead: int, lag: int) -> Iterator[ChunkPass]:
-    """Yield an IPU's passes, with ``ahead`` forward passes before the first backward pass.
+def _passes(count: int, ahead: int, lag: int) -> Table:
+    """Return an IPU's passes, with ``ahead`` forward passes before the first backward pass.
 
     The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``lag`` later.
     """
-    for turn in range(count + ahead + lag):
-        if 0 <= turn - ahead < count:
-            yield Pass.INPUT_GRADIENT, 0, turn - ahead
-        if 0 <= turn - ahead - lag < count:
-            yield Pass.WEIGHT_GRADIENT, 0, turn - ahead - lag
-        if turn < count:
-            yield Pass.FORWARD, 0, turn
+    numbers = np.arange(count)
+    return in_turns(
+        (Pass.INPUT_GRADIENT, 0, numbers, numbers + ahead),
+        (Pass.WEIGHT_GRADIENT, 0, numbers, numbers + ahead + lag),
+        (Pass.FORWARD, 0, numbers, numbers),
+    )

@@ -405,6 +405,11 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
         "are_apart",
         lambda loads, left, _: (np.ones(left.shape[2], bool), loads),
     ),
+    "tensors that share links from the first byte on, each as fast as alone": (
+        ExactRun,
+        "joint_link_cycles",
+        lambda run, sends: [int(send.cycles) for send in sends],
+    ),
     "sums of gradients without time": (stretches.Ending, "_cycles", lambda ending, meeting: 0),
 }
 

@@ -15,7 +15,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pricing.code import with_temporary
 from ipusim.runs.assemble.lay_out import DeviceAndPlan, lay_out
 from ipusim.runs.assemble.layers import Layered, check_layers, layered, returning
-from ipusim.runs.assemble.limits import price_run, simulated_executions
+from ipusim.runs.assemble.limits import price_run, refuse_large_whole, simulated_executions
 from ipusim.runs.assemble.memory import check_memory, memory_of
 from ipusim.runs.assemble.named_files import resolve_rates, with_profile, with_stages
 from ipusim.runs.assemble.notes import notes
@@ -157,6 +157,8 @@ def _job(
         count = shape.count // shape.serialization
         new_options = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
         problems, plan = Findings(request.is_set), plain
+        if (micro_batches, repeat_count) == (job.program.shape.micro_batches, job.program.repeat_count):
+            refuse_large_whole(job, new_options, content.result_bytes, problems)
         if micro_batches != laid_out_count:
             _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
         with cache.entered():

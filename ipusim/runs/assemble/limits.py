@@ -259,6 +259,35 @@ def price_run(
     return costs
 
 
+def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings: Findings) -> None:
+    """Refuse a whole run that exceeds memory, with the problem of :func:`price_run`, without its Plan.
+
+    In point-to-point, spans grow by the same number per period, so two short Plans give the number of the whole run.
+
+    Args:
+        job: Job with a Plan of fewer micro-batches.
+        options: options of the whole run.
+        element_bytes: bytes that the host keeps of each outfeed element.
+        findings: recorder of problems.
+
+    Raises:
+        RequestError: with the problem.
+    """
+    shape, laid_out = job.program.shape, job.plan.shape.micro_batches
+    is_linear = not (job.plan.sync.meets or job.system.disturbances or element_bytes or job.schedule.period is None)
+    if not is_linear or laid_out_shape(shape, job.schedule.multiple) != shape:
+        return
+
+    def spans_of(part: Job) -> int:
+        return most_spans(part.plan, part.system, part.costs, job.executions)
+
+    parts = -(-shape.micro_batches // laid_out)  # bounds from above
+    large = parts * spans_of(job) * SPAN_BYTES + shape.passes * PASS_BYTES > MAX_RUN_BYTES
+    if large and parts * most_cycles(job.plan, job.system, job.costs, job.executions) <= MAX_CYCLES:
+        _check_size(options, shape, job.of_whole(spans_of), "up to", findings)
+        findings.raise_if_any()
+
+
 def most_session_runs(job: Job, result_bytes: int) -> int:
     """Return the number of session runs, at least one, that fit in memory.
 

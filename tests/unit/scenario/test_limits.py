@@ -8,8 +8,10 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.machine.extent import most_cycles, most_spans
+from ipusim.runs.assemble import assemble as assembling
 from ipusim.runs.assemble import limits
 from ipusim.runs.assemble.limits import MAX_RUN_BYTES, PASS_BYTES, SPAN_BYTES
+from ipusim.runs.assemble.system import resolve_plan
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from tests.scenarios import SCENARIOS
@@ -118,6 +120,28 @@ def test_the_counts_of_a_run_that_is_too_large_are_those_that_were_given(monkeyp
     (problem,) = caught.value.problems
     assert problem.key == "pipeline.gradient_accumulation_count"
     assert problem.text.endswith(f": {factors}")
+
+
+def test_a_whole_run_that_is_too_large_is_refused_before_its_plan_is_laid_out(monkeypatch):
+    """The problem is that of the laid out run, to the span."""
+    count, laid_out, problems = 300, [], []
+    changes = ["pipeline.schedule=1f1b", "pipeline.sync=point_to_point", "system.name=m2000"]
+    job = load_job(FOUR, [*changes, f"pipeline.gradient_accumulation_count={count}"])
+    monkeypatch.setattr(limits, "MAX_RUN_BYTES", 1000 * job.program.shape.passes)
+
+    def resolve(options, schedule, shape, findings):
+        laid_out.append(shape.micro_batches)
+        return resolve_plan(options, schedule, shape, findings)
+
+    monkeypatch.setattr(assembling, "resolve_plan", resolve)
+    for refuse in (limits.refuse_large_whole, lambda *_: None):
+        assert count not in laid_out
+        monkeypatch.setattr(assembling, "refuse_large_whole", refuse)
+        with pytest.raises(RequestError) as caught:
+            job.with_counts(count, 1)
+        problems.append(caught.value.problems)
+    assert problems[0] == problems[1]
+    assert laid_out[-1] == count
 
 
 def test_results_that_the_host_keeps_count(load):
