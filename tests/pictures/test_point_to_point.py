@@ -158,6 +158,7 @@ def test_a_picture_shows_halves_waits_and_sends_with_their_numbers():
             "weight update",
             "wait for a tensor",
             "sync wait",
+            "end of a phase",
         ][: len(names)]
     )
     assert {"gradient of the input", "gradients of the weights", "wait for a tensor"} <= set(names)
