@@ -154,10 +154,11 @@ def _ramps_rows() -> list[Row]:
 
 
 def _lock_step_rows() -> list[Row]:
-    run, other = ("grouped", 8, "lock_step"), ("interleaved", 8, "lock_step")
+    count = 16
+    run, other = ("grouped", count, "lock_step"), ("interleaved", count, "lock_step")
     return [
-        Row("makespan, Grouped", _WHOLE, whole_ramps(8), makespan(*run)),
-        Row("makespan, Interleaved", "N F + (2 m + N - 2) B", interleaved(8), makespan(*other)),
+        Row("makespan, Grouped", _WHOLE, whole_ramps(count), makespan(*run)),
+        Row("makespan, Interleaved", "N F + (2 m + N - 2) B", interleaved(count), makespan(*other)),
         Row(f"{_STASH}, Grouped", "2 N - 1", 2 * IPUS - 1, _kept(*run)),
         Row(f"{_STASH}, Interleaved", "N", IPUS, _kept(*other)),
     ]
@@ -229,7 +230,7 @@ _ROWS: Final = {
 }
 _DRAWN: Final = {
     "ramps": _draw_ramps,
-    "lock-step": lambda options: _compared(options, ["grouped", "interleaved"], sync="lock_step"),
+    "lock-step": lambda options: _compared(options, ["grouped", "interleaved"], sync="lock_step", count=16),
     "memory": lambda options: _compared(options, ["gpipe", "1f1b"]),
     "stages": lambda options: _compared(options, None, count=4),
     "halves": lambda options: _compared(options, ["1f1b", "zero_bubble_h1"], count=6),
@@ -278,11 +279,11 @@ FIGURES: Final = (
     Figure(
         "lock-step",
         _LOCK_STEP,
-        "Grouped and Graphcore's Interleaved in lock-step, m = 8. This Interleaved has one stage on each IPU; the "
+        "Grouped and Graphcore's Interleaved in lock-step, m = 16. This Interleaved has one stage on each IPU; the "
         "interleaved 1F1B of figure 4 is a different schedule.",
         (
             _drawing(
-                *("compare", _LOCK_STEP, "lock-step", _ONE_YAML, _SET),
+                *("compare", _LOCK_STEP, "lock-step", _ONE_YAML, _SET, f"--set {_COUNT}=16"),
                 *("--schedules grouped,interleaved", "--sync lock_step"),
             ),
         ),
@@ -293,9 +294,8 @@ FIGURES: Final = (
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
         "has one forward and one backward pass in a time-step, and memory is the price.\n\n"
         "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
-        "which every IPU has all the passes that the schedule can give it. Grouped has one such time-step with m = 8, "
-        "and nine with m = 16 "
-        f"(add `--set {_COUNT}=16` to the command).",
+        "which every IPU has all the passes that the schedule can give it. Grouped has m - 2 N + 1 such time-steps, "
+        "nine in the figure.",
         "Suppose that B = F. Which schedule is faster?",
         "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
         "micro-batches.",

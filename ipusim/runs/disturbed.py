@@ -9,7 +9,7 @@ from typing import cast
 
 from ipusim.analysis.disturbed import DisturbanceCost, DisturbedCable, more_idle
 from ipusim.analysis.throughput import throughput_of
-from ipusim.hardware.disturbances import Dead, Disturbance, Jitter, Slower
+from ipusim.hardware.disturbances import Dead, Disturbance, Jitter
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import disturbs, steady_from
 from ipusim.machine.recurrence import Mark
@@ -55,7 +55,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
         recovery=None if states is None else _recovery(*states, end or 0),
         passes=states is not None,
         loses=len(timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART, SpanKind.SPARE)) > 0,
-        slow_ipus=_slow_ipus(job.system),
+        slow_ipus=timeline.info.slow_ipus,
         cables=cables,
         cable_cycles=max(cable_cycles, 0) if cables else 0,
         cables_alone=only_cables,
@@ -67,11 +67,6 @@ def _disturbed_ipus(system: System) -> set[int]:
     jitters = any(isinstance(event, Jitter) and event.ipu is None for event in system.disturbances)
     event_ipus = (getattr(event, "ipu", None) for event in system.disturbances)
     return set(range(system.count)) if jitters else {ipu for ipu in event_ipus if ipu is not None}
-
-
-def _slow_ipus(system: System) -> tuple[int, ...]:
-    slower = (event for event in system.disturbances if isinstance(event, Slower) and event.slower > 1)
-    return tuple(sorted({event.ipu for event in slower if event.ipu is not None}))
 
 
 def _cable_of(disturbance: Disturbance) -> tuple[int, int] | None:

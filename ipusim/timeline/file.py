@@ -42,6 +42,8 @@ _MOST_BLOCKS: Final = 4096
 #: Characters of a wrong value shown in a message.
 _MOST_SHOWN: Final = 60
 
+#: Entries of the info that a file omits if empty.
+_OMITTED_IF_EMPTY: Final = ("ipus_at_end", "slow_ipus")
 #: Parts of a Timeline: info, columns as a table, blocks.
 Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
 
@@ -50,8 +52,8 @@ def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
     """Write a Timeline as an npz archive. Equal Timelines of equal title give equal bytes."""
-    # The file omits the IPUs at the end unless an IPU was replaced, which is rare.
-    entries = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
+    # Replaced and slow IPUs are rare.
+    entries = {name: value for name, value in asdict(info).items() if value or name not in _OMITTED_IF_EMPTY}
     header = np.frombuffer(json.dumps(entries, ensure_ascii=False).encode(), dtype=np.uint8)
     columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, index]) for index, name in enumerate(Span._fields)}
     columns["ipu"] = np.where(columns["ipu"] == ALL_IPUS, NONE, columns["ipu"])

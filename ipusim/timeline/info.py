@@ -40,6 +40,7 @@ class TimelineInfo:
         mirrored: whether every stage exists twice, the second time on the IPU of the mirrored stage in ``mapping``.
         segments: parts of a micro-batch along the sequence, numbered like micro-batches.
         hosts: hosts with identical runs, each on a separate device.
+        slow_ipus: logical IPUs that a disturbance makes slower, ascending; comparisons ignore them.
         title: short description of the run for readers, possibly empty; comparisons ignore the title.
         sync: mode of synchronisation between IPUs; lock-step for files without this entry.
         ipus_at_end: physical number of every logical IPU at the end of the run; empty if unchanged.
@@ -70,6 +71,7 @@ class TimelineInfo:
     ipus_at_end: tuple[int, ...] = ()
     mirrored: bool = False
     segments: int = 1
+    slow_ipus: tuple[int, ...] = field(default=(), compare=False)
     title: str = field(default="", compare=False)
 
     @property

@@ -244,9 +244,10 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
 
 
-def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace, uninterrupted):
+@pytest.mark.parametrize("place", ["out", "out/sweep.csv"])
+def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace, uninterrupted, place):
     out = workspace / "out"
-    child = start(workspace, "out", "--workers", "1")
+    child = start(workspace, place, "--workers", "1")
     deadline = time.monotonic() + 60
     while finished(out) < 5 and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -254,7 +255,7 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     told, problems = child.communicate()
     assert (child.returncode, told) == (-signal.SIGINT, "")
     kept = f"{finished(out)} simulated points are stored, and the same command continues with the others"
-    assert problems == f"out: interrupted. {kept}\n"
+    assert problems == f"{place}: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)
     assert partly < whole

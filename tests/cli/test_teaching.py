@@ -75,7 +75,7 @@ def test_what_the_class_is_told_is_so():
         "Every IPU waits 900,000 cycles. IPU 3 waits in the ramps alone",
         "IPU 0 waits 700,000 of these cycles within main",
         "is 900,000 cycles: it includes such waits within main",
-        "Grouped has one such time-step with m = 8, and nine with m = 16",
+        "Grouped has m - 2 N + 1 such time-steps, nine in the figure.",
         "3,360,000 cycles in a title are a makespan of 3,300,000",
         "With m = 8 this costs 900,000 cycles, 55% of what four slow IPUs would cost; with m = 32 it costs 86%",
     ):

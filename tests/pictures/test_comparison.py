@@ -108,6 +108,18 @@ def test_runs_of_similar_length_are_shown_whole(lock_step):
     assert next(word for word in words(figure) if word.startswith("grouped")).endswith("; out of memory")
 
 
+def test_a_run_is_shown_up_to_its_first_weight_update(lock_step):
+    """Ramps of the next execution would make a short run look longer than its heading says."""
+    runs = [lock_step(name, **FOUR, count=8, executions=3) for name in ("grouped", "sequential")]
+    figure = drawn(runs)
+    short, long = (axes for axes in figure.axes if axes.get_ylim()[1] == 0)
+    end = runs[0].makespan_cycles // 3
+    boxes = [patch.get_path().get_extents().x1 for patch in [*short.patches, *short.artists]]
+    assert max(boxes) == end < long.get_xlim()[1]
+    names = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert names.count("weight update") == 2
+
+
 def test_few_boxes_stay_lines_and_many_become_an_image_with_text_beside_it(lock_step):
     few = drawn([lock_step("grouped", **FOUR, count=8)])
     assert b"<image" not in to_svg(few)

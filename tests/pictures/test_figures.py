@@ -160,6 +160,7 @@ def test_equal_figures_are_equal_bytes_under_any_settings(lock_step, to_bytes, n
 
 def test_svg_is_well_formed_and_holds_no_date(lock_step):
     svg = to_svg(PICTURES["grouped"](lock_step))
+    assert svg.count(b"font-family") == 1, "texts inherit the fonts"
     assert ET.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert b"<dc:date>" not in svg
 

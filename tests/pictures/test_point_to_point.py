@@ -158,6 +158,7 @@ def test_a_picture_shows_halves_waits_and_sends_with_their_numbers():
             "weight update",
             "wait for a tensor",
             "sync wait",
+            "end of a phase",
         ][: len(names)]
     )
     assert {"gradient of the input", "gradients of the weights", "wait for a tensor"} <= set(names)
@@ -229,7 +230,8 @@ def test_bins_of_gpipe_lie_in_both_of_its_halves():
 
 def test_tables_have_no_columns_of_what_the_mode_has_not():
     header = ipu_table(run("1f1b").summary).header
-    assert header == ("IPU", "stages", "compute", "host I/O", "host wait", "sync wait", "wait for a tensor")
+    waits = ("host wait", "sync wait", "wait for a tensor")
+    assert header == ("IPU", "stages", "compute", "host I/O", *waits, "weight update")
     lock_step = ipu_table(run("1f1b", sync="lock_step").summary).header
     copies = ("exchange", "pre- and post-copy", "sync")
     assert lock_step == ("IPU", "stages", "compute", *copies, "host I/O", "host wait", "sync wait")

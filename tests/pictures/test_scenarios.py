@@ -210,7 +210,7 @@ def test_the_picture_that_teaches_reading_shows_all_that_the_text_explains():
     figure = execution_trace(timeline, shown.start, shown.end)
     legend = {entry for line in lines_of_legend(figure) for entry in line}
     explained = {"forward", "backward", "weight update", "exchange", "pre- and post-copy", "sync wait"}
-    assert legend == explained | {"sync point"}
+    assert legend == explained | {"end of a phase", "sync point"}
     assert not len(timeline.rows(SpanKind.INFEED, SpanKind.OUTFEED)), "profiled without them, as the text says"
     numbers = [text for text in figure.axes[-1].texts if text.get_text().isdigit()]
     for ipu in (0, 1):

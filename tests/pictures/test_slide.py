@@ -8,6 +8,7 @@ from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart, shown_rows
 from ipusim.app.compare.comparison_words import comparison_table, row_words
+from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI
 from ipusim.app.render.time_bars import TimeBar
 from ipusim.app.scenario.load import load_request
@@ -112,6 +113,17 @@ def test_a_title_of_ones_own_stands_above(four):
     assert words(comparison_chart(four))[0] == "some"
     with pytest.raises(ProgramError, match="expected a title of letters and signs, got"):
         comparison_chart(four, title="a\0")
+
+
+def test_bars_that_stand_above_traces_are_said_to_have_another_time_scale(four):
+    heading = "Parts of the time per weight update, in lock-step"
+    assert f"{heading}; not on the time scale of the traces" in words(comparison_chart(four))
+    narrow = words(comparison_chart(four, picture=Picture(size="4.5x7in")))
+    assert [word for word in narrow if word in f"{heading}; not on the time scale of the traces"] == [
+        "Parts of the time per weight update, in",
+        "lock-step; not on the time scale of the traces",
+    ]
+    assert heading in words(comparison_chart(many(four, 30)))
 
 
 def test_the_bars_say_what_the_table_says(four):

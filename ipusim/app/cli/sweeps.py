@@ -129,7 +129,7 @@ def sweep(
         interruptible() as heed,
         ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
-        _stored_told(journal, folder),
+        _stored_told(journal, target),
         _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
     ):
         try:
@@ -157,16 +157,16 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 @contextmanager
-def _stored_told(journal: Journal, folder: Path) -> Iterator[None]:
+def _stored_told(journal: Journal, target: Path) -> Iterator[None]:
     """Print how many stored points are damaged; after an interrupt, how many are stored, and how to continue."""
     if journal.damaged:
-        typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
+        typer.echo(f"{target}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
     try:
         yield
     except KeyboardInterrupt:
         if count := len(journal.outcomes):
             kept = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
-            typer.echo(f"{folder}: interrupted. {kept}, and the same command continues with the others", err=True)
+            typer.echo(f"{target}: interrupted. {kept}, and the same command continues with the others", err=True)
         raise
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipusim.api import analysis
 from ipusim.app.explain.memory_moves import Move, Moves
-from ipusim.app.render.tables import Table
+from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
 
@@ -77,8 +75,4 @@ def advice(moves: Moves) -> str:
 
 def options_of(move: Move) -> str:
     """Return the options of a change in command line form."""
-    return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return " ".join(f"--set {name}={text_of(value)}" for name, value in move.changes.items())

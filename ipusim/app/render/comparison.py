@@ -9,7 +9,7 @@ from typing import Final
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.figures import Chart, finish, own_settings
-from ipusim.app.render.fold import folded
+from ipusim.app.render.fold import folded, spans_of
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -57,7 +57,7 @@ class TracedRun:
 
 
 def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
-    """Return the traces of ``runs`` below each other, over their first executions.
+    """Return the traces of ``runs`` below each other, each its first execution.
 
     The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
     the group are cut. The longest runs are also cut if a third of the figure would stay empty behind the shorter ones.
@@ -105,7 +105,8 @@ def slide(
     Raises OutputError if ``all_traces`` is set and traces do not fit, and OptionError for an unreadably small size.
     """
     title = shorter(title, picture.width_in)
-    bars_in = bars.height_in(picture.width_in)
+    bars_with_traces = replace(bars, heading=f"{bars.heading}; not on the time scale of the traces")
+    bars_in = bars_with_traces.height_in(picture.width_in)
     for count in range(len(wish), len(wish) - 1 if all_traces else 0, -1):
         whole = [runs[number] for number in sorted(wish[:count])]
         bare = [replace(run, strip=None) for run in whole] if all_traces or count <= _PREFERRED else whole
@@ -117,7 +118,7 @@ def slide(
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
                 panels = _panels(candidates, max(int(room / _LEAST_SEEN), count))
-                return finish(stack(panels, _window(panels), title, bars, picture), picture)
+                return finish(stack(panels, _window(panels), title, bars_with_traces, picture), picture)
     if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
     return finish(bars_alone(bars, title, picture), picture)
@@ -163,7 +164,7 @@ def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed
     if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
         own_axis, is_cut = True, False
         short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
-    fold = folded(short, rows, window)
+    fold = folded(_first_execution(short, window), rows, window)
     words = [_headline(run), run.remark, fold.words]
     words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if is_cut else "")
     if window.breaks:
@@ -175,6 +176,8 @@ def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed
         words.append("memory on a separate scale")
     elif strip is not None:
         strip = replace(strip, top_bytes=top_bytes)
+    if strip is not None and not window.breaks:
+        strip = replace(strip, end_cycle=min(strip.end_cycle, analysis.find_execution(timeline, 0).end))
     return Headed(
         "; ".join(filter(None, words)),
         fold.timeline,
@@ -184,6 +187,14 @@ def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed
         ipus_to_a_row=fold.ipus_to_a_row,
         strip=strip,
     )
+
+
+def _first_execution(timeline: Timeline, window: Window) -> Timeline:
+    """Return the spans of a run's first execution; all spans if the window leaves some out."""
+    if window.breaks:
+        return timeline
+    end = analysis.find_execution(timeline, 0).end
+    return spans_of(timeline, (timeline.execution <= 0) & (timeline.start < end))
 
 
 def _seconds(timeline: Timeline) -> float:

@@ -58,6 +58,11 @@ class Content:
         """Number of rows."""
         return rows_of(self.timeline, self.ipus_to_a_row)
 
+    @property
+    def phase_ends(self) -> list[int]:
+        """Cycles within the window at which a phase ends, rising."""
+        return sorted({phase.end for phase in self.phases if self.window.start < phase.end < self.window.end})
+
 
 def phases_in(timeline: Timeline, window: Window) -> tuple[analysis.Phase, ...]:
     """Return the phases that overlap a window."""

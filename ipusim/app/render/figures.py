@@ -28,6 +28,9 @@ _PATTERN: Final = re.compile(rb"<pattern .*?</pattern>", re.DOTALL)
 _DOT: Final = re.compile(rb"M (\S+) (\S+) \n(?:C [^\n]+\n){3}C (?:\S+ ){5}(\S+) \n(?:C [^\n]+\n){4}z")
 #: Rotation of a text in SVG by 0 degrees.
 _NO_TURN: Final = re.compile(rb' transform="rotate\(-0 [^"]*\)"')
+#: Fonts of a text in SVG, and the group of all that is drawn.
+_FONTS: Final = re.compile(rb"font-family: [^;\"]+; ")
+_FIGURE: Final = b'<g id="figure_1">'
 
 
 class Chart(Figure):
@@ -140,7 +143,11 @@ def to_svg(figure: Figure) -> bytes:
     Images inside have DPI pixels per inch.
     """
     content = _save(figure, "svg", {"Date": None, "Creator": "ipusim"})
-    return _NO_TURN.sub(b"", _PATTERN.sub(lambda pattern: _DOT.sub(_arcs, pattern.group()), content))
+    content = _NO_TURN.sub(b"", _PATTERN.sub(lambda pattern: _DOT.sub(_arcs, pattern.group()), content))
+    if fonts := _FONTS.search(content):  # texts inherit them, in a fifth fewer bytes
+        style = fonts.group().rstrip(b"; ")
+        content = content.replace(fonts.group(), b"").replace(_FIGURE, _FIGURE[:-1] + b' style="%s">' % style, 1)
+    return content
 
 
 def _arcs(dot: re.Match[bytes]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ipusim.api import Span, Timeline, timelines
 from ipusim.app.render.shortened import drawn_of
@@ -72,9 +73,14 @@ def first_replica(timeline: Timeline) -> Timeline:
     """Return the Timeline of the first replica, without causes."""
     info = timeline.info
     members = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
+    return spans_of(timeline, members).about(first_replica_info(info))
+
+
+def spans_of(timeline: Timeline, members: npt.NDArray[np.bool_]) -> Timeline:
+    """Return the rows of a mask of shape (rows,), without causes."""
     columns = np.stack([getattr(timeline, name)[members] for name in Span._fields]).T
     columns[:, Span._fields.index("cause")] = timelines.NONE
-    return Timeline(first_replica_info(info), columns)
+    return Timeline(timeline.info, columns)
 
 
 def first_replica_info(info: timelines.TimelineInfo) -> timelines.TimelineInfo:

@@ -37,6 +37,7 @@ _STRIP: Final = 0.4
 class Sign(Enum):
     """Samples without a look: lines, peak, stacked shares, strip of the I/O tiles."""
 
+    PHASE = "end of a phase"
     SYNC = "sync point"
     SHARES = "heights: shares of time"
     IO_TILES = "lower strip: I/O tiles"
@@ -70,6 +71,7 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
     entries = [Entry(timelines.LOOKS[index].name, timelines.LOOKS[index]) for index in sorted(looks)]
     signs = {
         Sign.IO_TILES: any(has_io_tiles(content.timeline) for content in contents),
+        Sign.PHASE: any(content.phase_ends for content in contents),
         Sign.SYNC: any(len(content.syncs) for content in contents),
         Sign.SHARES: any(content.shares for content in contents),
         Sign.REDONE: any(content.redone for content in contents),
@@ -107,9 +109,10 @@ def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> Non
     def line(xs: Sequence[float], ys: Sequence[float], **style: Any) -> None:
         figure.add_artist(Line2D([value / width for value in xs], [value / height for value in ys], **style))
 
-    if sample is Sign.SYNC:
+    if sample in (Sign.PHASE, Sign.SYNC):
         long = _SAMPLE_HEIGHT * 0.7
-        line([middle, middle], [y - long, y + long], color=LINE, linewidth=0.7, linestyle=DASHES)
+        style: dict[str, Any] = {"linewidth": 0.8} if sample is Sign.PHASE else {"linewidth": 0.7, "linestyle": DASHES}
+        line([middle, middle], [y - long, y + long], color=LINE, **style)
     elif sample is Sign.REDONE:
         line([x, x + _SAMPLE], [y, y], color=REDONE, linewidth=3.0, solid_capstyle="butt")
     elif sample is Sign.LIMIT:

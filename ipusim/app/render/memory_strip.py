@@ -32,7 +32,7 @@ class MemoryStrip:
         fullest: peak of the fullest IPU, and memory size of an IPU.
         curves: memory of each IPU with a stage, fullest first.
         peak_cycle: cycle of the fullest IPU's peak.
-        end_cycle: end of the run.
+        end_cycle: end of the strip: of the run, or of the execution that a picture shows.
         top_bytes: upper bound of the strip's axis in bytes.
     """
 
@@ -50,7 +50,7 @@ class MemoryStrip:
 
     def shows_peak(self, window: Window) -> bool:
         """Return whether the window contains the fullest IPU's memory peak."""
-        return window.start <= self.peak_cycle < window.end
+        return window.start <= self.peak_cycle < min(window.end, self.end_cycle)
 
     @property
     def of_which(self) -> str:

@@ -37,15 +37,16 @@ _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CL
 def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
     """Return the name of every row.
 
-    With several replicas, the first row of a replica also names the replica. Rows of several IPUs name the first and
-    last IPU.
+    With several replicas, the first row of a replica also names the replica. Slow IPUs are marked. Rows of several IPUs
+    name the first and last IPU.
     """
     info = timeline.info
     if ipus_to_a_row > 1:
         last = info.ipu_rows[-1]
         return [f"IPUs {first} to {min(first + ipus_to_a_row - 1, last)}" for first in info.ipu_rows[::ipus_to_a_row]]
     return [
-        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ") + f"IPU {ipu}"
+        ("" if info.replicas == 1 or ipu % info.shards else f"replica {ipu // info.shards}: ")
+        + f"IPU {ipu}{', slow' * (ipu in info.slow_ipus)}"
         for ipu in info.ipu_rows
     ]
 
@@ -122,13 +123,9 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     snap = row_points >= _LOWEST_SNAPPED
     _draw_boxes(axes, content, snap)
     _draw_redone(axes, content)
-    window = content.window
-    cuts = np.array(
-        sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
-    )
     labels = [*numbers(content, row_points * BOX_HEIGHT), *words(content, row_points * BOX_HEIGHT)]
     _draw_labels(axes, content, row_points, labels, snap)
-    _draw_lines(axes, content, cuts, labels, linewidth=0.8)
+    _draw_lines(axes, content, np.array(content.phase_ends, dtype=np.float64), labels, linewidth=0.8)
     _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
 
 

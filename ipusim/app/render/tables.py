@@ -83,22 +83,29 @@ def ipu_table(summary: analysis.RunTimes) -> Table:
     uses = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
     used_names = {use.name for use in uses if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
     columns = [use for use in uses if mode in use.sync_modes or use.name in used_names]
+    # In point-to-point an IPU begins its weight update while passes still run on another IPU.
+    updates = [
+        0 if summary.sync.meets or not ipu.holds_stage else summary.makespan_cycles - sum(ipu.cycles.values())
+        for ipu in summary.pipeline_use
+    ]
+    has_updates = any(updates)
 
     def part(cycles: int) -> str:
         return _percent(analysis.ratio(cycles, summary.makespan_cycles))
 
-    def row(use: analysis.IpuUse) -> tuple[str, ...]:
+    def row(use: analysis.IpuUse, update: int) -> tuple[str, ...]:
         return (
             str(use.ipu),
             ", ".join(summary.stages[stage] for stage in use.stages) or "none",
             part(use.compute_cycles),
             *(part(use.cycles[column.name]) for column in columns),
+            *([part(update)] if has_updates else []),
         )
 
     return Table(
         "Time of each IPU",
-        ("IPU", "stages", "compute", *(column.column for column in columns)),
-        tuple(row(use) for use in summary.pipeline_use),
+        ("IPU", "stages", "compute", *(column.column for column in columns), *(["weight update"] * has_updates)),
+        tuple(map(row, summary.pipeline_use, updates)),
     )
 
 

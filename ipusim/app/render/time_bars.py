@@ -14,13 +14,14 @@ from ipusim.api import timelines
 from ipusim.app.render.axes import draw_torn_edge, second_axis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
-from ipusim.app.render.lettering import text_width, truncate
+from ipusim.app.render.lettering import text_width, truncate, wrap
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
-#: Inches: margin, heading, axis above the bars, space below the legend.
+#: Inches: margin, line of the heading, axis above the bars, space below the legend.
 _EDGE, _HEADING, _AXIS, _FOOT = 0.10, 0.20, 0.24, 0.06
+_HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Inches of a row: with few runs, and with as many as fit.
 _HIGHEST, _LOWEST = 0.22, 0.13
 #: Greatest inches of few rows together.
@@ -113,8 +114,8 @@ class TimeBars:
 
     def height_in(self, width_in: float) -> float:
         """Return the height of bars, axis and legend in inches."""
-        rows = self.row_in * len(self.rows)
-        return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _FOOT
+        rows, heading = self.row_in * len(self.rows), _HEADING * len(self._heading(width_in))
+        return heading + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _FOOT
 
     def draw(self, figure: Chart, top: float) -> None:
         """Draw the bars ``top`` inches below the figure's top."""
@@ -124,8 +125,10 @@ class TimeBars:
         left = _EDGE + _NAME_GAP + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
         right = wide - _EDGE - _NAME_GAP - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
         width, rows = right - left, self.row_in * len(self.rows)
-        figure.write(_EDGE, top, self.heading, fontsize=TEXT_SIZE + 1)
-        top += _HEADING + _AXIS
+        for line in self._heading(wide):
+            figure.write(_EDGE, top, line, fontsize=_HEADING_SIZE)
+            top += _HEADING
+        top += _AXIS
         axes = figure.add_clear_axes(left, top, width, rows)
         second_axis(axes, Window(0, max(round(self.last_s * _TICKS_HZ), 1)), _TICKS_HZ, width)
         last = axes.get_xlim()[1]
@@ -153,6 +156,10 @@ class TimeBars:
         if row.seconds and row.seconds > end:
             top = number + (1 - _BAR_SHARE) / 2
             draw_torn_edge(axes, width, top, top + _BAR_SHARE, _TEETH)
+
+    def _heading(self, width_in: float) -> list[str]:
+        """Return the lines of the heading."""
+        return wrap(self.heading, _HEADING_SIZE, (width_in - 2 * _EDGE) * 72 / _WIDER)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
         """Return the lines of the legend: parts of any run, in order."""

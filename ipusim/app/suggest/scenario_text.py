@@ -6,6 +6,7 @@ from functools import reduce
 from typing import Any, Final
 
 from ipusim.api import KeyPath, runs
+from ipusim.app.render.tables import text_of
 from ipusim.app.scenario.source import Source
 from ipusim.app.suggest.suggestion import Suggestion
 
@@ -103,4 +104,4 @@ def _value_text(value: Any) -> str:
     if isinstance(value, list):
         text = ", ".join(map(str, value))
         return f"[{text}]" if len(text) < 60 else f"{len(value)} of them"
-    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+    return text_of(value)

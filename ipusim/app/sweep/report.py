@@ -230,11 +230,19 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
             with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
+        sizes = _samples_per_update(of_mode)
+        unequal_work = measure.unit == "seconds" and len(sizes) > 1
         text = (
-            f"Best of {counted(number, 'point')}{in_mode} by {measure.measure}: {swept.words(point)}, with "
-            f"{', '.join(with_what)}."
+            f"{'Least' if unequal_work else 'Best'} of {counted(number, 'point')}{in_mode} by {measure.measure}: "
+            f"{swept.words(point)}, with {', '.join(with_what)}."
         )
         lines.append(text + _ties(best, swept, measure))
+        if unequal_work:
+            per_sample, fastest = best_of(swept, THROUGHPUT, mode)[0]
+            lines.append(
+                f"But work differs, from {sizes[0]:,} to {sizes[-1]:,} samples per weight update. For each sample "
+                f"{swept.words(per_sample)} takes least time: {THROUGHPUT.text(fastest.value(THROUGHPUT))}."
+            )
     else:
         fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
@@ -246,6 +254,12 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
     return lines
+
+
+def _samples_per_update(points: Sequence[tuple[tuple[Any, ...], Outcome]]) -> list[int]:
+    """Return the distinct numbers of samples per weight update of points that ran, rising."""
+    ran = [outcome for _, outcome in points if outcome.has_run]
+    return sorted({round(outcome.samples_per_s * outcome.weight_update_period_s) for outcome in ran})
 
 
 def _memory_words(swept: Sweep) -> list[str]:
@@ -275,8 +289,8 @@ def _memory_words(swept: Sweep) -> list[str]:
 
 
 def _alike(message: str) -> str:
-    """Return the common text of messages that differ only in numbers."""
-    return re.sub(r"\d+", "#", message)
+    """Return the common text of messages that differ only in numbers, or in how many there are (``4 or 8``)."""
+    return re.sub(r"\d+( or \d+)*", "#", message)
 
 
 def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[SweepCeiling], swept: Sweep) -> str:

@@ -12,6 +12,7 @@ from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.lowering.lower import check_sync, lower
 from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.shape import PlanShape
+from ipusim.runs.assemble.short_counts import short_counts
 from ipusim.schedules.schedule import Schedule
 
 #: Maximum number of passes of a cached Order: under a megabyte.
@@ -76,8 +77,11 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
 
 
 def _is_legal(schedule: Schedule, shape: PlanShape, count: int, sync: Sync | None) -> bool:
+    shape = replace(shape, micro_batches=count * shape.segments)
+    # A short run is as legal as the whole run that it stands for, and is laid out faster.
+    short = next(short_counts(schedule, shape), shape.micro_batches)
     try:
-        plan_of(schedule, replace(shape, micro_batches=count * shape.segments), sync)
+        plan_of(schedule, replace(shape, micro_batches=short), sync)
     except ProgramError:
         return False
     return True

@@ -7,6 +7,7 @@ import pytest
 
 from ipusim.analysis.phases import MAIN, RAMP_DOWN, RAMP_UP, WEIGHT_UPDATE, phases_of
 from ipusim.analysis.run_times import run_times_of
+from ipusim.app.render.tables import ipu_table
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
@@ -56,6 +57,16 @@ def test_an_update_that_begins_before_the_pipeline_ends_is_no_part_of_the_pipeli
     assert found.run_use[3].cycles["weight_update"] == 50
     # It waits for the first tensor until 300, updates from 2700 on, and waits for the others from 2750 on.
     assert (last["receive_wait"], last["sync_wait"]) == (300, 550)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_the_parts_of_an_ipus_time_add_up_to_the_makespan(schedule):
+    table = ipu_table(run_times_of(timeline(schedule, update=50)))
+    assert table.header[-1] == "weight update"
+    assert [row[-1] for row in table.rows] == ["0.0%", "1.5%", "1.5%", "1.5%"]  # 50 of 3300 cycles
+    for row in table.rows:
+        assert sum(float(cell.removesuffix("%")) for cell in row[2:]) == pytest.approx(100, abs=0.2)
+    assert "weight update" not in ipu_table(run_times_of(timeline(schedule, sync="lock_step"))).header
 
 
 def test_halves_of_backward_count_as_arithmetic():

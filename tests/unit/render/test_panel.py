@@ -1,10 +1,19 @@
 """What stands beside the rows of a picture."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from ipusim.app.render.panel import names_width, stage_names
+from ipusim.analysis.phases import phases_of
+from ipusim.app.render.content import content
+from ipusim.app.render.legend import legend_entries
+from ipusim.app.render.panel import names_width, row_names, stage_names
+from ipusim.app.render.window import Window
+from ipusim.runs.execute import execute
+from ipusim.timeline.timeline import Timeline
+from tests.scenarios import job_from, timed
 from tests.timelines import timeline_by_hand
 
 LAYERS = ("flatten, dense256, dense128, dense64", "dense32, logits, softmax_ce", "", "head")
@@ -46,3 +55,27 @@ def test_names_that_differ_in_what_they_end_in_keep_their_ends():
     assert [(name[:11], name[-8:], "…" in name) for name in names] == [
         ("transformer", f"_layer_{number}", True) for number in range(2)
     ]
+
+
+def test_a_slow_ipu_is_marked_in_the_run_and_in_its_file(tmp_path):
+    slow = [{"ipu": 1, "slower": 1.5}, {"ipu": 2, "slower": 1}, {"host": "infeed", "slower": 2}]
+    timeline = execute(job_from(timed(4) | {"disturbances": slow})).timeline
+    assert row_names(timeline) == ["IPU 0", "IPU 1, slow", "IPU 2", "IPU 3"]
+    timeline.save(tmp_path / "slow.npz")
+    assert row_names(Timeline.load(tmp_path / "slow.npz")) == row_names(timeline)
+    execute(job_from(timed(4))).timeline.save(tmp_path / "even.npz")
+    with np.load(tmp_path / "even.npz") as file:
+        assert "slow_ipus" not in json.loads(file["info"].tobytes())
+
+
+def test_the_legend_names_the_line_at_the_end_of_a_phase():
+    timeline = execute(job_from(timed(2))).timeline
+    phases = phases_of(timeline)
+
+    def named(start, end):
+        return "end of a phase" in {
+            entry.text for entry in legend_entries([content(timeline, Window(start, end), 9.0)])
+        }
+
+    assert named(0, phases[0].end + 1)
+    assert not named(phases[0].start, phases[0].end)

@@ -68,12 +68,20 @@ def test_interleaved_offsets(mapping, training, right):
         ("dualpipe", 2, (8,)),
         ("dualpipe", 9, (8, 10)),
         ("popart", 6, (7,)),
+        ("grouped", 8001, (8000, 8008)),
+        ("dualpipe", 8001, (8000, 8002)),
     ],
 )
 def test_nearest_counts(name, count, right):
-    schedule = find(name)
+    schedule, laid_out = find(name), []
+
+    def order(shape):
+        laid_out.append(shape.micro_batches)
+        return schedule.order(shape)
+
     shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=count, mirrored=schedule.mirrored)
-    assert nearest_counts(schedule, shape) == right
+    assert nearest_counts(replace(schedule, order=order), shape) == right
+    assert max(laid_out) < 100  # a short run stands for a long one
 
 
 def test_count_of_zero():

@@ -18,7 +18,7 @@ from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys
-from ipusim.app.sweep.measures import THROUGHPUT
+from ipusim.app.sweep.measures import THROUGHPUT, measure_of
 from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.report import SweepResult, best_of, modes_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
@@ -53,6 +53,13 @@ def test_what_does_not_run_is_a_row_with_its_reason():
     assert large.fits is Fits.NO
     assert large.peak_bytes == 2**30
     assert [outcome.has_run for outcome in found.outcomes] == [True, False, False, False, False, False]
+
+
+def test_refusals_of_one_rule_are_one_line():
+    found = swept(FOUR, {COUNT: [3, 8, 9]})  # near 3 is one legal count, near 9 are two
+    refused = [line for line in verdict(found, (), THROUGHPUT) if "did not run" in line]
+    assert len(refused) == 1
+    assert refused[0].startswith("2 of 3 did not run, for example gradient_accumulation_count 3: ")
 
 
 def test_where_no_point_runs_the_first_one_says_why():
@@ -95,6 +102,22 @@ def test_points_of_two_sync_modes_are_compared_with_those_of_their_own(varied):
     one = swept(request.replace({"pipeline.sync": "lock_step"}), {"pipeline.schedule": ["grouped", "1f1b"]})
     assert "sync" not in SweepResult(one).rows()[0]
     assert not any("idealised" in line for line in verdict(one, (), THROUGHPUT))
+
+
+@pytest.mark.parametrize("measure", ["time", "makespan"])
+def test_the_least_time_of_unequal_work_is_told_beside_the_least_time_of_a_sample(measure):
+    """A weight update of 8 micro-batches takes 33,500 cycles of 1.33 GHz, of 16 micro-batches 57,500."""
+    found = swept(FOUR, {COUNT: [8, 16]})
+    least, of_a_sample, *_ = verdict(found, (), measure_of(measure))
+    assert least.startswith(f"Least of 2 points by {measure}: gradient_accumulation_count 8, with a {measure} of 2")
+    assert of_a_sample == (
+        "But work differs, from 8 to 16 samples per weight update. For each sample gradient_accumulation_count 16 "
+        "takes least time: 370,087 samples/s."
+    )
+    alike = swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"]})
+    best, *others = verdict(alike, (), measure_of(measure))
+    assert best.startswith(f"Best of 2 points by {measure}: schedule grouped, with")
+    assert not any("work differs" in line for line in others)
 
 
 def four(schedule, updates=500):
