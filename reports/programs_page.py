@@ -29,9 +29,10 @@ program reached a limit of processor time or elapsed time.
 _FURTHER: Final = """\
 # Further programs
 
-Applications and programs of users, chosen by [a rule](further_programs.txt) before any run. The column *first run* has
-the outcome of the first run and the commit of ipusim. Then the causes of failures were fixed in ipusim, and *here* is
-the outcome of the last run of the same file. `python -m reports.public_programs FOLDER --further` runs these programs.
+Applications, programs of users and examples of documentation, chosen by [a rule](further_programs.txt) before any run.
+The column *first run* has the outcome of the first run and the commit of ipusim. Then the causes of failures were fixed
+in ipusim, and *here* is the outcome of the last run of the same file.
+`python -m reports.public_programs FOLDER --further` runs these programs.
 """
 
 

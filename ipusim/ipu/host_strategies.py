@@ -12,6 +12,7 @@ from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_strategy import IPUStrategyV1
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import replaced
 from ipusim.ipu.runtime.devices import builds_program
 from ipusim.ipu.runtime.distribute import TFConfigClusterResolver, reduce_op_of
 from ipusim.ipu.runtime.host_strategy import averages, in_scope_of, replicas_in_sync, variables_on_host
@@ -210,8 +211,5 @@ def _updates_on_host() -> Iterator[None]:
         total = [(reduced("apply_gradients", gradient, operation), variable) for gradient, variable in pairs]
         return apply(optimizer, total, *args, **kwargs)
 
-    _OPTIMIZER.apply_gradients = apply_sums
-    try:
+    with replaced(_OPTIMIZER, apply_gradients=apply_sums):
         yield
-    finally:
-        _OPTIMIZER.apply_gradients = apply

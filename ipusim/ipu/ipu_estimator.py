@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import signature
 from os import PathLike
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from ipusim.ipu.estimators.on_ipus import EstimatorOnIpus, last_of, mean_of, run
 from ipusim.ipu.estimators.spec import EstimatorSpec, ModeKeys
 from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.reading import read_node
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.ipu_infeed_queue import IPUInfeedQueue
 from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
@@ -24,6 +25,7 @@ from ipusim.ipu.ipu_run_config import RunConfig
 __all__ = ["IPUEstimator", "IPUEstimatorSpec"]
 
 tf = load()
+_NEST: Final = import_module("tensorflow.python.util.nest")
 #: Name of the loss among a mini-batch's outputs.
 _LOSS: Final = "loss"
 
@@ -231,8 +233,7 @@ def _check_global_step(operations: Any) -> None:
 
 def _check_replicated(operations: Any) -> None:
     """Refuse replicas that train independently; raises ProgramError in Graphcore's words."""
-    entries = (entry_of(read_node(operation)) for operation in operations if operation.type == "PyFunc")
-    if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
+    if not any(value_of(read_node(item), Averaged) for item in operations if item.type == "PyFunc"):
         raise ProgramError(
             "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"
             "operations were found. Did you remember to use the "
@@ -242,29 +243,19 @@ def _check_replicated(operations: Any) -> None:
 
 def _metrics(spec: Any, outputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     if not getattr(spec, "eval_metrics", None):
-        return {
-            name: last_of(values) for name, values in _in_structure("metric", outputs, spec.eval_metric_ops).items()
-        }
+        names = dict.fromkeys(spec.eval_metric_ops)
+        return {name: last_of(values) for name, values in _in_structure("metric", outputs, names).items()}
     function, tensors = spec.eval_metrics
     value = _in_structure("metric", outputs, tensors)
     return dict(function(**value) if isinstance(value, dict) else function(*value))
 
 
 def _by_name(kind: str, tensors: Any) -> dict[str, Any]:
-    """Return a dictionary, a list or a single tensor as tensors by name; names begin with ``kind``."""
-    if tensors is None:
-        return {}
-    if isinstance(tensors, dict):
-        return {f"{kind}/{name}": tensor for name, tensor in tensors.items()}
-    if isinstance(tensors, list | tuple):
-        return {f"{kind} {index}": tensor for index, tensor in enumerate(tensors)}
-    return {kind: tensors}
+    """Return the tensors of a structure by name, ``kind`` with the path; empty for None."""
+    paths = [] if tensors is None else _NEST.flatten_with_joined_string_paths(tensors)
+    return {f"{kind}/{path}": tensor for path, tensor in paths}
 
 
 def _in_structure(kind: str, outputs: Mapping[str, Any], like: Any) -> Any:
     """Return the outputs that :func:`_by_name` has named, in the structure of ``like``."""
-    if isinstance(like, dict):
-        return {name: outputs[f"{kind}/{name}"] for name in like}
-    if isinstance(like, list | tuple):
-        return [outputs[f"{kind} {index}"] for index in range(len(like))]
-    return outputs[kind]
+    return tf.nest.pack_sequence_as(like, [outputs[name] for name in _by_name(kind, like)])

@@ -11,6 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras.placement import models_on_ipus
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_call, check_takes
+from ipusim.ipu.runtime.context import replaced
 from ipusim.ipu.runtime.devices import all_on_device, ipu_ordinal
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.functions import run_function
@@ -89,8 +90,5 @@ def _functions_on_ipus(ordinal: int) -> Iterator[None]:
             return call(function, *args, **kwargs)
         return run_function(function, args, kwargs, options_of_loop(ordinal))
 
-    _FUNCTION.__call__ = on_ipus
-    try:
+    with replaced(_FUNCTION, __call__=on_ipus):
         yield
-    finally:
-        _FUNCTION.__call__ = call

@@ -12,10 +12,10 @@ import numpy as np
 from ipusim.api import functions
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.accumulation import Accumulation
-from ipusim.ipu.graph.averaging import Averaged, averaged_of
+from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.own_nodes import add_node
-from ipusim.ipu.graph.registry import Entry, Kernel
+from ipusim.ipu.graph.registry import Entry, Kernel, value_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
 from ipusim.ipu.runtime import checks
@@ -118,7 +118,7 @@ def mark_gradients(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list
 
 def _handed_on(node: Node) -> Kernel:
     """Return the NumPy function of a marking node: identity, or the average over replicas inside a pass."""
-    (dtype,), mark = node.output_types, averaged_of(node)
+    (dtype,), mark = node.output_types, value_of(node, Averaged)
     if mark is not None and mark.in_pass:
         return lambda gradient: functions.all_reduce(gradient) / dtype.type(functions.surroundings().replica.count)
     return lambda gradient: np.asarray(gradient, dtype)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipusim.api import models
-from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import entry_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +28,3 @@ class Accumulation:
     dtype_of: Callable[[Any], Any] = lambda _: None
     dtype: Any = None
     variable: str = ""
-
-
-def accumulation_of(node: Node) -> Accumulation | None:
-    """Return the accumulation that a node marks on a gradient; None for other nodes."""
-    entry = entry_of(node)
-    return entry.value if entry is not None and isinstance(entry.value, Accumulation) else None

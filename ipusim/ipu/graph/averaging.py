@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipusim.ipu.graph.executable import Executable
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import value_of
 
 
 @dataclass(eq=False)
@@ -42,12 +42,6 @@ class Averaging:
     update_part: Executable
 
 
-def averaged_of(node: Node) -> Averaged | None:
-    """Return the marker of a node that averages a gradient over replicas; None for other nodes."""
-    entry = entry_of(node)
-    return entry.value if entry is not None and isinstance(entry.value, Averaged) else None
-
-
 def averaging_of(
     graph: Graph, accumulators: dict[str, Output], update_nodes: Sequence[str], part: set[str]
 ) -> Averaging | None:
@@ -63,7 +57,7 @@ def averaging_of(
     """
     marks: dict[str, Node] = {}
     for name in update_nodes:
-        mark = averaged_of(graph.nodes[name])
+        mark = value_of(graph.nodes[name], Averaged)
         if mark is not None and mark.variable in accumulators:
             marks.setdefault(mark.variable, graph.nodes[name])
     if not marks:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipusim.api import models
-from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.observed import ObservedNode
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import value_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,17 +22,16 @@ class EnqueueItem:
     queue: Any
 
 
-def enqueued_of(node: Node) -> EnqueueItem | None:
-    """Return the outfeed of an enqueue node; None for other nodes."""
-    entry = entry_of(node)
-    return entry.value if entry is not None and isinstance(entry.value, EnqueueItem) else None
-
-
 def copies_to_host(observed_nodes: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
     """Return a pass's copies to the host: one call holding the bytes of all enqueues.
 
     Args:
         observed_nodes: nodes of the pass.
     """
-    sizes = [form.nbytes for entry in observed_nodes if enqueued_of(entry.node) is not None for form in entry.inputs]
+    sizes = [
+        form.nbytes
+        for entry in observed_nodes
+        if value_of(entry.node, EnqueueItem) is not None
+        for form in entry.inputs
+    ]
     return (models.HostCall("outfeed", sent_bytes=sum(sizes)),) if sizes else ()

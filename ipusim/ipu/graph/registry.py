@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.node import Node
+
+T = TypeVar("T")
 
 #: Computes a node: takes input values, returns a single value, a tuple or None.
 Kernel = Callable[..., Any]
@@ -103,6 +105,12 @@ def entry_of(node: Node) -> Entry | None:
     if node.type == "PyFunc":
         return _BY_TOKEN.get(node.attributes.get("token", "")) or _ENTRIES.get(node.type)
     return _ENTRIES.get(node.type)
+
+
+def value_of(node: Node, kind: type[T]) -> T | None:
+    """Return the object of Graphcore's operation at a node, if of this kind; None for other nodes."""
+    entry = entry_of(node)
+    return entry.value if entry is not None and isinstance(entry.value, kind) else None
 
 
 def is_users(node: Node) -> bool:

@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ipusim.ipu.graph.accumulation import accumulation_of
-from ipusim.ipu.graph.averaging import averaged_of
+from ipusim.ipu.graph.accumulation import Accumulation
+from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.cut import FEED, Kind, Role, Trace
-from ipusim.ipu.graph.enqueued import enqueued_of
+from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import shared_name
 from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, StaticShape
+from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
 #: Node attribute holding the IPU number.
@@ -192,12 +193,12 @@ def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
     first, for example to clip their global norm. For other updates the marks of an accumulation tell the variables.
     """
     gradients: dict[str, Output] = {}
-    marks = {name: mark for name in parts.update if (mark := accumulation_of(graph.nodes[name])) is not None}
+    marks = {name: mark for name in parts.update if (mark := value_of(graph.nodes[name], Accumulation)) is not None}
     by_mark = {mark.variable: Output(name, 0) for name, mark in marks.items()}
     ends, inside = marks.keys() | parts.gradient, set(parts.update)
     for name in parts.update:
         node = graph.nodes[name]
-        if not runs_for_effect(node) or enqueued_of(node) is not None or averaged_of(node) is not None:
+        if not runs_for_effect(node) or value_of(node, EnqueueItem) is not None or value_of(node, Averaged) is not None:
             continue
         if name in marks or not _ends_behind(graph, node, ends, inside):
             continue
@@ -237,13 +238,13 @@ def _ends_behind(
 def _accumulated(graph: Graph, tensor: Output) -> Output:
     """Return the micro-batch gradient behind an accumulated tensor; other tensors are returned unchanged."""
     node = graph.nodes[tensor.node]
-    return tensor if accumulation_of(node) is None else node.inputs[0]
+    return tensor if value_of(node, Accumulation) is None else node.inputs[0]
 
 
 def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
     """Return a tensor's source, skipping identities and averages over replicas outside ``ends``."""
     node = graph.nodes[tensor.node]
-    while (node.type in _IDENTITIES or averaged_of(node) is not None) and node.name not in ends:
+    while (node.type in _IDENTITIES or value_of(node, Averaged) is not None) and node.name not in ends:
         tensor = node.inputs[tensor.number]
         node = graph.nodes[tensor.node]
     return tensor
@@ -262,7 +263,7 @@ def as_one_pass(
         shards: placement of the nodes.
     """
     for name in names:
-        mark = averaged_of(graph.nodes[name])
+        mark = value_of(graph.nodes[name], Averaged)
         if mark is not None:
             mark.in_pass = True
     return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stages), {}, ())

@@ -13,12 +13,13 @@ import numpy as np
 
 from ipusim.api import Array, System, Workload, analysis, models, pipelines, runs
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
-from ipusim.ipu.graph.averaging import Averaging, averaged_of
+from ipusim.ipu.graph.averaging import Averaged, Averaging
 from ipusim.ipu.graph.checkpoints import Sections, sections_of
 from ipusim.ipu.graph.cut import cut_stages, with_sums
-from ipusim.ipu.graph.enqueued import copies_to_host, enqueued_of
+from ipusim.ipu.graph.enqueued import EnqueueItem, copies_to_host
 from ipusim.ipu.graph.node import Graph, Output
 from ipusim.ipu.graph.profile import ObservedStage, OutfeedSum, computed_again, observe, profile_stage
+from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.stage import GraphStage
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
@@ -233,13 +234,13 @@ class StepFunctions:
     def _averages_in_pass(self) -> bool:
         """Whether replicas average gradients in a forward pass, as in a loop body that runs as one pass."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
-        return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
+        return any(name in nodes and value_of(nodes[name], Averaged) is not None for name in owners)
 
     @property
     def _enqueues(self) -> bool:
         """Whether forward passes contain enqueues to outfeeds."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
-        return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
+        return any(name in nodes and value_of(nodes[name], EnqueueItem) is not None for name in owners)
 
     def _outfeed_sum(self, last: ObservedStage) -> OutfeedSum:
         """Return the elements of the last stage's results that an execution accumulates."""

@@ -131,9 +131,11 @@ class Face(ModuleType):
     def _of_installed(self, name: str) -> Any:
         for module in self._modules:
             try:
-                return _member(import_module(module), name)
+                value = _member(import_module(module), name)
             except (AttributeError, ModuleNotFoundError):
                 continue
+            is_ours = isinstance(value, ModuleType) and value.__name__.startswith(_OURS)
+            return Face(f"{self.__name__}.{name}", (value.__name__,), self._faces) if is_ours else value
         if name.startswith("__") or not all(module.startswith(_OURS) for module in self._modules):
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise MissingNameError(f"{self.__name__}.{name} is not simulated{did_you_mean(name, list(dir(self)))}")

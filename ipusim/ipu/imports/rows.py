@@ -135,7 +135,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "popdist": f"{_OURS}.popdist",
         "popdist.tensorflow": f"{_OURS}.popdist",
         "ipu_tensorflow_addons": (),
-        "ipu_tensorflow_addons.keras.layers": f"{_OURS}.keras.addons",
+        "ipu_tensorflow_addons.keras.layers": (f"{_OURS}.keras.addons", f"{_OURS}.keras.layers"),
         "ipu_tensorflow_addons.keras.optimizers": (f"{_OURS}.keras.optimizers", f"{keras}.optimizers"),
         "ipu_tensorflow_addons.v1": (),
         **{f"ipu_tensorflow_addons.{name}": f"{_OURS}.rnn_ops" for name in _ADDED_LAYERS.split()},

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.ipu.graph.tensorflow_import import load
+from ipusim.ipu.runtime.context import replaced
 from ipusim.ipu.runtime.devices import ordinal_of
 from ipusim.ipu.scopes import ipu_scope
 
@@ -119,9 +120,7 @@ def _own_graphs() -> Iterator[None]:
     """
     begin: Callable[..., None] = tf.Graph.__init__
     scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
-    initialized: Callable[..., Any] = _VARIABLE.initialized_value
     size: Callable[..., None] = _SHAPES.Dimension.__init__
-    optimizer: Callable[..., Any] = _OPTIMIZERS.get
 
     def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
         begin(graph, *arguments, **options)
@@ -137,14 +136,13 @@ def _own_graphs() -> Iterator[None]:
         whole = isinstance(value, float) and value.is_integer() and not _SHAPES._TENSORSHAPE_V2_OVERRIDE
         size(dimension, int(value) if whole else value)
 
-    tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = seeded, device, of_size
-    _VARIABLE.initialized_value = _initialized_value
-    _OPTIMIZERS.get = partial(optimizer, use_legacy_optimizer=True)
-    try:
+    with (
+        replaced(tf.Graph, __init__=seeded, device=device),
+        replaced(_SHAPES.Dimension, __init__=of_size),
+        replaced(_VARIABLE, initialized_value=_initialized_value),
+        replaced(_OPTIMIZERS, get=partial(_OPTIMIZERS.get, use_legacy_optimizer=True)),
+    ):
         yield
-    finally:
-        tf.Graph.__init__, tf.Graph.device, _SHAPES.Dimension.__init__ = begin, scope, size
-        _VARIABLE.initialized_value, _OPTIMIZERS.get = initialized, optimizer
 
 
 def _initialized_value(variable: Any) -> Any:

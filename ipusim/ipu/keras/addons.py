@@ -1,30 +1,9 @@
-"""Offer layers of ``ipu_tensorflow_addons`` for TensorFlow 2.6: an LSTM with separate states, and others."""
+"""Offer what ``ipu_tensorflow_addons`` for TensorFlow 2.6 has in place of Graphcore's Keras: an LSTM of two states."""
 
 from __future__ import annotations
 
-from ipusim.ipu.keras.layers import (
-    GRU,
-    Dropout,
-    Embedding,
-    GroupNormalization,
-    InstanceNormalization,
-    LayerNormalization,
-    PopnnGRU,
-    RecomputationCheckpoint,
-)
 from ipusim.ipu.keras.recurrent import StatesApart as PopnnLSTM
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "Dropout",
-    "Embedding",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LayerNormalization",
-    "PopnnGRU",
-    "PopnnLSTM",
-    "RecomputationCheckpoint",
-]
+__all__ = ["LSTM", "PopnnLSTM"]
 
 LSTM = PopnnLSTM

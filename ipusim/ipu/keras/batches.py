@@ -8,6 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from ipusim.base.errors import ProgramError
+from ipusim.ipu.graph.tensorflow_import import load
+
+tf = load()
 
 
 def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
@@ -29,6 +32,15 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
         return handler
 
     adapters.get_data_handler = get_data_handler
+    compile_model = tf.keras.Model.compile
+
+    @wraps(compile_model)
+    def compile_with_number(self: Any, *args: Any, **kwargs: Any) -> None:
+        if tf.is_tensor(kwargs.get("steps_per_execution")):  # as of a data set's cardinality
+            kwargs["steps_per_execution"] = int(kwargs["steps_per_execution"])
+        compile_model(self, *args, **kwargs)
+
+    tf.keras.Model.compile = compile_with_number
 
 
 def _count(handler: Any, replicas: int) -> None:

@@ -17,6 +17,7 @@ from ipusim.base.files import open_file, read_arrays, read_up_to
 from ipusim.base.plain_pickles import unpickled
 from ipusim.ipu.keras.stand_ins import DrawnImages, drawn_reviews
 from ipusim.ipu.runtime import checks
+from ipusim.ipu.runtime.context import replaced
 
 T = TypeVar("T")
 
@@ -168,11 +169,8 @@ class imdb:  # noqa: N801 - Keras' name of a module
         np.savez(archive, x_train=x, y_train=y, x_test=x_test, y_test=y_test)
         archive.seek(0)
         module: Any = import_module("tf_keras.src.datasets.imdb")
-        download, module.get_file = module.get_file, lambda *_, **__: archive
-        try:
+        with replaced(module, get_file=lambda *_, **__: archive):
             result: TrainTestArrays = module.load_data(path, *arguments, **options)
-        finally:
-            module.get_file = download
         return result
 
 

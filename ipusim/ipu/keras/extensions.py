@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
-from ipusim.base.errors import ProgramError, ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
 from ipusim.ipu.keras.options import (
     AUTOMATIC,
     INVALID,
@@ -140,6 +140,10 @@ class _Extension:
         check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(names_refused, INVALID))
         self.options.change(outfeed=kwargs)
 
+    def export_for_ipu_serving(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refuse: ipusim has no compiled executable to export. Raises UnsupportedProgramError."""
+        raise UnsupportedProgramError("export_for_ipu_serving: there is no compiled executable; save() keeps the model")
+
     def reset_pipeline_stage_assignment(self) -> None:
         """Remove the assignment: the model is no longer pipelined."""
         self.__dict__["_assigned"] = []
@@ -271,12 +275,14 @@ class _GraphExtension(_Extension):
 
     _columns: ClassVar[Any] = (("Layer (type) (node index)", 0.5), ("Input Layers", 0.78), ("Pipeline Stage", 1.0))
     _kind: ClassVar[Any]
+    #: Reason why a symbolic call of the model failed; empty without such a failure.
+    untraceable: str = ""
 
     def _calls(self) -> Sequence[Any]:
         """Return the calls of layers; raises ProgramError if they are not known."""
         graph = self.graph  # type: ignore[attr-defined]
         if graph is None:
-            reason = self.__dict__.get("_untraceable")
+            reason = self.untraceable
             raise ProgramError(
                 f"The calls of layers in model {self.name!r} are not known: "  # type: ignore[attr-defined]
                 + (f"call() cannot be called on symbolic tensors: {reason}" if reason else "call build() first")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import hardware
-from ipusim.base.errors import ProgramStateError
+from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu import pipelining_ops
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.tensorflow_import import load
@@ -36,10 +36,12 @@ tf = load()
 
 #: Class of functional models in tf_keras.
 _FUNCTIONAL: Final = import_module("tf_keras.src.engine.functional").Functional
+_BASE: Final = import_module("tf_keras.src.engine.base_layer_utils")
+_SHAPES: Final = import_module("tf_keras.src.utils.tf_utils")
 
 #: Methods added to models by Graphcore's Keras.
 METHODS: Final = (
-    "assign_stages",
+    "export_for_ipu_serving",
     "get_pipeline_stage_assignment",
     "print_pipeline_stage_assignment_summary",
     "reset_pipeline_stage_assignment",
@@ -294,6 +296,7 @@ def install() -> None:
     _call_after(import_module("tf_keras.src.engine.node").Node, _note_call)
     _call_after(tf.keras.Model, _place)
     _call_after(_FUNCTIONAL, _take_scopes)
+    tf.keras.Model.build = _recording_calls(tf.keras.Model.build)
     batches.install(_replicas_of)
     saving.install(_placed)
 
@@ -333,6 +336,30 @@ def _call_after(kind: Any, callback: Callable[[Any], object]) -> None:
         callback(self)
 
     kind.__init__ = init
+
+
+def _recording_calls(original: Callable[..., None]) -> Callable[..., None]:
+    """Return ``Model.build`` that also records the layer calls of a placed subclass of Model.
+
+    A model built by its first call records none: that call has no symbolic inputs.
+    """
+
+    @wraps(original)
+    def build(self: Any, input_shape: Any) -> None:
+        original(self, input_shape)
+        placement = execution.placement_of(self)
+        if not isinstance(placement, OfSubclass) or _BASE.call_context().in_call:
+            return
+        shapes = _SHAPES.convert_shapes(input_shape, to_tuples=False)
+        dtype = tf.keras.backend.floatx()
+        try:
+            placement.build(tf.nest.map_structure(lambda shape: tf.TensorSpec(shape, dtype), shapes))
+        except ProgramError:
+            raise
+        except Exception as error:  # the program's own; only stages need the calls
+            placement.untraceable = str(error)
+
+    return build
 
 
 def _note_scope(layer: Any) -> None:

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import Job, layers, learning, models, runs
-from ipusim.ipu.graph.averaging import averaged_of
+from ipusim.ipu.graph.averaging import Averaged
 from ipusim.ipu.graph.executable import Executable, Invocation
 from ipusim.ipu.graph.node import Node, Output, Variable
 from ipusim.ipu.graph.prices.rules import rule_of
+from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs.chain import Chained, NotLayersError, chain_of
 from ipusim.ipu.programs.layer_names import plain_name, short_names_of
@@ -137,7 +138,7 @@ def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
     """Return the gradient tensor of an update operation, before the average over replicas."""
     tensor = node.inputs[3 if "Momentum" in node.type else -1]
     while (maker := nodes.get(tensor.node)) is not None and (
-        maker.type in ("Identity", "IdentityN") or averaged_of(maker) is not None
+        maker.type in ("Identity", "IdentityN") or value_of(maker, Averaged) is not None
     ):
         tensor = maker.inputs[tensor.number]
     return tensor

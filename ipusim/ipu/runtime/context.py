@@ -1,4 +1,4 @@
-"""Set context variables for a block."""
+"""Set context variables, and attributes of objects, for a block."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ class Scoped(Generic[T]):
             yield value
         finally:
             self._variable.reset(token)
+
+
+@contextmanager
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Replace attributes of an object during a block."""
+    originals = {name: getattr(owner, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in originals.items():
+            setattr(owner, name, value)

@@ -9,11 +9,11 @@ from typing import Any
 from ipusim.api import analysis, pipelines
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.graph.accumulation import Accumulation, accumulation_of
+from ipusim.ipu.graph.accumulation import Accumulation
 from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import entry_of, value_of
 from ipusim.ipu.graph.split import Shards, as_one_pass, as_training, shards_of, split_body
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.traced.device_program import DeviceProgram
@@ -63,7 +63,7 @@ def program_of_body(
     accumulators = {
         name: mark.dtype
         for name, tensor in step.accumulators.items()
-        if (mark := accumulation_of(graph.nodes[tensor.node])) is not None and mark.dtype is not None
+        if (mark := value_of(graph.nodes[tensor.node], Accumulation)) is not None and mark.dtype is not None
     }
     return DeviceProgram(
         name,
@@ -129,7 +129,9 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
     for several optimizers that accumulate gradients.
     """
     accumulations = [
-        accumulation for name in sorted(nodes) if (accumulation := accumulation_of(graph.nodes[name])) is not None
+        accumulation
+        for name in sorted(nodes)
+        if (accumulation := value_of(graph.nodes[name], Accumulation)) is not None
     ]
     if len({id(accumulation.options) for accumulation in accumulations}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
@@ -156,6 +158,8 @@ def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
     plain = [node for node in enqueues if node.name in forward]
     later_enqueues = [node for node in enqueues if node.name not in forward]
     of_update = [
-        node for node in later_enqueues if any(accumulation_of(graph.nodes[tensor.node]) for tensor in node.inputs)
+        node
+        for node in later_enqueues
+        if any(value_of(graph.nodes[tensor.node], Accumulation) for tensor in node.inputs)
     ]
     return plain[0] if plain else next((node for node in later_enqueues if node not in of_update), None)

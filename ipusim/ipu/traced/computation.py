@@ -14,7 +14,7 @@ from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.reading import output_of, read_graph
-from ipusim.ipu.graph.registry import entry_of
+from ipusim.ipu.graph.registry import entry_of, value_of
 from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
@@ -94,11 +94,7 @@ class Computation:
         self._inputs = [
             graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in self._executable.external
         ]
-        programs = [
-            entry.value
-            for step in self._executable.steps
-            if (entry := entry_of(step.node)) is not None and isinstance(entry.value, DeviceProgram)
-        ]
+        programs = [item for step in self._executable.steps if (item := value_of(step.node, DeviceProgram))]
         if sum(program.pipelined for program in programs) > 1:
             raise ProgramError(ONE_PIPELINE)
         self._tables = tables_of(self._nodes, [node.name for node in graph.get_operations()[start:]])

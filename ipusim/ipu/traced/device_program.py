@@ -28,10 +28,11 @@ from ipusim.api import (
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.graph.cut import cut_stages
-from ipusim.ipu.graph.enqueued import enqueued_of
+from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.kernels.normalisation import BATCH_NORMS, GROUP
 from ipusim.ipu.graph.node import Output, Variable, with_attribute
+from ipusim.ipu.graph.registry import value_of
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.runtime.host_strategy import Distribution, distribution, variables_on_host
@@ -135,7 +136,7 @@ class DeviceProgram:
         self._host, self._distribution = machine.this_host(), distribution()
         self._on_host = variables_on_host()
         nodes = step.graph.nodes
-        sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
+        sending = {name: item for name in nodes if (item := value_of(nodes[name], EnqueueItem)) is not None}
         of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
         self._sends_in_update = bool(of_update)
         #: Queues that need the number of sending replicas.

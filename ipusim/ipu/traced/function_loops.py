@@ -15,11 +15,11 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import EndOfDataError
-from ipusim.ipu.graph.enqueued import enqueued_of
+from ipusim.ipu.graph.enqueued import EnqueueItem
 from ipusim.ipu.graph.executable import Executable, Invocation, shared_name
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
-from ipusim.ipu.graph.registry import Entry, entry_of, forget_token, register_token
+from ipusim.ipu.graph.registry import Entry, entry_of, forget_token, register_token, value_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.traced.bodies import program_of_body
 from ipusim.ipu.traced.device_program import DeviceProgram
@@ -108,7 +108,7 @@ def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, 
     """Return a loop's node as a program; None for other loops."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
     counter = _counter(loop)
-    sends = any(enqueued_of(node) is not None for node in loop.body.nodes.values())
+    sends = any(value_of(node, EnqueueItem) is not None for node in loop.body.nodes.values())
     if len(feeds) > 1 or not (feeds or sends) or counter is None:
         return None
     infeed: Infeed | None = None
@@ -131,8 +131,7 @@ def _token(entry: Entry, owner: Any) -> dict[str, str]:
 
 
 def _takes_element(node: Node) -> bool:
-    entry = entry_of(node)
-    return node.type == "IteratorGetNext" or (entry is not None and isinstance(entry.value, Infeed))
+    return node.type == "IteratorGetNext" or value_of(node, Infeed) is not None
 
 
 def _as_body(

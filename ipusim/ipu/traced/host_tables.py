@@ -15,7 +15,7 @@ from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Graph, Variable
 from ipusim.ipu.graph.own_nodes import add_node
-from ipusim.ipu.graph.registry import Entry, entry_of
+from ipusim.ipu.graph.registry import Entry, value_of
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import variable_name
 from ipusim.ipu.runtime.host_block import check_on_ipu
@@ -200,8 +200,8 @@ def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTabl
     """
     nodes_called = graph.nodes.values() if names is None else (graph.nodes[name] for name in names)
     inner = (node for body in graph.functions.values() for node in body.nodes.values())
-    entries = (entry_of(node) for nodes in (nodes_called, inner) for node in nodes if node.type == "PyFunc")
-    return list(dict.fromkeys(entry.value for entry in entries if entry and isinstance(entry.value, HostTable)))
+    values = (value_of(node, HostTable) for nodes in (nodes_called, inner) for node in nodes if node.type == "PyFunc")
+    return list(dict.fromkeys(filter(None, values)))
 
 
 def _empty_variable(name: str) -> Any:

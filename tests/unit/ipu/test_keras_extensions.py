@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
+from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.keras import extensions
 from tests.keras_models import LateKeras
 from tests.programs import needs_tensorflow
@@ -83,6 +84,50 @@ def test_the_calls_of_a_functional_model_are_assigned_one_by_one():
         "                          x",
         "=" * 50,
     ]
+
+
+def subclass(call):
+    class Late(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.shared = keras.layers.Dense(4, name="shared")
+
+        def call(self, x):
+            return call(self.shared, x)
+
+    return Late()
+
+
+def test_the_calls_of_a_subclass_are_known_from_its_build_on(refused):
+    model = subclass(lambda layer, x: layer(layer(x)))
+    unknown = "The calls of layers in model 'late' are not known: call build() first"
+    refused(ProgramError, unknown, model.get_pipeline_stage_assignment)
+    model.build((2, 4))
+    found = model.get_pipeline_stage_assignment()
+    assert [(each.layer.name, each.node_index, each.pipeline_stage) for each in found] == [
+        ("shared", 0, None),
+        ("shared", 1, None),
+    ]
+    for stage, assignment in enumerate(found):
+        assignment.pipeline_stage = stage
+    model.set_pipeline_stage_assignment(found)
+    assert [each.pipeline_stage for each in model.get_pipeline_stage_assignment()] == [0, 1]
+
+
+def test_a_subclass_whose_call_reads_values_is_built_without_stages(refused):
+    model = subclass(lambda layer, x: layer(x) if x.graph else x)
+    model.build((2, 4))
+    assert model.built
+    reason = "call() cannot be called on symbolic tensors: 'KerasTensor' object has no attribute 'graph'"
+    unknown = f"The calls of layers in model 'late' are not known: {reason}"
+    refused(ProgramError, unknown, model.get_pipeline_stage_assignment)
+
+
+def test_steps_of_an_execution_may_be_counted_by_tensorflow():
+    model = sequential()
+    steps = load().data.Dataset.range(60).cardinality() // 8
+    model.compile(loss="mse", steps_per_execution=steps)
+    assert int(model._steps_per_execution) == 7
 
 
 def test_scopes_assign_layers_and_calls_and_a_call_goes_first():
@@ -290,7 +335,17 @@ OF_PROGRAM_TYPE_ERROR = [
     ),
     ("asynchronous: expected True or False, got 1", lambda: sequential().set_asynchronous_callbacks(1)),
 ]
-MISUSES = {ProgramError: OF_PROGRAM_ERROR, ProgramTypeError: OF_PROGRAM_TYPE_ERROR}
+OF_UNSUPPORTED = [
+    (
+        "export_for_ipu_serving: there is no compiled executable; save() keeps the model",
+        lambda: sequential().export_for_ipu_serving("folder", 1),
+    )
+]
+MISUSES = {
+    ProgramError: OF_PROGRAM_ERROR,
+    ProgramTypeError: OF_PROGRAM_TYPE_ERROR,
+    UnsupportedProgramError: OF_UNSUPPORTED,
+}
 
 
 @pytest.mark.parametrize(("kind", "text", "action"), [(kind, *case) for kind in MISUSES for case in MISUSES[kind]])

@@ -188,6 +188,8 @@ def test_keras_of_a_program_is_that_of_tensorflow_whatever_it_is_called(run):
             "python.ipu.loops.repeet is not simulated; did you mean repeat",
         ),
         ("import tensorflow.contrib.slim", "tensorflow.contrib.slim is not simulated"),
+        ("from keras.ipu.optimizers import ALSOptimizer", "keras.ipu.optimizers.ALSOptimizer is not simulated"),
+        ("from tensorflow import keras\nkeras.ipu.layers.Lstm", "keras.ipu.layers.Lstm is not simulated"),
         ("import importlib; importlib.import_module('tensorflow.python.ipu.lops')", "ipu.lops is not simulated"),
         (
             "from tensorflow.compiler.plugin.poplar.driver import config_pb2",

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.node import Node, Variable
-from ipusim.ipu.graph.registry import Kernel, register, register_function
+from ipusim.ipu.graph.registry import Kernel, Maker, register, register_function
 
 
 def _descent(variable: Variable, rate: Array, grad: Array) -> None:
@@ -173,38 +173,34 @@ def _adamax(node: Node) -> Kernel:
     return run
 
 
-@register("ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum", effect=True)
-def _sparse_momentum(node: Node) -> Kernel:
-    """Momentum for the rows of a sparse gradient."""
-    nesterov, keras = node.attributes["use_nesterov"], "Keras" in node.type
+def _by_rows(dense: Maker, place: int) -> Maker:
+    """Return the maker of a rule for a sparse gradient: the dense rule, row by row.
 
-    def run(variable: Variable, slot: Variable, rate: Array, grad: Array, rows: Array, momentum: Array) -> None:
-        value, moments = np.array(variable.value), np.array(slot.value)
-        for row, part in zip(rows, grad, strict=True):
-            moments[row] = moments[row] * momentum + (-part * rate if keras else part)
-            step = -moments[row] if keras else moments[row] * rate
-            ahead = part * rate + step * momentum
-            value[row] -= ahead if nesterov else step
-        variable.assign(value)
-        slot.assign(moments)
+    Args:
+        dense: maker of the dense rule, for one slot.
+        place: index of the rows among the inputs; the gradient stands before them.
+    """
 
-    return run
+    def make(node: Node) -> Kernel:
+        rule = dense(node)
+
+        def run(*inputs: Any) -> None:
+            (*before, grad), rows, after = inputs[:place], inputs[place], inputs[place:][1:]
+            tables = [np.array(variable.value) for variable in before[:2]]
+            for row, part in zip(rows, grad, strict=True):
+                views = [Variable("", table[row]) for table in tables]
+                rule(*views, *before[2:], part, *after)
+                for table, view in zip(tables, views, strict=True):
+                    table[row] = view.value
+            for variable, table in zip(before[:2], tables, strict=True):
+                variable.assign(table)
+
+        return run
+
+    return make
 
 
-@register("ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2", effect=True)
-def _sparse_adagrad(node: Node) -> Kernel:
-    """Adagrad for the rows of a sparse gradient."""
-    with_epsilon = node.type.endswith("V2")
-
-    def run(variable: Variable, slot: Variable, rate: Array, *options: Any) -> None:
-        grad, rows = options[-2:]
-        value, squares = np.array(variable.value), np.array(slot.value)
-        for row, part in zip(rows, grad, strict=True):
-            if node.attributes["update_slots"]:
-                squares[row] += part * part
-            root = np.sqrt(squares[row])
-            value[row] -= part * rate / (root + options[0] if with_epsilon else root)
-        variable.assign(value)
-        slot.assign(squares)
-
-    return run
+register("ResourceSparseApplyMomentum", effect=True)(_by_rows(_momentum, 4))
+register("ResourceSparseApplyKerasMomentum", effect=True)(_by_rows(_keras_momentum, 4))
+register("ResourceSparseApplyAdagrad", effect=True)(_by_rows(_adagrad, 4))
+register("ResourceSparseApplyAdagradV2", effect=True)(_by_rows(_adagrad, 5))

@@ -13,6 +13,7 @@ from ipusim.ipu.graph.node import Graph
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.tracing import StepTracer
+from ipusim.ipu.runtime.context import replaced
 from ipusim.ipu.traced.keras.captures import Captures
 
 tf = load()
@@ -49,11 +50,8 @@ class ModelTracer(StepTracer):
             self._gradient_nodes += names
             return gradients
 
-        tf.GradientTape.gradient = gradient
-        try:
+        with replaced(tf.GradientTape, gradient=gradient):
             yield
-        finally:
-            tf.GradientTape.gradient = original
 
     @contextmanager
     def updating(self, optimizer: Any) -> Iterator[None]:
