@@ -68,7 +68,7 @@ def mean_and_worst(rows):
     return sum(errors) / len(errors), max(errors)
 
 
-def test_trainings_of_bert_and_resnet_are_within_five_and_twenty_per_cent_with_their_source_in_no_fit(simulated):
+def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_their_source_in_no_fit(simulated):
     """On one pod: BERT's pre-training and fine-tuning, and ResNet-50; clocks of whole trainings have their start in."""
     judged = [each for each in simulated if each.row.use == "fitted" and each.row.ipus <= 64]
     kinds = {each.training.kind for each in judged}
@@ -76,10 +76,8 @@ def test_trainings_of_bert_and_resnet_are_within_five_and_twenty_per_cent_with_t
     assert all(each.reported_error == each.unseen_error for each in judged)
     assert len(judged) >= 50
     mean, worst = mean_and_worst(judged)
-    assert mean <= 0.042
-    assert worst <= 0.19
-    assert mean_and_worst([each for each in judged if each.training.kind != "BERT, fine-tuning"])[1] <= 0.1
-    assert mean_and_worst([each for each in judged if source_of(each.row.source) != "Hugging Face"])[1] <= 0.125
+    assert mean <= 0.032
+    assert worst <= 0.1
     sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
     assert all((each.unseen is None) == (source_of(each.row.source) not in sources) for each in simulated)
 
@@ -99,11 +97,11 @@ def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
 
 
 def test_a_range_is_as_narrow_as_its_rows_allow(simulated):
-    """At most 8 % to either side for BERT's pre-training on one pod, 32 % for its fine-tuning; few rows give none."""
+    """At most 8 % to either side for BERT's pre-training on one pod, 15 % for its fine-tuning; few rows give none."""
     ranges = intervals(simulated)
     half = {kind: (found.ends[1] - found.ends[0]) / 2 for kind, found in ranges.items() if found is not None}
     assert half["BERT, pre-training"] <= 0.08
-    assert half["BERT, fine-tuning"] <= 0.32
+    assert half["BERT, fine-tuning"] <= 0.15
     kinds = of_kinds(simulated)
     assert {kind for kind, found in ranges.items() if found is None} == {kind for kind in kinds if len(kinds[kind]) < 3}
 
@@ -196,8 +194,8 @@ def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_p
     assert sorted(each.row.ipus for each in large) == [64, 64, 64, 128, 128, 256]
     sent = DEFAULT_RATES.with_values(optimizer_value_ns=Fraction(0))
     lacking = [each.seconds_published - each.with_rates(sent).seconds for each in large]
-    assert min(lacking) > 0.1
-    assert max(lacking) < 0.2
+    assert min(lacking) > 0.09
+    assert max(lacking) < 0.15
 
 
 def test_fine_tuning_in_pytorch_lacks_an_equal_time_for_each_value_that_either_program_sends(simulated):

@@ -61,13 +61,14 @@ class Step:
 
     Attributes:
         elements: elements read or written.
-        compute_sets: compute sets of the vector work.
+        compute_sets, tile_reductions: compute sets of the vector work, and reductions among them.
     """
 
     products: tuple[Product, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
     elements: int = 0
     compute_sets: int = 0
+    tile_reductions: int = 0
 
     @property
     def macs(self) -> int:
@@ -80,6 +81,7 @@ class Step:
         self.vector += later.vector
         self.elements += later.elements
         self.compute_sets += later.compute_sets
+        self.tile_reductions += later.tile_reductions
 
     def work(self, itemsize: int) -> Work:
         """Return the step as work."""
@@ -89,6 +91,7 @@ class Step:
             self.elements * itemsize,
             itemsize=itemsize,
             compute_sets=self.compute_sets,
+            tile_reductions=self.tile_reductions,
         )
 
 
@@ -110,7 +113,7 @@ def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
         product = _product(name, read, result_size, args)
         return Step((product,) if product.macs else (), elements=elements)
     if name in _REDUCTIONS:
-        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
+        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2, tile_reductions=1)
     if name in _ELEMENTARY:
         vector = VectorWork(transcendentals=result_size)
     elif name in _QUOTIENTS:
