@@ -35,7 +35,7 @@ class IpuUse:
     @property
     def compute_cycles(self) -> int:
         """Arithmetic of stages: forward, backward, recomputation and weight update."""
-        return sum(self.cycles[use.name] for use in USES if use.computes)
+        return sum(self.cycles[use.name] for use in USES if use.is_arithmetic)
 
     @property
     def holds_stage(self) -> bool:

@@ -26,21 +26,22 @@ from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
-#: Bounds on the contents of a file: the latest cycle and most bytes of a copy; any count of a run, or its clock in Hz;
-#: IPUs, stages, links, or letters of a name.
+#: Maximum cycle of a span's end, and maximum bytes of a copy.
 _LATEST_CYCLE: Final = 2**62
-_MOST: Final = 2**53
-_LONGEST: Final = 4096
-#: Most spans of a run; more spans would exceed the memory available to a run.
+#: Maximum of any count in the info, and of the clock in Hz.
+_MOST_COUNT: Final = 2**53
+#: Maximum number of IPUs, stages or links in the info, and of characters in a name.
+_MOST_ENTRIES: Final = 4096
+#: Maximum number of spans of a run; more spans would exceed the memory available to a run.
 MOST_SPANS: Final = 5_000_000
-#: Most bytes of the info text, and of the unpacked arrays together.
+#: Maximum size of the info text, and of the unpacked arrays together, in bytes.
 _MOST_INFO_BYTES: Final = 1 << 23
 _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
-#: Name of the array of blocks, and most blocks of a run.
+#: Name of the array of blocks, and maximum number of blocks.
 _REPEATS: Final = "repeats"
 _MOST_BLOCKS: Final = 4096
-#: Characters of a wrong value shown in a message.
-_MOST_SHOWN: Final = 60
+#: Maximum number of characters of a wrong value in a message.
+_MOST_SHOWN_CHARACTERS: Final = 60
 
 #: Parts of a Timeline: info, columns as a table, blocks.
 Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
@@ -50,7 +51,7 @@ def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
     """Write a Timeline as an npz archive. Equal Timelines of equal title give equal bytes."""
-    # The file omits the IPUs at the end unless an IPU was replaced, which is rare.
+    # The file lists the IPUs at the end only if an IPU was replaced, which is rare.
     entries = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
     header = np.frombuffer(json.dumps(entries, ensure_ascii=False).encode(), dtype=np.uint8)
     columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, index]) for index, name in enumerate(Span._fields)}
@@ -121,7 +122,7 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 def _check_copies(
     info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]
 ) -> None:
-    """Refuse blocks whose copies overlap later rows, or point outside the run; raises FileError."""
+    """Refuse blocks with copies that overlap later rows or point outside the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
     before_first = False
@@ -160,7 +161,7 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
 def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
     """Refuse rows after a block with numbers that the block's copies use; raises FileError.
 
-    The run without further copies must be a valid run, with at most as many executions as rows.
+    The run with one copy of every block must be valid: no more executions than rows.
     """
     added = Blocks(repeats, len(columns["start"])).added(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
@@ -195,7 +196,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         raise FileError(f"info has not the keys {', '.join(kinds)}")
     for name, value in data.items():
         if not _TYPE_CHECKS[kinds[name]](value):
-            raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN]}")
+            raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN_CHARACTERS]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
     info = TimelineInfo(**values)
@@ -247,11 +248,11 @@ def _sizes(repeat: Repeat) -> tuple[int, ...]:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MOST
+    return type(value) is int and 0 <= value <= _MOST_COUNT
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
+    return isinstance(value, str) and value.isprintable() and len(value) <= _MOST_ENTRIES
 
 
 #: Check of a JSON value per type of field.
@@ -260,6 +261,10 @@ _TYPE_CHECKS: Final[dict[Any, Callable[[Any], bool]]] = {
     str: _is_text,
     bool: lambda value: isinstance(value, bool),
     Sync: lambda value: value in [*Sync],
-    tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
-    tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
+    tuple[int, ...]: lambda value: (
+        isinstance(value, list) and len(value) <= _MOST_ENTRIES and all(map(_is_count, value))
+    ),
+    tuple[str, ...]: lambda value: (
+        isinstance(value, list) and len(value) <= _MOST_ENTRIES and all(map(_is_text, value))
+    ),
 }

@@ -173,7 +173,7 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
             ],
             "scenario": _scenario(run.folder),
         }
-    trace, columns = trace_data(timeline.rows_alone(), path, curves)
+    trace, columns = trace_data(timeline.without_copies(), path, curves)
     return {**data, **trace}, columns
 
 

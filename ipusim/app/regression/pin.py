@@ -230,10 +230,10 @@ def spans(timeline: Timeline) -> Items:
     names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
-        rows = timeline.numbered(start, end)
+        rows = timeline.spans_by_number(start, end)
         return b"".join(np.ascontiguousarray(getattr(rows, name)).astype("<i8").tobytes() for name in names)
 
-    return Items(timeline.spans_in_all, lambda row: _span(timeline.numbered(row, row + 1), 0), content)
+    return Items(timeline.spans_in_all, lambda row: _span(timeline.spans_by_number(row, row + 1), 0), content)
 
 
 def _span(timeline: Timeline, row: int) -> str:

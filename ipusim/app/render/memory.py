@@ -79,7 +79,7 @@ def _chart(
     tall: float,
 ) -> Chart:
     """Return the memory chart of a Timeline without blocks; rows are ``tall`` inches high."""
-    of_one = timeline.about(first_replica_info(timeline.info))
+    of_one = timeline.with_info(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     figure_in = picture.width_in

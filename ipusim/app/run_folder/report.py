@@ -121,7 +121,7 @@ def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.M
 
     The default ``timeline`` is the whole run; a file's Timeline limits the curves to its rows.
     """
-    timeline = result.timeline if timeline is None else timeline.rows_alone()
+    timeline = result.timeline if timeline is None else timeline.without_copies()
     return [
         curve
         for replica in range(result.timeline.info.replicas if result.describes_memory else 0)

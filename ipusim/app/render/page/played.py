@@ -117,7 +117,7 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     execution, info = analysis.find_execution(timeline, number), timeline.info
     if not execution.execution_cycles:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
-    near = timeline.around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
+    near = timeline.expanded_around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
     rows = np.flatnonzero(near.execution == number)
     if len(rows) > _MOST_PLAYED:
         raise OutputError(
