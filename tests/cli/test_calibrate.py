@@ -182,7 +182,7 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
     assert re.search(r"vector_slowdown +3\.053 cycles +5 cycles .*2\.5 to 5 cycles \(at its edge\)", done.stdout)
     assert "hardly distinguish" not in done.stdout
     both = ["amp_ceiling", "exchange_efficiency"]
-    (alike,) = calibrate(read_measured([own(text)]), both).alike
+    (alike,) = calibrate(read_measured([own(text)]), both).correlated
     assert ([rate.name for rate in alike.rates], alike.correlation < -0.95) == (both, True)
     done = ipusim("validate", "--fit", own(text), "--rates", ",".join(both), columns="")
     assert (

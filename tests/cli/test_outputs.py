@@ -73,7 +73,7 @@ FOLDERS = {
     "validate": (
         ("validate", "--products", "products.csv"),
         "products.csv",
-        "ipusim.app.fidelity.validation.validated",
+        "ipusim.app.fidelity.validation.validation_of",
     ),
     "validate --schedules": (
         ("validate", "--schedules"),

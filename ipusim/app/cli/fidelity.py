@@ -96,10 +96,10 @@ def validate(
         raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
-    from ipusim.app.fidelity.validation import Validation, validated
+    from ipusim.app.fidelity.validation import Validation, validation_of
 
     reads = [path for path in (products, rows) if path is not None]
-    _show(lambda: validated(products, rows, ipu), Validation, reads, out, form)
+    _show(lambda: validation_of(products, rows, ipu), Validation, reads, out, form)
 
 
 def _schedules(out: Path | None, form: str) -> None:

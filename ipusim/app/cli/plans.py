@@ -65,7 +65,7 @@ def check(
     from ipusim.api import analysis, assemble
     from ipusim.app.cli.advice import advised
     from ipusim.app.cli.plan_results import CheckResult
-    from ipusim.app.fidelity.profile import hold_against
+    from ipusim.app.fidelity.profile import compare_profile
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
 
@@ -74,7 +74,7 @@ def check(
         request = as_it_stands(source, overrides or ())
         job = assemble(request)
         check_expectations(job)
-        measured_passes = hold_against(request, profile) if profile else ()
+        measured_passes = compare_profile(request, profile) if profile else ()
     is_asked = memory or not analysis.usable(job.memory.fits)
     memory_result = _memory_result(job, is_requested=memory) if is_asked else None
     judgements, open_expectations = judged_before(job)

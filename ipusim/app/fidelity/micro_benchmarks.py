@@ -81,7 +81,7 @@ class MicroBenchmark:
 
     @property
     def error(self) -> float | None:
-        """(simulated - published) / published figure, of a range its nearest value; None without a published figure."""
+        """(simulated - published) / published, with the nearest value of a published range; None if unpublished."""
         if self.range is None:
             return None
         return self.simulated / min(max(self.simulated, self.range[0]), self.range[1]) - 1
