@@ -210,7 +210,7 @@ def test_a_row_that_is_nearly_infinitely_off_has_a_time_all_the_same(own):
     """Of 1e12 items a second, of which a sample has 1e-12: the error rounds to -100 %, and the time to no infinity."""
     row = "large.yaml,m2000,4,256,8,{},,{},\n"
     rows = read_throughputs(own(HEADER + row.format("1e12", "1e-12") + row.format(1, 1)))
-    far, plain = Throughputs(rows).times(DEFAULT_RATES)
+    far, plain = Throughputs(rows).time_ratios(DEFAULT_RATES)
     assert far == pytest.approx(plain * 1e24)
 
 
