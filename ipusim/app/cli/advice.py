@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
-    """Add advice on memory to a ScenarioMemoryError raised in the block.
+def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
+    """Add advice on memory to a ScenarioMemoryError that the block raises.
 
     Args:
-        moves_of: function that returns the changes that free memory of a Job; by default, changes are tried unless that
-            takes long.
+        moves_of: returns the changes that free memory of a Job, or None. The default tries changes unless this takes
+            long.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice

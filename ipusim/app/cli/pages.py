@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, app, refuse_beside
+from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, allow_only, app
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
 
@@ -74,13 +74,13 @@ def show(
     from ipusim.app.run_folder.export import TABLES
 
     if perfetto:
-        refuse_beside(context, "--perfetto", "run", "no-browser")
+        allow_only(context, "--perfetto", "run", "no-browser")
         _open_in_perfetto(run, browser)
     elif out is not None and out.suffix.lower() in TABLES:
-        refuse_beside(context, "tables", "run", "out", "from", "to")
+        allow_only(context, "tables", "run", "out", "from", "to")
         _write_tables(run, out, start, end)
     else:
-        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
+        allow_only(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
         _draw(run, out, (start, end, phase, execution), (title, size, theme))
 
 

@@ -123,7 +123,7 @@ def _matches(pattern: re.Pattern[bytes], path: Path) -> bool:
         return pattern.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
 
 
-def hold_all(
+def check_all(
     paths: Iterable[Path],
     workers: int | None = None,
     *,

@@ -124,7 +124,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
             )
     ipu_of = {rank: ipu for ipu, (rank,) in ranks.items()}
     by_step: dict[int, list[Span]] = defaultdict(list)
-    for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.waited_us):
+    for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.subtracted_us):
         if span.rank in ipu_of:
             by_step[span.step].append(span)
     origin = min(span.start_us or Fraction(0) for span in stages.spans)
@@ -150,8 +150,8 @@ def _step(
     last_ends: dict[int, int] = {}
     last: dict[int, Fraction] = defaultdict(Fraction)
     for span in spans:
-        ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
-        end = begin - span.waited_us + span.us
+        ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.subtracted_us
+        end = begin - span.subtracted_us + span.us
         if span.activity == OVERLAP:
             if not any(_within(neighbour, span) for neighbour in spans):
                 raise FileError(

@@ -91,7 +91,7 @@ class StoredRun:
             return analysis.fullest(self.summary["memory"])
 
     @property
-    def as_full(self) -> list[int]:
+    def fullest_ipus(self) -> list[int]:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
         with self.as_written(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
