@@ -159,11 +159,11 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
 
 
 def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse rows after a block with numbers that the block's copies use; raises FileError.
+    """Refuse rows after a block that have a number of one of the block's copies; raises FileError.
 
     The run with one copy of every block must be valid: no more executions than rows.
     """
-    added = Blocks(repeats, len(columns["start"])).added(columns)
+    added = Blocks(repeats, len(columns["start"])).added_by_copies(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows after a block with {name} inside the block")

@@ -49,7 +49,8 @@ class Use:
         sync_modes: modes that show the column even if its cycles are 0: modes in which IPUs wait for each other after
             every time-step ("meets"), the other modes ("alone"), both or neither.
         computes: whether the cycles are a stage's arithmetic.
-        idle: cause of the IPU's idleness; None for arithmetic, and for waits, whose cause is the awaited activity.
+        idle: cause of the IPU's idleness; None for arithmetic. None also for waits: their cause is the awaited
+            activity.
     """
 
     name: str

@@ -130,7 +130,7 @@ class Blocks:
             positions[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
         return positions
 
-    def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
+    def added_by_copies(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
         """Return the cycles and counts that the copies of earlier blocks add to each row.
 
         If an execution has several blocks, a block shifts only micro-batches of stages with passes in the block.

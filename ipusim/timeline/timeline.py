@@ -194,7 +194,7 @@ class Timeline:
 
     @cached_property
     def _contiguous(self) -> Timeline:
-        added = self.blocks.added(self.columns)
+        added = self.blocks.added_by_copies(self.columns)
         table = shift_rows(self._table, added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
@@ -238,7 +238,7 @@ class Timeline:
         Returns:
             The longer run, with the same rows.
         """
-        table = shift_rows(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
+        table = shift_rows(self._table, Blocks(repeats, len(self)).added_by_copies(self.columns), 1)
         return Timeline(info, table, repeats)
 
     def without_copies(self) -> Timeline:

@@ -18,8 +18,7 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
     """Add advice on memory to a ScenarioMemoryError that the block raises.
 
     Args:
-        moves_of: returns the changes that free memory of a Job, or None. The default tries changes unless this takes
-            long.
+        moves_of: returns changes that free memory of a Job, or None. By default quick changes are tried.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice
@@ -35,5 +34,5 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
             elif not is_long(error.job):
                 moves = memory_moves(error.job)
         if moves is not None and moves.moves:
-            raise error.advised(f"{advice(moves).rstrip('.')}.") from None
+            raise error.with_advice(f"{advice(moves).rstrip('.')}.") from None
         raise error from None

@@ -132,7 +132,7 @@ def allow_only(context: typer.Context, input_name: str, *names: str) -> None:
     """Raise OptionError if the command line has an option other than ``input_name`` and ``names``.
 
     ``input_name`` is an option such as ``--perfetto`` that excludes others, or a description of the input. ``names``
-    are the options that may be set together with it.
+    are further permitted options.
     """
     for parameter in context.command.params:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")

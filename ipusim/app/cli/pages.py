@@ -142,12 +142,12 @@ def _draw(
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
     """Write spans to a file, and memory and use of IPUs to neighbouring files."""
-    from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
+    from ipusim.app.run_folder.export import TIMELINE, export_files, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 
     names = table_names(out)
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
-        files = exported(run, out, start, end)
+        files = export_files(run, out, start, end)
         results.write(files)
     reason = "the run has written no memory of its stages, which may not give their bytes."
     print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {reason}" for name in names if name not in files))

@@ -71,7 +71,7 @@ def check_pins(
                 result = SuiteResult(sorted(outcomes, key=lambda outcome: str(outcome.path)), len(scenarios))
                 print_result(result, output_form) if output_form else print_text(result.end())
     if not (write_pins or output_form) and (unpinned := suite.without_pin(paths or [Path()])):
-        print_text(suite.words_on_pins(len(unpinned)))
+        print_text(suite.pinless_text(len(unpinned)))
     if mistakes := [outcome.mistake for outcome in outcomes if outcome.ended in ("mistake", "unfinished")]:
         if write_pins:  # with --pin, mistakes were not printed above
             typer.echo("\n".join(mistakes), err=True)
@@ -83,9 +83,9 @@ def check_pins(
 
 
 def _write(outcomes: Sequence[Outcome], *, prints_all: bool, quiet: bool) -> None:
-    """Write new pins, and print the paths of new pins and of refused ones; with ``prints_all`` print every path.
+    """Write new pins, and print paths of new and refused pins; with ``prints_all`` print every path.
 
-    A run that misses its expectations gets no pin.
+    Runs that miss expectations get no pin.
     """
     from ipusim.app.regression.file import pin_path, write_pin
 

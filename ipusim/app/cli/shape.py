@@ -28,9 +28,9 @@ def plan_for(
 ) -> Plan:
     """Plan ``schedule`` for a number of stages or for a mapping.
 
-    The default is two stages per IPU that the schedule wants on an IPU, on two IPUs. A mapping lists the IPU of each
-    stage, as ``0,1,0``; concurrent stages share a position, as ``0,1+2,3``. An Order from a file defines stages,
-    mapping and count itself. The default sync mode is the schedule's.
+    By default there are two IPUs, each with the schedule's number of stages. A mapping lists IPUs by stage: ``0,1,0``;
+    concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
+    default sync mode is the schedule's.
 
     Raises:
         ProgramError: for a schedule, mapping or number of stages that does not fit.

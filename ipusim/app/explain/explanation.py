@@ -40,8 +40,8 @@ class Explanation(Result):
     Attributes:
         timeline: Timeline of the run.
         execution: number of the execution whose idle time is explained; None for the whole run.
-        waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None if the files
-            lack the parts.
+        waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None for files
+            without parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -181,10 +181,10 @@ class Explanation(Result):
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
     def _growth(self) -> dict[str, list[int | None]]:
-        """Return the growth of the run if each pass takes a cycle more, by kind of pass and IPU.
+        """Return the run's growth per additional cycle of each pass, by kind of pass and IPU.
 
-        An IPU has the largest growth of its stages. Empty if the growth is unknown, or if the scenario has other stages
-        than the Timeline.
+        Among an IPU's stages, the largest growth counts. Empty if the growth is unknown, or if the scenario has other
+        stages than the Timeline.
         """
         info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
         if any(len(cycles) != len(info.stages) for cycles in grows.values()):

@@ -20,9 +20,9 @@ from ipusim.base.units import enumerated
 
 #: Maximum number of time parts named in a row.
 _MOST_PARTS: Final = 2
-#: Maximum number of passes of a run that is simulated in about a second.
+#: Maximum number of passes for a simulation of about one second.
 _MOST_QUICK_PASSES: Final = 50_000
-#: Minimum share of the time of a part that is named.
+#: Minimum share of the time for naming a part.
 _LEAST_PART_SHARE: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6

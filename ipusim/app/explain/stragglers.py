@@ -19,7 +19,7 @@ from ipusim.app.render.tables import Table
 _SLOWEST_SHARE: Final = 0.03
 #: Minimum number of variants to compute together.
 _LEAST_JOINT_RUNS: Final = 3
-#: Minimum slowdown of a run that straggles.
+#: Minimum slowdown of straggling runs.
 LEAST_SLOWDOWN: Final = 1.1
 #: Printed definitions of terms.
 DEFINITIONS: Final = (
@@ -180,9 +180,9 @@ class _Real:
 
 
 def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
-    """Return the cycles of the run in each variant.
+    """Return the run's cycles per variant.
 
-    Three or more variants in which only passes keep their real values are computed together, without event simulation.
+    Three or more variants with real values of passes only are computed together, without event simulation.
     Other variants are simulated.
     """
     passes_only = [variant for variant in variants if not (variant.copies or variant.disturbed)]

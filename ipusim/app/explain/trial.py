@@ -12,7 +12,7 @@ from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
 
-#: Maximum number of spans of a run without repetition, for changes that the user did not ask for. A run of gpipe with
+#: Maximum number of spans of a non-repeating run, for changes beyond the user's request. A run of gpipe with
 #: BERT-Base and 72,000 spans takes 38 s, as the number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
@@ -161,7 +161,7 @@ class ChangeTrials:
         return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
-        """Change the count of a Trial with other replicas, to keep the samples per weight update if possible.
+        """Adjust the count of a Trial with other replicas, keeping samples per weight update if possible.
 
         A larger batch saves time by itself, as more samples share weight updates and host work. The returned Change
         names replicas and count, or replicas and batch.

@@ -20,7 +20,7 @@ _MOST_WORDS: Final = 6
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
-    """Yield sentences about the best change of every kind, and about the parts of the time that become shorter."""
+    """Yield sentences about the best change of every kind, and about shortened parts of the time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
     if any(what_if.change.kind == ON_REQUEST for what_if in what_ifs):

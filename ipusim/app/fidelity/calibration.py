@@ -1,7 +1,7 @@
 """Fit rates to a user's measurements: choose the rates that the rows determine, and find values and uncertainties.
 
-A rate is a number that prices work, such as bytes per second of a link. A row is a measured training, or a measured
-pass of a stage. Fits use logarithms of times and rates.
+A rate is a number that prices work, such as bytes per second of a link. A row is a measured training or stage pass.
+Fits use logarithms of times and rates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WIDEST_RANGE: Final = math.log(4)
 _LEAST_EFFECT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _CORRELATED: Final = 0.95
-#: Cosine of two rates' effects above which the rows cannot tell the rates apart: with both rates free, the standard
+#: Cosine of two rates' effects above which rows cannot distinguish both rates: with both rates free, the standard
 #: deviation is a hundred times that of one free rate.
 _JOINT_COSINE: Final = 1 - 1e-4
 #: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
@@ -100,7 +100,9 @@ class Calibration:
 
     @property
     def better_from(self) -> int | None:
-        """Number of rows from which fits predict other rows better than the scenarios' rates; None if no fit does."""
+        """Number of rows from which fits predict other rows better than the scenarios' rates; None without any such
+        fit.
+        """
         start, *fits = self.held_out_errors.items()
         worse = [count for count, error in fits if error >= start[1]]
         better = [count for count, _ in fits if count > max(worse, default=0)]
@@ -110,8 +112,8 @@ class Calibration:
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     """Return the least-squares fit of the rates called ``names`` to the rows.
 
-    Without names, candidates are the rates of computation and of the rows' hosts. The fit then includes the candidates
-    that the rows determine better than the plausible ranges do, and at most one rate fewer than rows. Raises
+    Without names, candidates are rates of computation and rates of the rows' hosts. The fit then includes the
+    candidates that the rows determine better than the plausible ranges do, and at most one rate fewer than rows. Raises
     OptionError for a name that is not the name of a rate to fit, UndeterminedError for rates that the rows do not
     determine, and the errors of pricing.
     """
@@ -194,7 +196,7 @@ def _deviations(slopes: Vector, spread: float) -> Vector:
 
 
 def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
-    """Raise UndeterminedError for rates without effect on rows, and for rates that rows cannot tell apart."""
+    """Raise UndeterminedError for rates without effect on rows, and for indistinguishable rates."""
     without_effect = [
         rate
         for rate, effects in zip(problem.free_rates, _effects(problem, slopes), strict=True)
@@ -230,7 +232,7 @@ def _effects(problem: Problem, slopes: Vector) -> Vector:
 
 
 def _advice(rate: hardware.Rate) -> str:
-    """Return advice: which row to add so that the rows determine a rate."""
+    """Return advice: name a row that would determine the rate."""
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
@@ -274,7 +276,7 @@ def _correlated(problem: Problem, slopes: Vector) -> tuple[CorrelatedRates, ...]
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
-    """Return the calibration whose fitted rates have the logarithms ``x``, rounded to few digits."""
+    """Return the calibration with fitted rates: logarithms ``x``, rounded to few digits."""
     slopes = problem.slopes(x)
     values = [round_digits(math.exp(log), _DIGITS) for log in x]
     by_attribute = {rate.attribute: value for rate, value in zip(problem.free_rates, values, strict=True)}
@@ -315,7 +317,7 @@ def _held_out_errors(problem: Problem) -> dict[int, float]:
 def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
     """Return half the 95 % ranges of the rates, relative to the rates.
 
-    The spread of the rows is estimated from the misfits. With as many rates as rows the uncertainties are None.
+    Misfits give the spread of the rows. With as many rates as rows the uncertainties are None.
     """
     from scipy.stats import t  # noqa: PLC0415, 0.5 s to import
 

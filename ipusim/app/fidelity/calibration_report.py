@@ -100,7 +100,7 @@ def row_table(calibration: Calibration) -> Table:
 
 
 def words(calibration: Calibration) -> Iterator[str]:
-    """Yield the notes below the tables: rows to add, rates that are undetermined or not fitted, and sources."""
+    """Yield the notes below the tables: rows to add, undetermined rates, unfitted rates, sources."""
     yield from _held_out_words(calibration)
     for correlated in calibration.correlated:
         names = " and ".join(rate.name for rate in correlated.rates)

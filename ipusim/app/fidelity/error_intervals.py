@@ -72,7 +72,7 @@ class Interval:
 
 
 def rows_by_kind(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
-    """Return rows by kind, leaving out rows without a kind and rows whose host may be the bottleneck."""
+    """Return rows by kind, skipping rows without a kind, and rows whose host may be the bottleneck."""
     kinds: dict[str, list[SimulatedRow]] = {}
     for row in rows:
         if row.row.use != "input" and row.training.kind:

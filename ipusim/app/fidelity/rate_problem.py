@@ -1,11 +1,11 @@
 """Find the best-fitting rates for rows: least squares over logarithms of times and rates, within bounds.
 
-A rate's range is the plausible range, or else the rate's bounds. The cost of a row depends on how the planner splits
-its products over tiles; splits, and with them costs, jump when rates change. Pricing is slow. An iteration therefore
-first determines slopes: the share of a row's time that is proportional to a rate or its inverse. Slopes are central
+A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the planner's split of
+products over tiles; splits, and with them costs, jump when rates change. Pricing is slow. An iteration therefore first
+determines slopes: the share of a row's time that is proportional to a rate or its inverse. Slopes are central
 differences with a step wider than a jump. The iteration then solves for the best rates, assuming that a time is a sum
-of such shares. Iterations end when the rates stop changing. A first sequence of iterations starts at the scenarios'
-rates, a second in the middle of the ranges; the best rates of both sequences are the result.
+of such shares. Iterations end when the rates stop changing. One sequence of iterations starts from the scenarios'
+rates, another in mid-range; the best rates of both sequences are the result.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
-from ipusim.app.study.full_pipeline import NeverFullError, once_full, update_cycles
+from ipusim.app.study.full_pipeline import NeverFullError, full_growth, update_cycles
 from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import FileError
@@ -146,7 +146,7 @@ def _prepare(row: ThroughputRow) -> PreparedRow:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, cycles_without_host(job)
 
-    full = once_full(lambda count: job_at(count)[1], multiple)
+    full = full_growth(lambda count: job_at(count)[1], multiple)
     jobs, cycles = zip(*(job_at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
     return PreparedRow(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 

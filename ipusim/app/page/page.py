@@ -27,7 +27,7 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, w
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
-#: File names of the page, and of the page that starts its animation when opened.
+#: File names of the page, and of the page with autoplay.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
@@ -69,7 +69,7 @@ def _page(runs: Sequence[StoredRun], *, play: bool) -> bytes:
 
 
 def _play_data(runs: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
-    """Return data and columns of the first executions; raises OutputError for runs that cannot be animated together."""
+    """Return data and columns of the first executions; raises OutputError for runs without a joint animation."""
     if len(runs) > MOST_PLAYED and not play:
         raise OutputError(f"expected one run, or two on one clock, got {len(runs)}")
     data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in runs), strict=True)
@@ -90,7 +90,7 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
 
 
 def _titles(runs: Sequence[StoredRun]) -> list[str]:
-    """Return the title of every run; where titles are equal, the folder is added."""
+    """Return the title of every run; equal titles get the folder appended."""
     titles = [f"{run.times.name}: {run.times.order_and_sync} on {run.times.system}" for run in runs]
     counts = Counter(titles)
     return [f"{title}, {run.folder}" if counts[title] > 1 else title for title, run in zip(titles, runs, strict=True)]
@@ -180,7 +180,7 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
 def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
     """Yield label, value and note of each headline figure, and its text in a table of runs if this differs.
 
-    Folders written by older versions have no parts of the time; these figures are then left out.
+    Folders written by older versions have no parts of the time; such figures are omitted.
     """
     times, verdict = run.times, run.summary.get("verdict")
     rates, period = times.throughput, times.period

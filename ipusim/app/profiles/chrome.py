@@ -28,9 +28,9 @@ _DEVICE: Final = "gpu_user_annotation"
 _KERNEL: Final = "kernel"
 #: Rank in a process's name or label.
 _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
-#: Maximum of a time in microseconds: larger floats are no times.
+#: Maximum time in microseconds: larger floats are no times.
 _LATEST_US: Final = float(1 << 62)
-#: Maximum number of events that are open at once on a thread.
+#: Maximum number of simultaneously open events per thread.
 _MOST_OPEN_EVENTS: Final = 10_000
 #: Start, name and category of an open span.
 _OpenEvent = tuple[Any, str, Any]

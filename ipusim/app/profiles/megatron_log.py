@@ -164,9 +164,9 @@ class _Log:
             self._recordings[-1].note_other_span(self._timer, float(ms) * 1000)
 
     def _note_batch(self) -> None:
-        """Compute the count of micro-batches from the global batch, which may grow during training.
+        """Compute the number of micro-batches from the global batch, which may grow.
 
-        If the log lacks the sizes to compute it, a changed global batch is refused.
+        Logs without the necessary sizes must keep their global batch.
         """
         if self._batch is None or self._count is None or self._chosen_count:
             return

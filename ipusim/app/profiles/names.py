@@ -1,4 +1,4 @@
-"""Find the pass, stage and micro-batch of a measured span by rules about its name in a trace or log."""
+"""Find pass, stage and micro-batch of a measured span by rules about its name."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Names:
     """Rules for the names in a measured file; the first matching rule decides."""
 
     def __init__(self, texts: Sequence[str], usual: Sequence[str]) -> None:
-        """Read the user's rules ``texts``, and the rules ``usual`` of the file's format for other passes.
+        """Read the user's rules ``texts``; other passes follow the format's rules ``usual``.
 
         A rule is written ``PASS=NAME`` or ``STAGE.PASS=NAME``.
 

@@ -21,8 +21,7 @@ def resolve_nesting(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) ->
 
     Nested spans are receives, updates and recomputations. A span is nested if its middle is inside the outer span,
     since profilers round ends. A receive that is posted before a pass and ends inside the pass belongs to this pass.
-    ``remarks`` counts nested spans by the two parts of the note about them: the kind of span, and what happened to its
-    time.
+    ``remarks`` counts nested spans by both parts of their note: kind of span, and treatment of the time.
 
     Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """

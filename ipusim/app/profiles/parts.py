@@ -1,4 +1,4 @@
-"""Join the parts in which a profile records passes: sum their spans into one span per pass."""
+"""Join partial spans of a profile into one span per pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Determine the stage of each measured pass: named by its span, stated by a file, or an equal group of ranks."""
+"""Determine the stage of each measured pass: named by spans, stated by files, or equal groups of ranks."""
 
 from __future__ import annotations
 

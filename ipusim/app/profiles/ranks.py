@@ -18,7 +18,7 @@ from ipusim.base.units import enumerated
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
 #: Rank in a file name; local ranks repeat on every node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
-#: Numbers in file names below this limit are ranks; larger numbers are times or process numbers.
+#: Smaller numbers in file names are ranks; larger numbers are times or process numbers.
 _MOST_RANKS: Final = 1 << 16
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -37,9 +37,9 @@ class Measurement:
         order: source of the order of ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.
-        stages_from: description of the line that should state the number of stages, for a message if it is missing;
-            empty if each rank may be a stage.
-        coverage: smallest and largest share of a rank's time in passes and updates; None if events have no times.
+        stages_from: description of a line with the number of stages, for messages about missing lines;
+            empty if ranks can be stages.
+        coverage: smallest and largest share of a rank's time in passes and updates; None for events without times.
     """
 
     files: str
@@ -58,7 +58,7 @@ class Measurement:
 def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Measurement:
     """Return the measurements of files, with process ranks.
 
-    ``parts`` is the number of spans in a pass made of parts. Raises FileError for files of different runs, for ranks
+    ``parts`` is the number of spans per pass. Raises FileError for files of different runs, for ranks
     that contradict each other or are missing in some files, and for passes with different parts.
     """
     files = enumerated((recording.path for recording in recordings), 1)
@@ -113,7 +113,7 @@ def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Mea
 
 
 def _process_ranks(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
-    """Return the ranks of every file's processes with the source of the ranks; and the source of the ranks' order."""
+    """Return ranks by process for every file, each with a source; also return the source of the order."""
     workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
     stated_ranks = [
         _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)

@@ -19,11 +19,11 @@ from ipusim.base.units import format_bytes
 #: Maximum size of a file in bytes, unpacked, and maximum number of its events.
 MOST_BYTES: Final = 1 << 33
 MOST_EVENTS: Final = 50_000_000
-#: Limits against decompression bombs: bytes without an event in a packed file, and compression ratio; traces compress
+#: Limits against decompression bombs: bytes without an event, compression ratio; traces compress
 #: 10 to 30 times.
 _SUSPICIOUS_BYTES: Final = 1 << 26
 _MOST_COMPRESSION: Final = 200
-#: Number of bytes that identify the kind of a file.
+#: Number of bytes for identifying a file's kind.
 _FIRST_BYTES: Final = 1 << 16
 #: Maximum number of bytes read of a line.
 _MOST_LINE_BYTES: Final = 1 << 13

@@ -1,4 +1,4 @@
-"""Define a recording, the result of every reader: the spans of a file, and the facts that the file states."""
+"""Define a recording, the result of every reader: spans and facts of one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipusim.api import hardware, runs
 from ipusim.app.profiles.names import NameMeaning
 from ipusim.base.errors import FileError
 
-#: Maximum number of spans of passes in a file.
+#: Maximum number of pass spans per file.
 MOST_SPANS: Final = 1 << 20
 #: Maximum length of a pass in microseconds: a scenario's limit of cycles, on the default machine of imported stages.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
@@ -40,7 +40,7 @@ class Span:
         process: process in its file, with the thread if threads are ranks.
         start_us: start in microseconds of the file's clock; None if only the length was measured.
         us: length in microseconds; start plus length is the end.
-        subtracted_us: part of the length in receives and updates inside the pass.
+        subtracted_us: part of the length spent on nested receives and updates.
         recomputed_us: part of the length in forward passes inside a backward pass.
         micro_batches: number of micro-batches summed in the length.
         step: number of the next weight update, from 0 in each file.
@@ -74,7 +74,7 @@ class Span:
 
     @property
     def pass_us(self) -> Fraction:
-        """Microseconds of a micro-batch, without the subtracted time."""
+        """Microseconds per micro-batch, without subtracted time."""
         return (self.us - self.subtracted_us) / self.micro_batches
 
 
@@ -139,10 +139,10 @@ class Recording:
         ranks: stated ranks by process.
         order: sort indices of processes without a rank.
         names: microseconds of spans outside passes, by name; the first few thousand names.
-        extents: microseconds from the first to the last event, by process.
+        extents: microseconds between first and last event, by process.
         notes: sentences for the user.
-        stages_from: description of the line that should state the number of stages, for a message if it is missing;
-            empty if each rank may be a stage.
+        stages_from: description of a line with the number of stages, for messages about missing lines;
+            empty if ranks can be stages.
     """
 
     path: Path
@@ -172,6 +172,6 @@ class Recording:
         )
 
     def note_other_span(self, name: str, us: float = 0) -> None:
-        """Add the length of a span that is no pass, by its name."""
+        """Add the length of a span outside passes, by name."""
         if name in self.names or len(self.names) < _MOST_OTHER_NAMES:
             self.names[name] += int(us) + 1

@@ -18,7 +18,7 @@ from ipusim.app.profiles.steps import with_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
-#: Maximum number of span names in a message, and of files in a table.
+#: Maximum numbers: span names per message, files per table.
 _MOST_NAMES: Final = 6
 _MOST_FILES: Final = 16
 
@@ -57,10 +57,10 @@ class Stages:
 
 
 def stages_of(measurement: Measurement, stages: int | None = None, count: int | None = None) -> Stages:
-    """Return the measured stages, which names state, or which are equal groups of ranks.
+    """Return measured stages: stated by names, or else equal groups of ranks.
 
     A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
-    Every replica of a stage is a measurement of the stage.
+    Every replica counts as one measurement of its stage.
 
     Args:
         measurement: spans of files.
@@ -140,7 +140,7 @@ def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
 
 
 def _note_unused_spans(spans: Sequence[Span], notes: list[str]) -> None:
-    """Add notes on overlapped pairs, which are in no median, and on recomputation."""
+    """Add notes on overlapped pairs (excluded from medians) and on recomputation."""
     pairs = sum(span.activity == OVERLAP for span in spans)
     if pairs:
         notes.append(

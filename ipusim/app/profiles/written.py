@@ -48,7 +48,7 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return the statistics of stage times, in microseconds, and the sources of ranks."""
+        """Return statistics of stage times in microseconds, and sources of ranks."""
         return {
             "tool": self.stages.tool,
             "count": self.stages.count,
@@ -99,7 +99,7 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
 def legal_count(stages: Stages) -> tuple[int | None, str]:
     """Return the measured count, or the next larger count that is legal for Grouped, with an explanation.
 
-    The count is None if unknown.
+    Unknown counts are None.
     """
     number, count = len(stages.stages), stages.count
     if count is None:
@@ -119,7 +119,7 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
 def known_table(stages: Stages) -> Table:
     """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
-    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.sources))
+    return Table("What the files tell", header, tuple(tuple(map(printable, row)) for row in stages.sources))
 
 
 def figures_table(stages: Stages) -> Table:

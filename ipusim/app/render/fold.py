@@ -26,7 +26,7 @@ def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
     return -(-len(timeline.info.ipus) // ipus_to_a_row)
 
 
-def folded(timeline: Timeline, most_rows: int, window: Window) -> Folded:
+def fold_rows(timeline: Timeline, most_rows: int, window: Window) -> Folded:
     """Return ``timeline`` in at most ``most_rows`` rows.
 
     If all replicas do the same within ``window``, the first replaces all. Otherwise too many rows first reduce the

@@ -18,11 +18,11 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.window import Break, Window
 from ipusim.base.errors import OptionError
 
-#: Least number of micro-batches drawn on either side of a break.
+#: Minimum number of micro-batches drawn on either side of a break.
 MICRO_BATCHES: Final = 8
 #: Width of a break as share of the picture.
 _ROOM: Final = 0.03
-#: Most spans of a run that a file contains in full.
+#: Maximum number of spans of a run that a file contains in full.
 _MOST_SPANS: Final = 200_000
 
 

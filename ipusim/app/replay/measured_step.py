@@ -28,7 +28,7 @@ KINDS: Final = dict(
 )
 #: Passes that produce the tensor for the previous stage's backward pass.
 _BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
-#: Greatest error from rounding by profilers, in microseconds.
+#: Maximum error from rounding by profilers, in microseconds.
 _TOLERANCE_US: Final = 2
 #: A send within a pass's span takes at most the shortest pass's time, divided by this number.
 _SEND: Final = 20
@@ -132,7 +132,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     sizes = [sum(map(len, step.passes.values())) for step in steps]
     whole = [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
     shifts = _shifts(whole)
-    return [_shifted(step, shifts) for step in whole], shifts
+    return [_shift_step(step, shifts) for step in whole], shifts
 
 
 def _step(
@@ -221,7 +221,7 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     return shifts
 
 
-def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
+def _shift_step(step: Step, shifts: Mapping[int, int]) -> Step:
     """Return a step with aligned clocks, in cycles from its first pass.
 
     A pass ends at the latest when another IPU first uses its tensor; the rest of its span was a send, and is cut off.

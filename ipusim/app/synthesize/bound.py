@@ -36,7 +36,7 @@ class Bound:
         name: IPU or copies behind the bound; empty for the longest path.
         busy, head, tail: cycles of the IPU's work or copies, cycles before their begin, and remaining cycles, waits
             included.
-        states: number of pipeline states visited by an exhaustive search; 0 if the bound has another source.
+        states: number of pipeline states visited by an exhaustive search; 0 for bounds from other sources.
     """
 
     cycles: int
@@ -151,7 +151,7 @@ def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _minimum_steps(tasks: Tasks, count: int) -> int:
-    """Return the minimum number of time-steps: those of the first micro-batch, plus one for each other micro-batch.
+    """Return the minimum number of time-steps: all steps of the first micro-batch, plus one per further micro-batch.
 
     A pass runs at least one time-step after its inputs. Exceptions are the last stage's backward pass and the halves of
     a whole backward pass, which may share a time-step.

@@ -80,7 +80,7 @@ def improve_words(
 
 
 def _shake(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tuple[Words, Outcome]:
-    """Apply some random moves, even to slower words, that run and fit the memory."""
+    """Apply random moves that keep words valid and within memory, even if slower."""
     tasks = memory.tasks
     for _ in range(random.randint(2, 12)):
         move = _random_move(tasks, words, [], random)

@@ -3,7 +3,7 @@
 A state counts finished passes of each stage; as micro-batches are alike, their order does not matter. A time-step leads
 from state to state, and takes as long as its slowest IPU plus the meeting. If an IPU has time for another forward pass,
 whole backward pass or weight-gradient half within a time-step, it runs the pass: this can only reduce later work. The
-rule leaves out most time-steps, and at least one optimal Order remains.
+rule discards most time-steps, but never all optimal Orders.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _State(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Passes of an IPU in a time-step.
+    """Passes of an IPU in one time-step.
 
     Attributes:
         cycles: cycles of the passes.

@@ -125,7 +125,7 @@ class _Turns:
         return ahead
 
     def _going_forward(self) -> Iterator[int]:
-        """Yield the IPUs that run a forward pass in a turn: an IPU runs one if all later IPUs run one."""
+        """Yield the IPUs that run a forward pass in a turn: an IPU takes part if all later IPUs take part."""
         goes = [len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])]
         first = next((ipu for ipu in reversed(range(len(goes))) if not goes[ipu]), -1) + 1
         yield from range(first, len(goes))

@@ -48,7 +48,7 @@ class Start:
         job: Job with the placement and kind of backward pass.
         memory: memory of the IPUs, with the tasks.
         bound: lower bound for the full count.
-        update_bound: lower bound in cycles, weight updates included; 0 if only a part of the count is searched.
+        update_bound: lower bound in cycles, weight updates included; 0 for searches over fewer micro-batches.
         count: searched micro-batches.
         words: best words so far.
         makespan: cycles of the best words.
@@ -81,7 +81,7 @@ class Start:
             self.makespan = outcome.makespan
 
     def take_order(self, order: pipelines.Order) -> None:
-        """Keep the words of an Order, if valid and faster."""
+        """Keep an Order's words, if valid and faster."""
         if not {(kind, stage) for _, kind, stage, _ in order.passes.tolist()} <= {*self.tasks.passes}:
             return
         if self.tasks.meeting_cycles is None:

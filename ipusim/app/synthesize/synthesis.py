@@ -238,7 +238,7 @@ def _job(request: Request, row: Row) -> Job | None:
 def _search(
     starts: Sequence[Start], seconds: float, is_stopped: Callable[[], bool], tell: Callable[[str], None]
 ) -> list[tuple[int, Periodic]]:
-    """Return the best words of every start that completed the rounds, with periods, fastest first."""
+    """Return the best words of every start after all rounds, with periods, fastest first."""
     remaining = sorted(starts, key=_expected_cycles)
     end = time.monotonic()
 

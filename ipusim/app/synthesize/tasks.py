@@ -2,7 +2,7 @@
 
 A letter is a pass of a stage over the next micro-batch. Micro-batches are alike, so no other order of micro-batches is
 faster. An Order is a word per IPU that contains every letter once per micro-batch. In lock-step, IPUs meet after each
-time-step: they wait for each other, and copy together.
+time-step: each IPU waits for the slowest IPU, then a joint copy follows.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Tasks:
         cycles: cycles of every letter's pass, including the IPU's work around it.
         needs: letters that precede each letter over the same micro-batch, each with whether its output comes from
             another IPU.
-        sends: transfer of every letter's output to another IPU; None if there is no transfer, or a free one.
+        sends: transfer of every letter's output to another IPU; None for free or missing transfers.
         pairs: pairs of IPUs with transfers.
         update_cycles: cycles of every word's weight update, which begins after the IPU's last pass; 0 in lock-step.
         meeting_cycles: cycles of the meeting after a time-step; None in point-to-point, where IPUs do not meet.
-        whole_cycles: cycles of every stage's whole backward pass, which replaces two halves in one time-step; empty
-            if the passes have no halves, and in point-to-point.
+        whole_cycles: cycles of every stage's whole backward pass, which replaces two halves in one time-step; empty for
+            passes without halves, and in point-to-point.
         outfeed_cycles: cycles in which an IPU sends a micro-batch's result to the host, in lock-step one time-step
             after the last stage's forward pass.
     """
@@ -189,12 +189,9 @@ def tasks_of(job: Job) -> Tasks | None:
             send = 0, 0
         sends.append(Send(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
-    update_cycles = tuple(costs.updates.get(ipu, 0) if is_point_to_point else 0 for ipu in ipus)
     meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
-    meeting_cycles = None if is_point_to_point else min(meetings, default=0)
     has_halves = (kind_of.WEIGHT_GRADIENT, 0) in number_of
     stages = () if is_point_to_point or not has_halves else range(shape.stages)
-    whole_cycles = tuple(costs.passes[kind_of.BACKWARD, stage] for stage in stages)
     return Tasks(
         letters=tuple(letters),
         ipus=ipus,
@@ -203,9 +200,9 @@ def tasks_of(job: Job) -> Tasks | None:
         needs=needs,
         sends=tuple(sends),
         pairs=pairs,
-        update_cycles=update_cycles,
-        meeting_cycles=meeting_cycles,
-        whole_cycles=whole_cycles,
+        update_cycles=tuple(costs.updates.get(ipu, 0) if is_point_to_point else 0 for ipu in ipus),
+        meeting_cycles=None if is_point_to_point else min(meetings, default=0),
+        whole_cycles=tuple(costs.passes[kind_of.BACKWARD, stage] for stage in stages),
         outfeed_cycles=0 if is_point_to_point else outfeed_cycles,
     )
 
