@@ -83,10 +83,7 @@ def with_moves(
             is_early, is_late = events.time < start, events.time >= end
             low = np.where(is_late, entry_block.last, np.where(is_early, 0, entry_block.first))
             high = np.where(is_early, entry_block.first, np.where(is_late, len(entries.time), entry_block.last))
-            events = events._replace(
-                low=np.maximum(events.low, low),
-                high=np.minimum(events.high, high),
-            )
+            events = events._replace(low=np.maximum(events.low, low), high=np.minimum(events.high, high))
         starts.append(start)
         ends.append(end)
     # At equal times, departures come before the next pass, and returns after the previous pass.
@@ -163,10 +160,7 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     parts = [_Events(*(column[~inside & ~in_block] for column in events))]
     for shift in np.unique(copies[inside]).tolist():
         group = _Events(*(column[inside & (copies == shift)] for column in events))
-        anywhere = group._replace(
-            low=np.zeros_like(group.low),
-            high=np.full_like(group.high, np.iinfo(np.int64).max),
-        )
+        anywhere = group._replace(low=np.zeros_like(group.low), high=np.full_like(group.high, np.iinfo(np.int64).max))
         group = anywhere if shift else group  # the pass of a shifted event belongs to another copy
         parts.append(group._replace(time=group.time - shift * cycles))
         outside = range(-shift) if shift < 0 else range(max(times - shift, 0), times)

@@ -74,7 +74,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, va
 def tried_on_the_page(validation):
     """Return what the page of fidelity says of the trainings that are far off."""
     _, text = PAGES["reports/fidelity.md"].split("\n## Where it is off\n\n")
-    return text.split(f"\n## {validation.dials.title}\n")[0]
+    return text.split(f"\n## {validation.fitted_rates.title}\n")[0]
 
 
 @rarest
