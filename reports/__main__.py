@@ -9,7 +9,7 @@ import sys
 from inspect import signature
 from pathlib import Path
 
-from ipusim.app.fidelity.validation import validated
+from ipusim.app.fidelity.validation import validation_of
 from ipusim.app.published.validation import validated_schedules
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.pictures import picture
@@ -83,7 +83,7 @@ def options() -> str:
 
 def main(folder: Path) -> None:
     """Write all pages and pictures into ``folder``."""
-    world = validated()
+    world = validation_of()
     pages = {
         "gallery.md": gallery_page(),
         "commands.md": commands_page(),

@@ -264,7 +264,7 @@ def fidelity_page(validation: Validation) -> str:
     text += "\n".join(f"## {table.title}\n\n{table_markdown(table)}" for table in tables)
     text += "".join(f"\n{line}\n" for line in throughput_report.throughput_words(rows))
     text += f"\n## Where it is off\n\n{residuals(validation)}\n"
-    for table in (validation.dials, validation.felt):
+    for table in (validation.fitted_rates, validation.sensitivities):
         text += f"## {table.title}\n\n{table_markdown(table)}\n" if table else ""
     return text + TRUST
 
@@ -286,7 +286,11 @@ def residuals(validation: Validation) -> str:
         return _errors([entry.with_rates(rates) for entry in rows])
 
     # Errors by the rates in use, as for the tried settings.
-    rows = [replace(entry, unseen=None) for entry in rows if entry.row.use != "input" or entry.row.model == "resnet50"]
+    rows = [
+        replace(entry, unseen_items_per_s=None)
+        for entry in rows
+        if entry.row.use != "input" or entry.row.model == "resnet50"
+    ]
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
     tuning = [entry for entry in rows if entry.row.model.startswith("squad")]
     base = _rows_of(rows, "bert_base", "tensorflow2")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from ipusim.app.render.figures import own_settings, to_png
+from ipusim.app.render.figures import default_style_settings, to_png
 from ipusim.app.render.style import DPI
 from reports.gallery import GALLERY
 from tests.effort import slowest
@@ -110,7 +110,7 @@ def pixels(drawn: Figure) -> npt.NDArray[np.uint8]:
     """Return red, green and blue of every pixel of a figure, as its file would have them, from 0 to 255."""
     drawn.set_dpi(DPI)
     canvas = FigureCanvasAgg(drawn)
-    with own_settings():
+    with default_style_settings():
         canvas.draw()
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 

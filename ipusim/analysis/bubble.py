@@ -28,7 +28,7 @@ class Bubble:
             (GPipe's and Megatron-LM's bubble overhead; Narayanan et al. 2021, section 2.2).
         rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any IPU's
             first pass to the IPU's last; "bubble rate" of Qi et al., "Zero Bubble Pipeline
-            Parallelism" (arXiv 2401.10241, section 6), whose ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
+            Parallelism" (arXiv 2401.10241, section 6). Their ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
         span_idle_fraction: idle cycles from every IPU's first pass to its last, over the sum of these periods.
         idle_cycles: idle cycles, summed over IPUs.
         ideal_cycles: arithmetic of the busiest IPU.

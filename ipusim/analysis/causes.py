@@ -166,15 +166,15 @@ def idle_causes(
     inside = np.flatnonzero(start < end)
     inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
-    busy, recomputing, updating = (_worked(track, of_kinds(track.kind, group), begin, finish) for group in kinds)
+    busy, recomputing, updating = (_work_cycles(track, of_kinds(track.kind, group), begin, finish) for group in kinds)
     for (of_pass, number), share in (shares or {}).items():
         rows = (track.kind == KIND_OF_PASS[of_pass]) & (track.stage == number)
-        recomputing += _worked(track, rows, begin, finish) * share.numerator // share.denominator
+        recomputing += _work_cycles(track, rows, begin, finish) * share.numerator // share.denominator
     ipu, start, end, cause, stage, times = (column[inside] for column in (ipu, start, end, cause, stage, times))
     return IdleCauses(ipu, start, end, cause, stage, times, busy, recomputing, updating, finish - begin)
 
 
-def _worked(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
+def _work_cycles(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
     """Return every IPU's cycles in selected spans, within a window."""
     cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
     worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)

@@ -55,42 +55,45 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
     """
     compact = timeline.contiguous()
-    way = _Walk(compact, timeline.blocks).back_from(_last(compact), 0, timeline.blocks.outermost)
-    if compact.start[way.rows[-1]] != compact.start[0]:
+    segment = _Walk(compact, timeline.blocks).back_from(_last_span(compact), 0, timeline.blocks.outermost)
+    if compact.start[segment.rows[-1]] != compact.start[0]:
         raise TimelineError(
-            f"expected a cause of span {way.rows[-1]}, which begins in cycle {compact.start[way.rows[-1]]}"
+            f"expected a cause of span {segment.rows[-1]}, which begins in cycle {compact.start[segment.rows[-1]]}"
         )
-    return CriticalPath(np.array(way.rows[::-1], dtype=np.int64), way.counts(len(timeline)))
+    return CriticalPath(np.array(segment.rows[::-1], dtype=np.int64), segment.counts(len(timeline)))
 
 
 @dataclass
-class _Way:
+class _PathSegment:
     """A part of the path, in backward order.
 
     Attributes:
         rows: rows on the path, in first copies of blocks.
-        more: rows on the path in further copies, and number of repetitions.
+        repeated_rows: rows on the path in further copies, each list with its number of repetitions.
         cause: row of the earliest span's cause; in a block, this row may belong to the previous copy.
     """
 
     rows: list[int]
-    more: list[tuple[list[int], int]]
+    repeated_rows: list[tuple[list[int], int]]
     cause: int
 
-    def add(self, way: _Way) -> None:
+    def add(self, segment: _PathSegment) -> None:
         """Append an earlier part of the path."""
-        self.rows += way.rows
-        self.more += way.more
-        self.cause = way.cause
+        self.rows += segment.rows
+        self.repeated_rows += segment.repeated_rows
+        self.cause = segment.cause
 
-    def repeat(self, way: _Way, times: int) -> None:
+    def repeat(self, segment: _PathSegment, times: int) -> None:
         """Count the rows of another part several times."""
-        self.more += [(way.rows, times), *((rows, times * number) for rows, number in way.more)]
+        self.repeated_rows += [
+            (segment.rows, times),
+            *((rows, times * number) for rows, number in segment.repeated_rows),
+        ]
 
     def counts(self, rows: int) -> Rows:
         """Count visits of the critical path to every row."""
         counts = np.zeros(rows, dtype=np.int64)
-        for members, times in ((self.rows, 1), *self.more):
+        for members, times in ((self.rows, 1), *self.repeated_rows):
             np.add.at(counts, np.array(members, dtype=np.int64), times)
         return counts
 
@@ -104,59 +107,59 @@ class _Walk:
             column.tolist() for column in (timeline.cause, timeline.start, timeline.end)
         )
         self._waits = of_kinds(timeline.kind, WAITS).tolist()
-        self._copies: dict[tuple[Repeat, int], _Way] = {}
+        self._copies: dict[tuple[Repeat, int], _PathSegment] = {}
 
-    def back_from(self, row: int, first: int, inside: Sequence[Repeat]) -> _Way:
+    def back_from(self, row: int, first: int, inside: Sequence[Repeat]) -> _PathSegment:
         """Return the path from row ``first`` to ``row``; ``inside`` lists the blocks between."""
-        way = _Way([], [], row)
-        while way.cause >= first:
-            row = way.cause
+        segment = _PathSegment([], [], row)
+        while segment.cause >= first:
+            row = segment.cause
             block = next((block for block in inside if block.first <= row < block.last), None)
             if block is None:
-                way.add(_Way([row], [], self._cause_before(row)))
+                segment.add(_PathSegment([row], [], self._cause_before(row)))
             else:
-                way.add(self._block(block, row, block.times - 1))
+                segment.add(self._block(block, row, block.times - 1))
             for block in inside:
                 size = block.last - block.first
                 # The cause just before a block may lie in the block's second-to-last copy.
-                if block.last <= row and max(block.first - size, 0) <= way.cause < block.first:
-                    way.add(self._block(block, way.cause + size, block.times - 2))
-        return way
+                if block.last <= row and max(block.first - size, 0) <= segment.cause < block.first:
+                    segment.add(self._block(block, segment.cause + size, block.times - 2))
+        return segment
 
-    def _block(self, block: Repeat, row: int, copy: int) -> _Way:
+    def _block(self, block: Repeat, row: int, copy: int) -> _PathSegment:
         """Return the path through a block's copies to ``row`` in the copy of number ``copy``.
 
         The row at which the search enters a copy determines the path through all earlier copies. Once such a row
         recurs, the path is periodic.
         """
-        path, ways = _Way([], [], NONE), list[_Way]()
+        path, segments = _PathSegment([], [], NONE), list[_PathSegment]()
         entries: dict[int, tuple[int, int]] | None = {}
         size = block.last - block.first
         while True:
             if entries is not None and row in entries:
                 begin, earlier = entries[row]
                 rounds, copy = divmod(copy, earlier - copy)
-                for way in ways[begin:]:
-                    path.repeat(way, rounds)
+                for segment in segments[begin:]:
+                    path.repeat(segment, rounds)
                 entries = None
             elif entries is not None:
-                entries[row] = (len(ways), copy)
-            way = self._copy(block, row)
-            ways.append(way)
-            copy_number, row = copy, way.cause
+                entries[row] = (len(segments), copy)
+            segment = self._copy(block, row)
+            segments.append(segment)
+            copy_number, row = copy, segment.cause
             while NONE < row < block.first and copy:
                 row, copy = row + size, copy - 1
             if row < block.first:
                 break
-            path.repeat(way, 1)
+            path.repeat(segment, 1)
         if copy_number == 0:
-            path.add(way)
+            path.add(segment)
         else:
-            path.repeat(way, 1)
+            path.repeat(segment, 1)
         path.cause = row
         return path
 
-    def _copy(self, block: Repeat, row: int) -> _Way:
+    def _copy(self, block: Repeat, row: int) -> _PathSegment:
         """Return the path to ``row`` within one copy of a block."""
         if (block, row) not in self._copies:
             self._copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
@@ -172,7 +175,7 @@ class _Walk:
         return cause
 
 
-def _last(timeline: Timeline) -> int:
+def _last_span(timeline: Timeline) -> int:
     """Find the span that ends the run: on an IPU, or on the host if IPUs only wait.
 
     Of several such spans, the last row is taken.

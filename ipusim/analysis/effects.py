@@ -29,7 +29,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if system.io_tiles:
         overlapped = "feeds overlapped" if shape.overlapped_io else "nothing overlapped"
         yield "I/O tiles", f"{system.io_tiles} of {system.io_tiles + system.ipu.tiles}, {overlapped}"
-    yield from _elsewhere(program)
+    yield from _moved_effects(program)
     if outfeed.accumulate:
         yield "outfeed", f"accumulated{f' as {outfeed.accumulate_dtype}' if outfeed.accumulate_dtype else ''}"
     if outfeed.mask:
@@ -58,9 +58,9 @@ def _order_effects(shape: PlanShape) -> Iterator[tuple[str, str]]:
         yield "order of passes", "the order of its authors' code, different for few micro-batches only"
 
 
-def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
+def _moved_effects(program: PipelineProgram) -> Iterator[tuple[str, str]]:
     """Yield effects of options that move tensors off their IPU."""
-    tensors = list(_offloaded(program))
+    tensors = list(_offload_effects(program))
     if tensors:
         yield "Streaming Memory", ", ".join(tensors)
     if (moves := program.moved_activations) is not None:
@@ -70,7 +70,7 @@ def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
         yield "activations moved", f"{target}, of stages that keep more than {limit} micro-batches{buffers}"
 
 
-def _offloaded(program: PipelineProgram) -> Iterator[str]:
+def _offload_effects(program: PipelineProgram) -> Iterator[str]:
     """Yield the offloaded kinds of tensors."""
     offload, parts = program.offload, " in parts" if program.offload.replicas > 1 else ""
     if any(offload.state_bytes(profile) for profile in program.stages):

@@ -29,7 +29,7 @@ class Execution:
         index: number of the execution in the run, from 0.
         start: start of its first IPU.
         pipeline_end: end of its last pass, copy or outfeed; the weight update follows.
-        end: end of its weight update; ``pipeline_end`` without one.
+        end: end of its weight update; ``pipeline_end`` for an execution without weight update.
         times: number of represented executions: this one, and equal successors in a repeated block.
     """
 
@@ -77,20 +77,20 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
     # Rows are sorted by start, so an execution's first row is its earliest.
     present, first, number = np.unique(index, return_index=True, return_inverse=True)
     first = rows[first]
-    later = peeled.blocks.cycles_of_executions()
-    start, end = (peeled.start - later)[first], (peeled.end - later)[rows]
+    shift = peeled.blocks.cycles_of_executions()
+    start, end = (peeled.start - shift)[first], (peeled.end - shift)[rows]
     last = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(last, number, end)
-    # Transfers of the weight update from and to Streaming Memory carry the number after the last time-step.
+    # Transfers of the weight update from and to Streaming Memory have a time-step number one higher than the last.
     work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
     pipeline_end = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(pipeline_end, number[work], end[work])
     pipeline_end = np.maximum(start, pipeline_end)
     columns = (
         peeled.execution[first],
-        start + later[first],
-        pipeline_end + later[first],
-        np.maximum(pipeline_end, last) + later[first],
+        start + shift[first],
+        pipeline_end + shift[first],
+        np.maximum(pipeline_end, last) + shift[first],
         peeled.weights_of_executions[first],
     )
     return tuple(Execution(*row) for row in zip(*(column.tolist() for column in columns), strict=True))

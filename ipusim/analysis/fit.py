@@ -83,7 +83,7 @@ class Fit:
 
     def excess_bytes(self, peak: Peak) -> int:
         """Return excess bytes of an IPU's peak; 0 if the IPU fits without assumed code."""
-        return self._beyond(peak) if self._beyond(peak) > self._assumed_bytes(peak) else 0
+        return self._excess_over_sram(peak) if self._excess_over_sram(peak) > self._assumed_bytes(peak) else 0
 
     @property
     def too_large(self) -> tuple[Peak, ...]:
@@ -93,9 +93,9 @@ class Fit:
     @property
     def excess_peaks(self) -> tuple[Peak, ...]:
         """Peaks that do not fit with assumed code included, largest first."""
-        return tuple(sorted(filter(self._beyond, self.peaks), key=lambda peak: -peak.bytes))
+        return tuple(sorted(filter(self._excess_over_sram, self.peaks), key=lambda peak: -peak.bytes))
 
-    def _beyond(self, peak: Peak) -> int:
+    def _excess_over_sram(self, peak: Peak) -> int:
         return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
 
     def _assumed_bytes(self, peak: Peak) -> int:
@@ -151,7 +151,7 @@ class Fit:
 
     def _need_text(self, peak: Peak) -> str:
         assert self.sram_bytes is not None, "or the sizes would fit"
-        return f"{format_bytes(self._beyond(peak))} more than its {format_bytes(self.sram_bytes)}"
+        return f"{format_bytes(self._excess_over_sram(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property
     def largest(self) -> Holder:

@@ -30,8 +30,8 @@ WAITS_FOR: Final = np.where(
 )
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans, whose ``later`` shifts the
-#: times; intervals with index NONE have times of the run already.
+#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. The span's ``later`` shifts the
+#: interval's times to times of the run; intervals with index NONE have times of the run already.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
@@ -95,11 +95,11 @@ def ended_waits(track: IpuSpans) -> tuple[Column, Column]:
     good &= timeline.ipu[released] >= 0
     spans = np.where(good, released, NONE)
     for number in np.flatnonzero(~good).tolist():
-        spans[number] = _ending(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
+        spans[number] = _span_ending_wait(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
     return index, spans
 
 
-def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
+def _span_ending_wait(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
     """Find a span that ended together with a wait of ``ipu``; spans of the same replica come first."""
     is_ending = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
     rows = np.flatnonzero(is_ending & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))

@@ -15,7 +15,7 @@ from ipusim.analysis.moved_memory import Entries, with_moves
 from ipusim.pipeline.footprint import Footprint, IpuFootprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, ipu_levels, kept_levels, stage_levels, update_bytes
-from ipusim.timeline.copies import every_copy, written_out
+from ipusim.timeline.copies import every_copy, expand_copies
 from ipusim.timeline.kinds import KIND_OF_PASS, PASS_OF_KIND, PASSES, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
@@ -58,7 +58,7 @@ class MemoryCurve:
         """Return the same curve with every copy of every block written out."""
         if not self.repeats:
             return self
-        copies, _ = written_out(Blocks(self.repeats, len(self.time)), every_copy)
+        copies, _ = expand_copies(Blocks(self.repeats, len(self.time)), every_copy)
         row = copies.row
         return replace(
             self,

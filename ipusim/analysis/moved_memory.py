@@ -41,15 +41,15 @@ class _Events(NamedTuple):
         time: cycle of the event.
         stage: number of the stage.
         change: 1 if a micro-batch leaves the IPU, -1 if it returns.
-        least, most: bounds of the event's position among entries of passes.
+        low, high: bounds of the event's position among entries of passes.
     """
 
     row: Column
     time: Column
     stage: Column
     change: Column
-    least: Column
-    most: Column
+    low: Column
+    high: Column
 
 
 def with_moves(
@@ -81,14 +81,14 @@ def with_moves(
             end = start + cycles
             events = _in_first_copy(events, block, start)
             is_early, is_late = events.time < start, events.time >= end
-            least = np.where(is_late, entry_block.last, np.where(is_early, 0, entry_block.first))
-            most = np.where(is_early, entry_block.first, np.where(is_late, len(entries.time), entry_block.last))
-            events = events._replace(least=np.maximum(events.least, least), most=np.minimum(events.most, most))
+            low = np.where(is_late, entry_block.last, np.where(is_early, 0, entry_block.first))
+            high = np.where(is_early, entry_block.first, np.where(is_late, len(entries.time), entry_block.last))
+            events = events._replace(low=np.maximum(events.low, low), high=np.minimum(events.high, high))
         starts.append(start)
         ends.append(end)
     # At equal times, departures come before the next pass, and returns after the previous pass.
     bounds = (np.searchsorted(entries.time, events.time, side=side) for side in ("left", "right"))
-    first, last = (np.clip(place, events.least, np.maximum(events.most, events.least)) for place in bounds)
+    first, last = (np.clip(place, events.low, np.maximum(events.high, events.low)) for place in bounds)
     place = np.where(events.change > 0, first, last)
     order = np.lexsort((-events.change, events.time, place))
     events, place = _Events(*(column[order] for column in events)), place[order]
@@ -160,9 +160,7 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     parts = [_Events(*(column[~inside & ~in_block] for column in events))]
     for shift in np.unique(copies[inside]).tolist():
         group = _Events(*(column[inside & (copies == shift)] for column in events))
-        anywhere = group._replace(
-            least=np.zeros_like(group.least), most=np.full_like(group.most, np.iinfo(np.int64).max)
-        )
+        anywhere = group._replace(low=np.zeros_like(group.low), high=np.full_like(group.high, np.iinfo(np.int64).max))
         group = anywhere if shift else group  # the pass of a shifted event belongs to another copy
         parts.append(group._replace(time=group.time - shift * cycles))
         outside = range(-shift) if shift < 0 else range(max(times - shift, 0), times)

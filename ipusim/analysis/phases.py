@@ -83,7 +83,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
     Replicas run equal time-steps; only hosts of independent replicas cause differences.
     """
-    # The weight update and the wait for its slowest IPU carry the number after the last time-step.
+    # The weight update and the wait for its slowest IPU have a time-step number one higher than the last.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
     inside &= timeline.replica <= 0
     rows = np.flatnonzero(inside)

@@ -12,9 +12,9 @@ from ipusim.timeline.timeline import NONE, Timeline
 def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     """Return start and end cycles of redone work, from each restart until the run is as far as before the loss.
 
-    Work lost with an IPU consists of whole executions and the begin of the interrupted execution. Redoing takes as many
-    cycles as the lost work took, and ends within the second run of the interrupted execution: a spare IPU may have
-    slower routes. If another loss interrupts redone work, the remainder follows after the next restart.
+    Work lost with an IPU consists of whole executions and the begin of the interrupted execution. Redoing takes as long
+    as the lost work took, but ends at the latest with the second run of the interrupted execution, since a spare IPU
+    may have slower routes. If another loss interrupts redone work, the remainder follows after the next restart.
     """
     rows = timeline.rows(SpanKind.LOST_WORK)
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)

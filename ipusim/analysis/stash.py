@@ -43,8 +43,8 @@ def stash_of(timeline: Timeline, rows: Column) -> Stash:
     # A recomputed stage keeps only its input until recomputation.
     recomputed = np.zeros(stages, dtype=bool)
     recomputed[timeline.stage[rows[kind == SpanKind.RECOMPUTE]]] = True
-    takes = np.where(recomputed[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))
-    opens, closes = rows[kind == SpanKind.FORWARD], rows[takes]
+    is_closing = np.where(recomputed[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))
+    opens, closes = rows[kind == SpanKind.FORWARD], rows[is_closing]
 
     def key(pass_rows: Column) -> Column:
         keys: Column = (timeline.replica[pass_rows] * stages + timeline.stage[pass_rows]) * timeline.info.count

@@ -35,7 +35,7 @@ class IpuUse:
     @property
     def compute_cycles(self) -> int:
         """Arithmetic of stages: forward, backward, recomputation and weight update."""
-        return sum(self.cycles[use.name] for use in USES if use.computes)
+        return sum(self.cycles[use.name] for use in USES if use.is_arithmetic)
 
     @property
     def holds_stage(self) -> bool:
@@ -54,8 +54,8 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
-        # Transfers of the weight update carry the number after the last time-step. Waits with that number may begin
-        # while the pipeline runs.
+        # Transfers of the weight update have a time-step number one higher than the last. Waits with the same number
+        # may begin while the pipeline runs.
         rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]

@@ -47,10 +47,10 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
     """Return the number of scenarios without a pin; empty if every scenario has a pin."""
     if not (folders := config.getini("ipusim_scenarios")):
         return ""
-    from ipusim.app.regression.suite import without_pin, words_on_pins  # noqa: PLC0415 - as below
+    from ipusim.app.regression.suite import pinless_text, without_pin  # noqa: PLC0415 - as below
 
     unpinned = without_pin(folders)
-    return f"ipusim_scenarios: {words_on_pins(len(unpinned))}" if unpinned else ""
+    return f"ipusim_scenarios: {pinless_text(len(unpinned))}" if unpinned else ""
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 #: Seconds before a terminal shows a progress bar.
 _PATIENCE_S: Final = 1.0
-#: Seconds between status lines: to a file or pipe, and on a terminal.
+#: Seconds between status lines in a file or pipe, and between updates of a terminal's line.
 _LINES_S: Final = 10.0
 _UPDATE_S: Final = 0.25
 #: Columns of a table in a file or pipe.
 _PIPE_WIDTH: Final = 140
-#: Indentation of a line: blanks, or a name with the blanks behind it.
+#: Begin of a line under which its further lines are indented: blanks, or a name and at least two blanks.
 _HANGING: Final = re.compile(r"\s*(?:\S+\s{2,})?")
 
 
@@ -80,12 +80,12 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
         console.print(rich_table)
 
 
-def print_result(result: Result, form: str, *ends: str) -> None:
+def print_result(result: Result, output_form: str, *ends: str) -> None:
     """Print a result with lines below; in a data form such as ``.json`` only the result."""
     from ipusim.app.study.result import Preformatted
 
-    if form:
-        print(result.text(form).decode(), end="", flush=True)
+    if output_form:
+        print(result.text(output_form).decode(), end="", flush=True)
         return
     for part in result.printout():
         if isinstance(part, Preformatted):
@@ -97,8 +97,8 @@ def print_result(result: Result, form: str, *ends: str) -> None:
     print_text(*ends)
 
 
-def keep_watch() -> None:
-    """Enable garbage collection in a process that had postponed it; existing objects are exempt."""
+def resume_garbage_collection() -> None:
+    """Enable garbage collection, which the command line had disabled for a quick start; existing objects are exempt."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -108,9 +108,9 @@ def keep_watch() -> None:
 def interruptible() -> Iterator[Callable[[], None]]:
     """Handle interrupts by cleaning up before ending as an interrupted process.
 
-    Yields a function that raises KeyboardInterrupt again, since libraries may lose the first one: exceptions inside C
-    callbacks and finalizers go to ``sys.unraisablehook``, silenced here for interrupts. Without the default signal
-    handling, interrupts are left alone.
+    Yields a function that raises KeyboardInterrupt if an interrupt has come. Libraries may lose the first exception:
+    exceptions inside C callbacks and finalizers go to ``sys.unraisablehook``, which is silenced here for interrupts. If
+    the process has another handler of interrupts than the default, nothing is changed.
     """
     interrupted = False
     previous = sys.unraisablehook
@@ -194,7 +194,7 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
 
 @contextmanager
 def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
-    """Yield a function that heeds interrupts and shows a long run's progress bar."""
+    """Yield a function that checks for interrupts with ``heed``, and shows the progress bar of a long run."""
     if not sys.stderr.isatty():
         yield lambda _count, _total: heed()
         return

@@ -62,9 +62,9 @@ class ShortRun:
         """Return the longer run of ``info``, with repeated blocks of this run."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
         inner = self.inner if left_out else ()
-        single = self.timeline.folded(self._with_copies(inner))
+        single = self.timeline.fold_copies(self._with_copies(inner))
         if single is None:
-            single = self.timeline.folded(inner)
+            single = self.timeline.fold_copies(inner)
         assert single is not None, "blocks that happen once have no copies to leave out"
         repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in single.repeats]
         more = info.executions - short.executions
@@ -77,7 +77,7 @@ class ShortRun:
             times = 1 + more // self.outer.executions
             repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.executions))
         repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
-        return single.contiguous().stretched(info, repeats)
+        return single.contiguous().repeat_blocks(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
         """Extend blocks by copies among the rows, equally in every execution."""

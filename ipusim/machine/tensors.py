@@ -31,7 +31,7 @@ class Payload(NamedTuple):
 Pieces = list[Payload | None]
 
 
-def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
+def concatenate_boxes(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
     """Concatenate outputs of concurrent stages along the last axis; return result and widths.
 
     Stages with several outputs contribute tuples; a width is then the number of a stage's outputs.
@@ -186,7 +186,7 @@ class Transfers:
         if step >= self._positions:
             return sum_gradients(pieces)
         # The gradient returns to the concurrent stages, whose backward step mirrors their forward step.
-        whole, self._widths[2 * self._positions - step] = concatenated(pieces)
+        whole, self._widths[2 * self._positions - step] = concatenate_boxes(pieces)
         return whole
 
 

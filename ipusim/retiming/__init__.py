@@ -1,1 +1,1 @@
-"""Times of a run without events: a second implementation beside the machine."""
+"""Times of a run, computed without event simulation: a second implementation beside the machine."""

@@ -37,7 +37,7 @@ _CONTENDED_INSTRUCTIONS: Final = {
     Code.LOOK_UP: "tables on the host, whose look-ups are served in order of arrival",
     Code.UPDATE_ROWS: "tables on the host, whose updates are served in order of arrival",
 }
-#: Least product of cycles and factors computed in Python's integers.
+#: Products of cycles and factors from this size on use Python's integers.
 _LEAST_WIDE_PRODUCT: Final = 2**62
 
 
@@ -99,7 +99,7 @@ class ExactRun:
                         slow_links[number] = slow_links.get(number, Fraction(1)) * times
                 case Jitter(jitter=deviation, ipu=only_ipu, seed=seed):
                     jitters += [(Draws(seed, deviation), only_ipu)] if deviation else []
-                case _ if reason := _changes(disturbance):
+                case _ if reason := _inexactness(disturbance):
                     raise NotExactError(reason)
         if slow_links and _collectives_over_links(costs):
             raise NotExactError("collectives beside a slower cable")
@@ -150,7 +150,7 @@ class ExactRun:
         """Logical IPUs that hold a stage, across replicas."""
         return tuple(ipu for shard in self.plan.ipus for ipu in self.ipus(shard))
 
-    def slowed(self, cycles: int, ipus: Iterable[int]) -> int:
+    def slowed_cycles(self, cycles: int, ipus: Iterable[int]) -> int:
         """Return the cycles of work shared by IPUs, which ends with the slowest IPU."""
         factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus] if self.slower else []
         return max([ceil(int(cycles) * factor) for factor in factors] or [int(cycles)])
@@ -159,7 +159,7 @@ class ExactRun:
         """Return the cycles until a tensor's first byte leaves, and its last arrives."""
         send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
         ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
-        lead = self.slowed(send.lead_cycles, ends)
+        lead = self.slowed_cycles(send.lead_cycles, ends)
         return lead, lead + self.link_cycles(send)
 
     def link_cycles(self, send: Send) -> int:
@@ -201,18 +201,18 @@ class ExactRun:
             fixed_costs.exchange_cycles + fixed_costs.latency_cycles,
         )
         carried = max((ceil(int(share.cycles) * self.slow_links.get(share.link, 1)) for share in copy.links), default=0)
-        tail = self.slowed(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
-        return sum(self.slowed(part, ipus) for part in lead) + carried + tail
+        tail = self.slowed_cycles(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
+        return sum(self.slowed_cycles(part, ipus) for part in lead) + carried + tail
 
     def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int]) -> int:
         """Return the cycles of a collective; each round begins with a synchronisation."""
-        lead = self.slowed(cost.lead_cycles, ipus)
+        lead = self.slowed_cycles(cost.lead_cycles, ipus)
         cycles_of: dict[int, int] = {}
         for round_cost in cost.rounds:
             if id(round_cost) not in cycles_of:
                 busiest = int(round_cost.latency_cycles) + int(round_cost.transfer_cycles)
                 cycles_of[id(round_cost)] = (
-                    busiest if round_cost.links else self.slowed(round_cost.latency_cycles, ipus)
+                    busiest if round_cost.links else self.slowed_cycles(round_cost.latency_cycles, ipus)
                 )
         return len(cost.rounds) * lead + sum(cycles_of[id(round_cost)] for round_cost in cost.rounds)
 
@@ -360,7 +360,7 @@ def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArr
     return exact
 
 
-def _changes(disturbance: Disturbance) -> str:
+def _inexactness(disturbance: Disturbance) -> str:
     """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):

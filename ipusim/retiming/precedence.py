@@ -185,10 +185,10 @@ class Precedence:
         self._constants = constants[:, np.newaxis, np.newaxis]
         last = {shard: outer + np.flatnonzero(ipu == shard)[-1:] for shard in self._run.plan.ipus}
         self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN_ROW for shard, row in last.items()}
-        self._loads = self._found_loads(send_prices[..., 0])
+        self._loads = self._find_loads(send_prices[..., 0])
 
-    def _found_loads(self, leads: Cycles) -> Loads:
-        """Return the loads of link directions, for leads of shape (ways, replicas)."""
+    def _find_loads(self, leads: Cycles) -> Loads:
+        """Return the loads of link directions, for lead times of shape (ways, replicas)."""
         run, way = self._run, self._tensors[2]
         parts = [np.zeros((5, 0), np.int64)]
         ways: list[tuple[int, JointWay | None]] = [(number, None) for number in range(len(self._ways))]
@@ -285,7 +285,7 @@ class Loads(NamedTuple):
     cycles: Column
 
     def are_apart(self, leave_times: Cycles, further: Cycles) -> tuple[Mask, Loads]:
-        """Return whether tensors never share a link, and the loads in order of begin.
+        """Return whether tensors never use a link at the same time, and the loads in order of begin.
 
         Args:
             leave_times: cycle in which every tensor leaves, shape (tensors, replicas, K).

@@ -167,8 +167,8 @@ class Retiming:
         rows = np.asarray(durations, np.int64)
         longer = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])
         nodes = len(self._run.plan.instructions) * self._run.replicas
-        most = max(1, _MOST_TIMES // max(1, nodes))
-        chunks = (slice(begin, begin + most) for begin in range(0, len(rows), most))
+        chunk_size = max(1, _MOST_TIMES // max(1, nodes))
+        chunks = (slice(begin, begin + chunk_size) for begin in range(0, len(rows), chunk_size))
         parts = [self._makespans(rows[chunk], longer[chunk]) for chunk in chunks]
         return Makespans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -190,9 +190,9 @@ class Retiming:
         """
         rows = np.asarray(seeds, np.int64)
         nodes = len(self._run.plan.instructions) * self._run.replicas
-        most = max(1, _MOST_TIMES // max(1, nodes))
-        for begin in range(0, len(rows), most):
-            sets = rows[begin : begin + most]
+        chunk_size = max(1, _MOST_TIMES // max(1, nodes))
+        for begin in range(0, len(rows), chunk_size):
+            sets = rows[begin : begin + chunk_size]
             exact, further = np.ones(len(sets), bool), np.zeros(len(sets), np.int64)
             durations = np.repeat(self._run.durations, len(sets), axis=0)
             for execution, execution_end in self._executions(durations, further, seeds=sets):

@@ -1,4 +1,6 @@
-"""Compute when IPUs end their instructions between two joint meetings, and when an execution ends.
+"""Compute end times of IPUs' instructions between two meetings, and the end of an execution.
+
+A meeting is joint work of IPUs after waiting for the last IPU, such as a sum of gradients.
 
 Times are arrays over replicas and K sets of durations. A shard is an IPU's number within its replica.
 """
@@ -59,9 +61,9 @@ class Execution:
         run: the run.
         number: number of the execution.
         passes: cycles of the passes.
-        streams: feeds after the previous executions.
-        record: times of instructions; None without a record.
-        memory: Streaming Memory; None without any.
+        streams: streams between host and IPUs, in the state after the previous executions.
+        record: times of instructions; None to record no times.
+        memory: Streaming Memory; None for a system without Streaming Memory.
         further: additional cycles of every copy between IPUs, shape (K,).
         exact: whether the times of every set are exact, shape (K,).
         pipeline: cycles of the pipeline, without the weight update, shape (K,).
@@ -104,17 +106,18 @@ def carry_out(
     code = execution.run.plan.instructions[:, 1]
     moves = {shard: [index for index, row in enumerate(rows) if code[row] in _MOVES] for shard, rows in cells.items()}
     if not any(moves.values()):
-        return {shard: _in_turn(execution, shard, rows, starts[shard])[0] for shard, rows in cells.items()}
+        return {shard: _run_in_sequence(execution, shard, rows, starts[shard])[0] for shard, rows in cells.items()}
     # Feeds of an IPU come before or after the transfers.
     leading = {shard: rows[: _first_pass(code, rows)] for shard, rows in cells.items()}
     trailing = {
         shard: [row for row in rows if code[row] in (Code.END_IO, Code.OUTFEED_TOTAL)] for shard, rows in cells.items()
     }
-    ready = {shard: _in_turn(execution, shard, rows, starts[shard]) for shard, rows in leading.items()}
+    ready = {shard: _run_in_sequence(execution, shard, rows, starts[shard]) for shard, rows in leading.items()}
     middle = {shard: rows[len(leading[shard]) : len(rows) - len(trailing[shard])] for shard, rows in cells.items()}
-    ends = _sharing(execution, middle, {shard: end for shard, (end, _) in ready.items()})
+    ends = _run_sharing_memory(execution, middle, {shard: end for shard, (end, _) in ready.items()})
     return {
-        shard: _in_turn(execution, shard, rows, ends[shard], ready[shard][1])[0] for shard, rows in trailing.items()
+        shard: _run_in_sequence(execution, shard, rows, ends[shard], ready[shard][1])[0]
+        for shard, rows in trailing.items()
     }
 
 
@@ -130,15 +133,15 @@ def _cycles(execution: Execution, shard: int, row: int) -> Cycles:
         cycles: Cycles = execution.passes.table[execution.passes.rows[row]]
         return cycles
     if code == Code.UPDATE:
-        updates = [run.slowed(run.costs.updates[shard], [ipu]) for ipu in run.ipus(shard)[: run.replicas]]
+        updates = [run.slowed_cycles(run.costs.updates[shard], [ipu]) for ipu in run.ipus(shard)[: run.replicas]]
         return np.array(updates)[:, np.newaxis]
     return np.array([[meeting_cycles(run, row)]])
 
 
-def _sharing(
+def _run_sharing_memory(
     execution: Execution, cells: Mapping[int, Sequence[int]], starts: Mapping[int, Cycles]
 ) -> dict[int, Cycles]:
-    """Return the end of IPUs' instructions that include transfers from and to Streaming Memory."""
+    """Return the end of IPUs' instructions, among them transfers from and to Streaming Memory."""
     run, code = execution.run, execution.run.plan.instructions[:, 1]
     if execution.memory is None:
         raise NotExactError("transfers from and to Streaming Memory of several replicas that do not meet")
@@ -174,7 +177,7 @@ def _sharing(
     return ends
 
 
-def _in_turn(
+def _run_in_sequence(
     execution: Execution, shard: int, rows: Sequence[int], time: Cycles, io_end: Cycles | None = None
 ) -> tuple[Cycles, Cycles]:
     """Return the end of an IPU's instructions, and of its I/O tiles' copies. The instructions begin at ``time``."""
@@ -235,7 +238,7 @@ class Ending:
         return bool(self._meetings)
 
     def carry_out(self, execution: Execution, pipeline_ends: Mapping[int, Cycles]) -> Cycles:
-        """Return the end of an execution, given every pipeline's end ``pipeline_ends``.
+        """Return the end of an execution, from the end of every IPU's pipeline, ``pipeline_ends``.
 
         Times have shape (replicas, K).
         """

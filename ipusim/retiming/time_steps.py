@@ -1,6 +1,6 @@
-"""Compute the times of a run in lock-step, without events: the slowest IPU ends a time-step, a copy follows.
+"""Compute the times of a run in lock-step without event simulation: the slowest IPU ends each time-step.
 
-Takes an :class:`~ipusim.retiming.exact_run.ExactRun`. Times are arrays over replicas and K sets of durations.
+After each time-step comes a merged copy. Times are arrays over replicas and K sets of durations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams
 from ipusim.retiming.stretches import Execution, carry_out
 
-#: Most numbers in memory at once.
+#: Maximum number of array elements in memory at once.
 _MOST_NUMBERS: int = 2**22
 
 
@@ -76,7 +76,7 @@ class StepTimes:
         return copy_cycles
 
     @cached_property
-    def _alike(self) -> tuple[Cycles, Cycles]:
+    def _sorts(self) -> tuple[Cycles, Cycles]:
         """First time-step of every sort, and the sort of every time-step.
 
         Time-steps of a sort have equal passes, or passes of equal durations.
@@ -91,10 +91,13 @@ class StepTimes:
         """Return the cycles of the slowest plain cell per time-step, shape (time-steps, replicas, K)."""
         table = execution.passes.table
         # Sorting time-steps takes longer than summing each of them for a single set of durations.
-        first, sort = self._alike if table.shape[2] > 1 else (slice(None), slice(None))
+        first, sort = self._sorts if table.shape[2] > 1 else (slice(None), slice(None))
         index = execution.passes.rows[self._passes[first]]
-        most = max(1, _MOST_NUMBERS // max(1, index[0].size * table[0].size))
-        parts = [table[index[begin : begin + most]].sum(axis=2).max(axis=1) for begin in range(0, len(index), most)]
+        chunk_size = max(1, _MOST_NUMBERS // max(1, index[0].size * table[0].size))
+        parts = [
+            table[index[begin : begin + chunk_size]].sum(axis=2).max(axis=1)
+            for begin in range(0, len(index), chunk_size)
+        ]
         longest: Cycles = np.concatenate(parts)[sort]
         return longest
 

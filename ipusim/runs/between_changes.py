@@ -168,7 +168,7 @@ class BetweenChanges:
             numbers = {key: getattr(block, key) for key in ("micro_batches", "time_steps", "executions")}
             if block_between(timeline.columns, begin, begin + block.cycles, **numbers) != block:
                 return None
-        folded = timeline.folded([block for block, _ in self.blocks]) if self.blocks else None
+        folded = timeline.fold_copies([block for block, _ in self.blocks]) if self.blocks else None
         if folded is None:
             return None
         short, whole = timeline.info, self.job.program
@@ -183,4 +183,4 @@ class BetweenChanges:
         repeats = [
             repeat._replace(times=1 + times) for repeat, (_, times) in zip(folded.repeats, self.blocks, strict=True)
         ]
-        return folded.contiguous().stretched(info, repeats)
+        return folded.contiguous().repeat_blocks(info, repeats)

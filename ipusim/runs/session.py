@@ -259,7 +259,7 @@ class Session:
         if self._replicas is not None and len(self._executors) > 1 and not job.program.sums_gradients:
             with self._replicas.all_gathered():
                 self._check_alike()
-        return timeline.about(replace(timeline.info, title=title_of(job.request.description)))
+        return timeline.with_info(replace(timeline.info, title=title_of(job.request.description)))
 
     def _simulate(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
         """Return the Timeline of ``count`` executions, with arithmetic if any."""

@@ -67,31 +67,32 @@ class CopySet(NamedTuple):
     times: Column
 
 
-#: Function that chooses copies of a block, given the shift of the block: cycles, micro-batches, time-steps, executions
-#: and spans.
+#: Entries of a shift: amounts by which a copy is later than the first copy, or has larger numbers.
+CYCLES, _, _, EXECUTIONS, SPANS = range(5)
+#: Function that chooses copies of a block. Its second argument is the shift of the block inside the outer blocks.
 Choice = Callable[[Repeat, Column], CopySet]
 
 
-def every_copy(repeat: Repeat, added: Column) -> CopySet:
+def every_copy(repeat: Repeat, shift: Column) -> CopySet:
     """Choose every copy of a block."""
-    del added
+    del shift
     return CopySet(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
 
 
-def at_ends(repeat: Repeat, longest: int) -> set[int]:
+def copies_at_ends(repeat: Repeat, longest: int) -> set[int]:
     """Return a block's first and last copies, which may differ from middle copies.
 
-    At the begin these are as many copies as a span may overlap, at the end one more.
+    At the begin these are as many copies as the longest span may overlap, at the end one more.
 
     Args:
         repeat: the block.
         longest: longest span of the block, in cycles.
     """
-    least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_OVERLAPPED_COPIES)
-    return {*range(least), *range(repeat.times - least - 1, repeat.times)}
+    count = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_OVERLAPPED_COPIES)
+    return {*range(count), *range(repeat.times - count - 1, repeat.times)}
 
 
-def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tuple[int, int]) -> range:
+def copies_touching(repeat: Repeat, shift: int, start: Column, end: Column, window: tuple[int, int]) -> range:
     """Return the copies of a block with a span inside a window of cycles.
 
     Args:
@@ -102,28 +103,28 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
     """
     if not repeat.cycles:
         return range(repeat.times)
-    first, last = int(start[repeat.first]) + added, int(end[repeat.first : repeat.last].max()) + added
+    first, last = int(start[repeat.first]) + shift, int(end[repeat.first : repeat.last].max()) + shift
     low = max(0, -((last - window[0]) // repeat.cycles))
     high = min(repeat.times, -((first - window[1]) // repeat.cycles))
     return range(min(low, high), high)
 
 
-def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
+def copies_in_window(start: Column, end: Column, window: tuple[int, int]) -> Choice:
     """Return a Choice of copies with a span inside a window of cycles. ``start`` and ``end`` are the rows' columns."""
 
-    def choose(repeat: Repeat, added: Column) -> CopySet:
-        number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
+    def choose(repeat: Repeat, shift: Column) -> CopySet:
+        number = np.array(copies_touching(repeat, int(shift[CYCLES]), start, end, window), dtype=np.int64)
         return CopySet(number, np.ones(len(number), dtype=np.int64))
 
     return choose
 
 
-def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
+def copies_with_spans(blocks: Blocks, first: int, last: int) -> Choice:
     """Return a Choice of copies that contain expanded spans numbered ``first`` to ``last``."""
     positions = blocks.positions()
 
-    def choose(repeat: Repeat, added: Column) -> CopySet:
-        begin, size = int(positions[repeat.first] + added[4]), blocks.spans_of_copy(repeat)
+    def choose(repeat: Repeat, shift: Column) -> CopySet:
+        begin, size = int(positions[repeat.first] + shift[SPANS]), blocks.spans_of_copy(repeat)
         low, high = (first - begin) // size, -((begin - last) // size)
         number = np.arange(max(low, 0), min(high, repeat.times))
         return CopySet(number, np.ones(len(number), dtype=np.int64))
@@ -132,7 +133,7 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
 
 
 def some_copies(times: int, numbers: Iterable[int]) -> CopySet:
-    """Choose the copies in ``numbers``, and the first copy of every stretch between."""
+    """Choose the copies in ``numbers``, and the first of the copies in every gap between them."""
     inside = {number for number in numbers if 0 <= number < times}
     begins = {0, *inside, *(number + 1 for number in inside)}  # the chosen copies and their successors
     number = np.array(sorted(begin for begin in begins if begin < times), dtype=np.int64)
@@ -140,7 +141,7 @@ def some_copies(times: int, numbers: Iterable[int]) -> CopySet:
 
 
 @dataclass
-class _Writer:
+class _Expander:
     """Expands the chosen copies of blocks, and notes gaps."""
 
     blocks: Blocks
@@ -149,7 +150,7 @@ class _Writer:
     rows: int = 0
 
     def walk(
-        self, first: int, last: int, inside: Sequence[Repeat], added: Column, position: int
+        self, first: int, last: int, inside: Sequence[Repeat], shift: Column, position: int
     ) -> Iterator[tuple[Column, ...]]:
         """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``.
 
@@ -161,56 +162,56 @@ class _Writer:
         """
         row = first
         for repeat in inside:
-            yield self._part(np.arange(row, repeat.first), position, added)
+            yield self._part(np.arange(row, repeat.first), position, shift)
             position += repeat.first - row
             size = self.blocks.spans_of_copy(repeat)
-            yield from self._copies(repeat, size, added, position)
+            yield from self._copies(repeat, size, shift, position)
             position += repeat.times * size
             row = repeat.last
-        yield self._part(np.arange(row, last), position, added)
+        yield self._part(np.arange(row, last), position, shift)
 
-    def _copies(self, repeat: Repeat, size: int, added: Column, position: int) -> Iterator[tuple[Column, ...]]:
-        shift = np.array([*repeat[3:], size], dtype=np.int64)
-        choice, inner = self.choose(repeat, added), self.blocks.inside(repeat)
+    def _copies(self, repeat: Repeat, size: int, shift: Column, position: int) -> Iterator[tuple[Column, ...]]:
+        per_copy = np.array([*repeat[3:], size], dtype=np.int64)
+        choice, inner = self.choose(repeat, shift), self.blocks.inside(repeat)
         if not inner and (choice.times == 1).all():
             number = np.repeat(choice.number, size)
             within = np.tile(np.arange(size), len(choice.number))
             self.rows += len(number)
-            shifts = added[:, np.newaxis] + shift[:, np.newaxis] * number
+            shifts = shift[:, np.newaxis] + per_copy[:, np.newaxis] * number
             yield repeat.first + within, position + number * size + within, *shifts
             return
         for number, times in zip(choice.number.tolist(), choice.times.tolist(), strict=True):
             begin, gap = self.rows, len(self.gaps)
-            yield from self.walk(repeat.first, repeat.last, inner, added + number * shift, position + number * size)
+            yield from self.walk(repeat.first, repeat.last, inner, shift + number * per_copy, position + number * size)
             if times > 1:
                 block = repeat._replace(first=begin, last=self.rows, times=times)
                 self.gaps.insert(gap, Gap(block, position + number * size, size))
 
-    def _part(self, rows: Column, position: int, added: Column) -> tuple[Column, ...]:
+    def _part(self, rows: Column, position: int, shift: Column) -> tuple[Column, ...]:
         """Return consecutive rows as parts of the columns of :class:`Copies`."""
         self.rows += len(rows)
-        return rows, position + np.arange(len(rows)), *(np.full(len(rows), number) for number in added.tolist())
+        return rows, position + np.arange(len(rows)), *(np.full(len(rows), number) for number in shift.tolist())
 
 
-def written_out(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]]:
+def expand_copies(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]]:
     """Expand the chosen copies of blocks, and the other rows; return spans and gaps.
 
     The gaps are sorted like blocks: by first row, outer before inner.
     """
-    writer = _Writer(blocks, choose, [])
-    parts = list(writer.walk(0, blocks.rows, blocks.outermost, np.zeros(5, dtype=np.int64), 0))
+    expander = _Expander(blocks, choose, [])
+    parts = list(expander.walk(0, blocks.rows, blocks.outermost, np.zeros(5, dtype=np.int64), 0))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Copies(*(np.asarray(column, dtype=np.int64) for column in columns)), tuple(writer.gaps)
+    return Copies(*(np.asarray(column, dtype=np.int64) for column in columns)), tuple(expander.gaps)
 
 
 def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
     """Convert causes from expanded positions to rows, if copies are omitted.
 
-    After a gap, causes shift to the copy before the gap.
+    A cause in an omitted copy becomes the same span of the copy before the gap.
 
     Args:
         cause: position of every row's cause in the expanded Timeline; negative without a cause.
-        gaps: gaps between the rows, from :func:`written_out`.
+        gaps: gaps between the rows, from :func:`expand_copies`.
     """
     row, rows = np.arange(len(cause)), cause.copy()
     for gap in sorted(gaps, key=lambda gap: (-gap.block.last, gap.block.first)):
@@ -219,7 +220,7 @@ def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
     return rows
 
 
-def shift_rows(table: Column, added: tuple[Column, Column, Column, Column], sign: int) -> Column:
+def shift_rows(table: Column, shift: tuple[Column, Column, Column, Column], sign: int) -> Column:
     """Return a table with cycles, micro-batches, time-steps and executions added.
 
     Args:
@@ -228,7 +229,7 @@ def shift_rows(table: Column, added: tuple[Column, Column, Column, Column], sign
         sign: 1 to add, or -1 to subtract.
     """
     result = table.copy(order="F")
-    for names, more in zip(_SHIFT_COLUMNS, added, strict=True):
+    for names, more in zip(_SHIFT_COLUMNS, shift, strict=True):
         for name in names:
             column = result[:, Span._fields.index(name)]
             column += np.where(column == NONE, 0, sign * more)
@@ -243,14 +244,14 @@ def expand_rows(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, 
         blocks: blocks of the table.
         copies: expanded copies of the rows.
     """
-    added = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
+    shift = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
     cause = blocks.causes(table[:, Span._fields.index("cause")])[copies.row]
-    result = shift_rows(np.asfortranarray(table[copies.row]), added, 1)
+    result = shift_rows(np.asfortranarray(table[copies.row]), shift, 1)
     return result, np.where(cause == NONE, NONE, cause + copies.causes)
 
 
 def select_rows(table: Column, blocks: Blocks, copies: Copies, mask: npt.NDArray[np.bool_]) -> Column:
-    """Return the table of some expanded rows, without causes outside these rows.
+    """Return the table of some expanded rows; causes outside these rows become NONE.
 
     Args:
         table: spans, shape (rows, fields).

@@ -26,21 +26,22 @@ from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
-#: Bounds on the contents of a file: the latest cycle and most bytes of a copy; any count of a run, or its clock in Hz;
-#: IPUs, stages, links, or letters of a name.
+#: Maximum cycle of a span's end, and maximum bytes of a copy.
 _LATEST_CYCLE: Final = 2**62
-_MOST: Final = 2**53
-_LONGEST: Final = 4096
-#: Most spans of a run; more spans would exceed the memory available to a run.
+#: Maximum of any count in the info, and of the clock in Hz.
+_MOST_COUNT: Final = 2**53
+#: Maximum number of IPUs, stages or links in the info, and of characters in a name.
+_MOST_ENTRIES: Final = 4096
+#: Maximum number of spans of a run; more spans would exceed the memory available to a run.
 MOST_SPANS: Final = 5_000_000
-#: Most bytes of the info text, and of the unpacked arrays together.
+#: Maximum size of the info text, and of the unpacked arrays together, in bytes.
 _MOST_INFO_BYTES: Final = 1 << 23
 _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
-#: Name of the array of blocks, and most blocks of a run.
+#: Name of the array of blocks, and maximum number of blocks.
 _REPEATS: Final = "repeats"
 _MOST_BLOCKS: Final = 4096
-#: Characters of a wrong value shown in a message.
-_MOST_SHOWN: Final = 60
+#: Maximum number of characters of a wrong value in a message.
+_MOST_SHOWN_CHARACTERS: Final = 60
 
 #: Entries of the info that a file omits if empty.
 _OMITTED_IF_EMPTY: Final = ("ipus_at_end", "slow_ipus")
@@ -123,7 +124,7 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 def _check_copies(
     info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]
 ) -> None:
-    """Refuse blocks whose copies overlap later rows, or point outside the run; raises FileError."""
+    """Refuse blocks with copies that overlap later rows or point outside the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
     before_first = False
@@ -160,11 +161,11 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
 
 
 def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse rows after a block with numbers that the block's copies use; raises FileError.
+    """Refuse rows after a block that have a number of one of the block's copies; raises FileError.
 
-    The run without further copies must be a valid run, with at most as many executions as rows.
+    The run with one copy of every block must be valid: no more executions than rows.
     """
-    added = Blocks(repeats, len(columns["start"])).added(columns)
+    added = Blocks(repeats, len(columns["start"])).added_by_copies(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows after a block with {name} inside the block")
@@ -197,7 +198,7 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
         raise FileError(f"info has not the keys {', '.join(kinds)}")
     for name, value in data.items():
         if not _TYPE_CHECKS[kinds[name]](value):
-            raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN]}")
+            raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN_CHARACTERS]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
     info = TimelineInfo(**values)
@@ -249,11 +250,11 @@ def _sizes(repeat: Repeat) -> tuple[int, ...]:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MOST
+    return type(value) is int and 0 <= value <= _MOST_COUNT
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
+    return isinstance(value, str) and value.isprintable() and len(value) <= _MOST_ENTRIES
 
 
 #: Check of a JSON value per type of field.
@@ -262,6 +263,10 @@ _TYPE_CHECKS: Final[dict[Any, Callable[[Any], bool]]] = {
     str: _is_text,
     bool: lambda value: isinstance(value, bool),
     Sync: lambda value: value in [*Sync],
-    tuple[int, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_count, value)),
-    tuple[str, ...]: lambda value: isinstance(value, list) and len(value) <= _LONGEST and all(map(_is_text, value)),
+    tuple[int, ...]: lambda value: (
+        isinstance(value, list) and len(value) <= _MOST_ENTRIES and all(map(_is_count, value))
+    ),
+    tuple[str, ...]: lambda value: (
+        isinstance(value, list) and len(value) <= _MOST_ENTRIES and all(map(_is_text, value))
+    ),
 }

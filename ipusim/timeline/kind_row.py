@@ -21,13 +21,13 @@ class Track(Enum):
     HOST = "host"
 
     @property
-    def of_ipu(self) -> bool:
+    def is_on_ipu(self) -> bool:
         """Whether spans occupy an IPU; other spans run ahead of or behind the pipeline."""
         return self in (Track.IPU, Track.IO_TILES)
 
 
 class Part(Enum):
-    """Part of an execution; the last of its spans ends the part, and waits do not count.
+    """Part of an execution to which a span belongs; a part ends with its last span. Waits belong to no part.
 
     The time between session runs belongs to no execution.
     """
@@ -46,17 +46,18 @@ class Use:
         name: prefix of the ``_cycles`` key in ``summary.json``.
         column: heading in the table of IPUs; empty without a separate column.
         rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
-        sync_modes: modes that show the column even without any such cycles: modes with a meeting after every time-step
-            ("meets"), the other modes ("alone"), both or neither.
+        sync_modes: modes that show the column even if its cycles are 0: modes in which IPUs wait for each other after
+            every time-step ("meets"), the other modes ("alone"), both or neither.
         computes: whether the cycles are a stage's arithmetic.
-        idle: cause of the IPU's idleness; None for arithmetic, and for waits, whose cause is the awaited activity.
+        idle: cause of the IPU's idleness; None for arithmetic. None also for waits: their cause is the awaited
+            activity.
     """
 
     name: str
     column: str = ""
     rank: int = 9
     sync_modes: tuple[Literal["meets", "alone"], ...] = ()
-    computes: bool = False
+    is_arithmetic: bool = False
     idle: Idle | None = None
 
 
@@ -67,8 +68,8 @@ class Row:
     Attributes:
         number: number of the kind, kept in saved Timelines.
         doc: description of the span's activity.
-        name: name of slices in trace files. Perfetto colours a slice by its name without digits: names of passes have
-            hues far from each other and from neighbours on a track; plain ``F1.3`` and ``B1.3`` would both be pink.
+        name: name of slices in trace files. Perfetto colours a slice by its name without digits: the names of passes
+            are chosen so that hues on a track differ clearly. Plain ``F1.3`` and ``B1.3`` would both be pink.
         category: category of slices in trace files.
         look: look in pictures; None for kinds outside the rows of IPUs.
         use: category of the cycles; None for kinds beside an IPU's row, or on another track.
@@ -88,12 +89,12 @@ class Row:
     use: Use | None = None
     track: Track = Track.IPU
     part: Part = Part.PIPELINE
-    numbered: bool = False
+    names_micro_batch: bool = False
     of_pass: Pass | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a use that neither computes nor waits nor names a cause of idleness."""
-        is_complete = self.use is None or self.use.computes or self.use.idle is not None or self.part is Part.WAIT
+        """Refuse a use without arithmetic and without a cause of idleness, unless the span is a wait."""
+        is_complete = self.use is None or self.use.is_arithmetic or self.use.idle is not None or self.part is Part.WAIT
         if not is_complete:
             raise ValueError(f"{self.name}: expected a use that computes, or why an IPU is idle in it")
 

@@ -27,7 +27,7 @@ _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", n
 _TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, sync_modes=("meets",), idle=Idle.COPIES)
 _HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, sync_modes=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
-_HOST_COPY: Final = partial(Row, category="host", look=_HOST_IO, numbered=True)
+_HOST_COPY: Final = partial(Row, category="host", look=_HOST_IO, names_micro_batch=True)
 _PASS: Final = partial(Row, category="pass")
 _COPY: Final = partial(Row, category="copy")
 _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
@@ -67,7 +67,7 @@ class SpanKind(IntEnum):
         doc="A stage's forward pass over a micro-batch.",
         name=f"{Pass.FORWARD.letter}→",
         look=Look("forward", "#56b4e9", "#000000", essential=True),
-        use=Use("forward", computes=True),
+        use=Use("forward", is_arithmetic=True),
         of_pass=Pass.FORWARD,
     )
     BACKWARD = _PASS(
@@ -75,7 +75,7 @@ class SpanKind(IntEnum):
         doc="A stage's backward pass over a micro-batch.",
         name=f"{Pass.BACKWARD.letter}←",
         look=Look("backward", "#c44e00", "#ffffff", number="#ffffff", essential=True),
-        use=Use("backward", computes=True),
+        use=Use("backward", is_arithmetic=True),
         of_pass=Pass.BACKWARD,
     )
     RECOMPUTE = _PASS(
@@ -83,7 +83,7 @@ class SpanKind(IntEnum):
         doc="A stage's forward pass, run again for its backward pass.",
         name=f"{Pass.RECOMPUTE.letter}→",
         look=Look("recomputation", "#f0e442", "#6b6400", "////", essential=True),
-        use=Use("recompute", computes=True),
+        use=Use("recompute", is_arithmetic=True),
         of_pass=Pass.RECOMPUTE,
     )
     INPUT_GRADIENT = _PASS(
@@ -91,7 +91,7 @@ class SpanKind(IntEnum):
         doc="The half of a stage's backward pass that gives the gradient of its input.",
         name=f"{Pass.INPUT_GRADIENT.letter}⟵",
         look=Look("gradient of the input", "#f2a35e", "#fac99e", "---", essential=True),
-        use=Use("input_gradient", computes=True),
+        use=Use("input_gradient", is_arithmetic=True),
         of_pass=Pass.INPUT_GRADIENT,
     )
     WEIGHT_GRADIENT = _PASS(
@@ -99,7 +99,7 @@ class SpanKind(IntEnum):
         doc="The half of a stage's backward pass that gives the gradients of its weights.",
         name=f"{Pass.WEIGHT_GRADIENT.letter}↓",
         look=Look("gradients of the weights", "#009e73", "#4fc3a1", "...", essential=True),
-        use=Use("weight_gradient", computes=True),
+        use=Use("weight_gradient", is_arithmetic=True),
         of_pass=Pass.WEIGHT_GRADIENT,
     )
     ALL_REDUCE = _JOINT(
@@ -146,7 +146,7 @@ class SpanKind(IntEnum):
         name="weight update",
         category="weight update",
         look=Look("weight update", "#b8669a", "#ffffff", "\\\\\\\\", "#000000", "update", essential=True),
-        use=Use("weight_update", computes=True),
+        use=Use("weight_update", is_arithmetic=True),
         part=Part.UPDATE,
     )
     INFEED = _ON_IPU(7, doc="Host to IPU copy, on the IPU that holds the first stage.", name="infeed")
@@ -363,9 +363,9 @@ PASSES: Final = kinds_with(lambda row: row.is_pass)
 KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is of_pass) for of_pass in Pass])
 PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
 #: Kinds of a stage's arithmetic.
-COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)
+COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.is_arithmetic)
 #: Kinds on the tracks of IPUs; and kinds on I/O tiles, which work beside an IPU's other tiles.
-IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
+IPU_KINDS: Final = kinds_with(lambda row: row.track.is_on_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
 #: Kinds beside an IPU that may overlap each other: tensors in flight.
 SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)

@@ -52,7 +52,7 @@ class Recorder:
         return len(self._log) // WIDTH
 
     def describe(self, *descriptions: Description) -> int:
-        """Store descriptions; return the number of the first, consecutive numbers follow."""
+        """Store descriptions; return the number of the first. The others have the numbers after it."""
         return self.describe_rows(np.array(descriptions, np.int64).reshape(-1, len(Description._fields)))
 
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:

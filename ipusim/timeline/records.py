@@ -19,8 +19,8 @@ WIDTH: Final = 5
 class Records:
     """The records of a run, each a span or a group of spans.
 
-    Spans of sleeping IPUs are recorded per group, with common time and cause. The expanded spans are many times as long
-    as the log: columns are expanded separately, on request.
+    Spans of several IPUs with common time and cause are recorded as a group. The spans take many times the memory of
+    the log, so each column is computed separately, on request.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Records:
             descriptions: descriptions of spans, with a column per field of Description.
             groups: rows of ``descriptions`` recorded together; group ``n`` has the number ``-n - 1``.
             steps: time-steps per execution, including the weight update's.
-            late: first description stored during the run; None without any.
+            late: first description stored during the run; None if all are stored before the run.
         """
         # Groups expand after sorting: a group has a single start, and records are far fewer than spans.
-        self._order = _order(log, _places(descriptions, late), groups)
+        self._order = _order(log, _ranks(descriptions, late), groups)
         columns: Sequence[Column] = np.ascontiguousarray(log[self._order].T)  # type: ignore[assignment]
         self._description, self._step, self._start, self._end, self._cause = columns
         self._descriptions, self._groups, self._steps = descriptions, groups, steps
@@ -98,8 +98,8 @@ class Records:
         return expanded
 
 
-def _places(descriptions: npt.NDArray[np.int64], late: int | None) -> Column:
-    """Return a rank per description, independent of the storage time of late descriptions."""
+def _ranks(descriptions: npt.NDArray[np.int64], late: int | None) -> Column:
+    """Return a rank per description; descriptions stored during the run are ranked by content."""
     places = np.arange(len(descriptions))
     if late is not None:
         places[late + np.lexsort(descriptions[late:].T[::-1])] = np.arange(late, len(descriptions))

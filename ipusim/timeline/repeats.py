@@ -72,15 +72,15 @@ class Blocks:
 
     def spans_of_copy(self, repeat: Repeat) -> int:
         """Return the expanded spans per copy of a block."""
-        return repeat.last - repeat.first + self._more(self._inner[repeat])
+        return repeat.last - repeat.first + self._added_spans(self._inner[repeat])
 
     @property
     def spans(self) -> int:
         """Number of spans, expanded."""
-        return self.rows + self._more(self.outermost)
+        return self.rows + self._added_spans(self.outermost)
 
-    def _more(self, repeats: Sequence[Repeat]) -> int:
-        """Return the additional spans from expansion of blocks of equal level."""
+    def _added_spans(self, repeats: Sequence[Repeat]) -> int:
+        """Return the number of spans that the expansion of blocks adds; no block lies in another."""
         return sum(repeat.times * self.spans_of_copy(repeat) - (repeat.last - repeat.first) for repeat in repeats)
 
     def weights(self) -> Column:
@@ -105,7 +105,7 @@ class Blocks:
         return cycles
 
     def cycles_of_executions(self) -> Column:
-        """Return every row's delay from earlier blocks of executions, in cycles, shape (rows,)."""
+        """Return the cycles by which blocks of executions before a row delay the row, shape (rows,)."""
         cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             if repeat.executions:
@@ -130,10 +130,10 @@ class Blocks:
             positions[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
         return positions
 
-    def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
-        """Return the cycles and counts that copies of earlier blocks add to every row.
+    def added_by_copies(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
+        """Return the cycles and counts that the copies of earlier blocks add to each row.
 
-        A block among several of an execution shifts only the micro-batches of its own stages' passes.
+        If an execution has several blocks, a block shifts only micro-batches of stages with passes in the block.
 
         Args:
             columns: columns of the Timeline, by name.
@@ -207,7 +207,7 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
-    """Return a mask of rows whose copy follows a block's length later. The shape is (rows - length,)."""
+    """Return a mask of the rows that equal a copy of them one block later, shape (rows - block length,)."""
     size = block.last - block.first
     added = {
         "start": block.cycles,
@@ -227,7 +227,8 @@ def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np
 def phases(columns: Mapping[str, Column]) -> Column:
     """Return a number for the stage and the direction of every row's pass.
 
-    A send belongs to the pass that made the tensor, its cause. Host feeds belong to forward passes.
+    A send belongs to the pass that computed the tensor, which is the cause of the send. Host feeds belong to forward
+    passes.
 
     Args:
         columns: columns of a Timeline, by name.

@@ -8,8 +8,8 @@ from ipusim.timeline.kinds import SpanKind
 
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
-#: Value of ``ipu`` for a span on every IPU (a synchronisation, a merged copy), of its replica, or of the device if the
-#: replica is NONE. A file stores NONE instead, as the kind already implies IPUs.
+#: Value of ``ipu`` for a span on every IPU of its replica, or of the device if the replica is NONE: a synchronisation
+#: or a merged copy. A file stores NONE instead, as the kind implies the IPUs.
 ALL_IPUS: Final = -2
 
 

@@ -12,20 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.timeline.copies import (
+    CYCLES,
+    EXECUTIONS,
     Choice,
     CopySet,
     Gap,
-    at_ends,
     cause_rows,
-    copies_in,
-    copies_numbered,
+    copies_at_ends,
+    copies_in_window,
+    copies_touching,
+    copies_with_spans,
     every_copy,
+    expand_copies,
     expand_rows,
     select_rows,
     shift_rows,
     some_copies,
-    touching,
-    written_out,
 )
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
 from ipusim.timeline.info import TimelineInfo, ends_text, layers_text
@@ -53,11 +55,11 @@ class Timeline:
     Every field of :class:`Span` is an int64 array attribute. Timelines are equal if info, columns and blocks are equal.
 
     A repetitive run is recorded in part: ``repeats`` are blocks of rows that happen several times. Rows are the first
-    copy of every block; rows after a block have the times and numbers after the last copy. Sums over rows count every
-    row :attr:`weights` times, and searches along causes use the :meth:`contiguous` Timeline.
+    copy of every block; rows after a block keep the times and numbers of the whole run, after the block's last copy.
+    Sums over rows count every row :attr:`weights` times; searches along causes use the :meth:`contiguous` Timeline.
 
     Args:
-        columns: int64, shape (rows, 12), in the order of Span's fields and sorted, or unexpanded records.
+        columns: int64, shape (rows, 12), in the order of Span's fields and sorted; or records to expand on first use.
 
     Attributes:
         info: objects behind the columns.
@@ -89,7 +91,7 @@ class Timeline:
     def __init__(
         self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
     ) -> None:
-        """Take the columns, or records for expansion on first use."""
+        """Take the columns, or the records from which they are computed."""
         self.info = info
         self.repeats = tuple(repeats)
         self._records = columns if isinstance(columns, Records) else None
@@ -99,7 +101,7 @@ class Timeline:
             self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column, expanded from the records on first use."""
+        """Return a column; from records, it is computed on first use."""
         if name not in Span._fields:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         column = self._space[:, Span._fields.index(name)]
@@ -132,8 +134,8 @@ class Timeline:
         """Compare info, columns and blocks."""
         if not isinstance(other, Timeline):
             return NotImplemented
-        alike = (self.info, self.repeats) == (other.info, other.repeats)
-        return alike and np.array_equal(self._table, other._table)
+        is_equal = (self.info, self.repeats) == (other.info, other.repeats)
+        return is_equal and np.array_equal(self._table, other._table)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -155,7 +157,7 @@ class Timeline:
         """End of the last span, in cycles; 0 for an empty Timeline."""
         return int((self.end + self.blocks.cycles_to_last()).max()) if len(self) else 0
 
-    def about(self, info: TimelineInfo) -> Timeline:
+    def with_info(self, info: TimelineInfo) -> Timeline:
         """Return the same spans with another info.
 
         Args:
@@ -187,12 +189,12 @@ class Timeline:
         return self.blocks.weights_of_executions()
 
     def contiguous(self) -> Timeline:
-        """Return the shorter, gapless run with a single copy of every block."""
+        """Return a run with one copy of every block; later rows move up to close the gaps."""
         return self._contiguous if self.repeats else self
 
     @cached_property
     def _contiguous(self) -> Timeline:
-        added = self.blocks.added(self.columns)
+        added = self.blocks.added_by_copies(self.columns)
         table = shift_rows(self._table, added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
@@ -203,14 +205,14 @@ class Timeline:
         )
         return Timeline(info, table)
 
-    def folded(self, repeats: Sequence[Repeat]) -> Timeline | None:
-        """Keep only the first of consecutive copies of blocks; return the same run with blocks.
+    def fold_copies(self, repeats: Sequence[Repeat]) -> Timeline | None:
+        """Return the same run with blocks: of consecutive copies only the first keeps its rows.
 
         Args:
             repeats: blocks of this Timeline, which has no blocks yet; ``times`` counts the copies among the rows.
 
         Returns:
-            The run with these blocks; None if a row after a block has a cause too far back in the block.
+            The run with these blocks; None if a row after a block has a cause before the block's last two copies.
         """
         is_kept = np.ones(len(self), dtype=bool)
         gaps, offset = [], 0
@@ -223,11 +225,11 @@ class Timeline:
         table, cause = self._table[is_kept], cause_rows(self.cause[is_kept], gaps)
         table[:, Span._fields.index("cause")] = cause
         folded = Timeline(self.info, table, [gap.block for gap in gaps])
-        right = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[is_kept])
-        return folded if right else None
+        is_same_run = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[is_kept])
+        return folded if is_same_run else None
 
-    def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
-        """Return the longer run ``info`` with repeated blocks; inverse of :meth:`contiguous`.
+    def repeat_blocks(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
+        """Return the longer run that ``info`` describes, in which blocks repeat; inverse of :meth:`contiguous`.
 
         Args:
             info: objects behind the columns of the longer run.
@@ -236,19 +238,19 @@ class Timeline:
         Returns:
             The longer run, with the same rows.
         """
-        table = shift_rows(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
+        table = shift_rows(self._table, Blocks(repeats, len(self)).added_by_copies(self.columns), 1)
         return Timeline(info, table, repeats)
 
-    def rows_alone(self) -> Timeline:
-        """Return the rows without further copies of blocks, whose time stays empty."""
+    def without_copies(self) -> Timeline:
+        """Return the rows as they are, without repeats: the time of the other copies stays empty."""
         return Timeline(self.info, self._table) if self.repeats else self
 
     def expanded(self) -> Timeline:
-        """Return the run with every copy of every block as separate rows."""
-        return self if not self.repeats else self._written_out(every_copy)
+        """Return the run with every copy of every block expanded to rows."""
+        return self if not self.repeats else self._expanded_copies(every_copy)
 
     def spans(self, begin: int, end: int) -> Timeline:
-        """Return the spans touching a window of cycles, with copies as separate rows.
+        """Return the spans that overlap a window of cycles, with copies expanded.
 
         Args:
             begin, end: window, in cycles from the start of the run.
@@ -256,11 +258,11 @@ class Timeline:
         Returns:
             A Timeline of the same info; causes outside the window become NONE.
         """
-        copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
+        copies, _ = expand_copies(self.blocks, copies_in_window(self.start, self.end, (begin, end)))
         inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
         return Timeline(self.info, select_rows(self._table, self.blocks, copies, inside))
 
-    def numbered(self, first: int, last: int) -> Timeline:
+    def spans_by_number(self, first: int, last: int) -> Timeline:
         """Return a range of spans by number.
 
         Args:
@@ -269,20 +271,20 @@ class Timeline:
         Returns:
             A Timeline of the same info; causes outside the range become NONE.
         """
-        copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
+        copies, _ = expand_copies(self.blocks, copies_with_spans(self.blocks, first, last))
         return Timeline(
             self.info,
             select_rows(self._table, self.blocks, copies, (copies.position >= first) & (copies.position < last)),
         )
 
     def peeled(self, execution: int | None = None) -> Timeline:
-        """Return the same run with every block's first and last copies as rows.
+        """Return the same run with every block's first and last copies expanded, as compilers peel loops.
 
-        The remaining block has expanded copies before and after it. Quantities that depend on neighbouring spans are
-        then equal for every copy of a row, and the first or last span of any kind is a row.
+        What remains of a block lies between the copies expanded before and after it. Quantities that depend on
+        neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.
 
         Args:
-            execution: an execution whose spans become separate rows.
+            execution: an execution to expand as well; None expands only the ends of blocks.
 
         Returns:
             A Timeline with equal expansion.
@@ -296,48 +298,49 @@ class Timeline:
     def _peeled(self) -> Timeline:
         if not self.repeats:
             return self
-        return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
+        return self._expanded_copies(lambda repeat, _: some_copies(repeat.times, self._copies_at_ends(repeat)))
 
-    def _at_ends(self, repeat: Repeat) -> set[int]:
-        """Return the copies near both ends of a block, within its longest span."""
+    def _copies_at_ends(self, repeat: Repeat) -> set[int]:
+        """Return the first and last copies of a block: as many as its longest span can overlap."""
         rows = slice(repeat.first, repeat.last)
-        return at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
+        return copies_at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
 
     def _with_execution(self, execution: int) -> Timeline:
-        def choose(repeat: Repeat, added: Column) -> CopySet:
-            numbers = self._at_ends(repeat)
+        def choose(repeat: Repeat, shift: Column) -> CopySet:
+            numbers = self._copies_at_ends(repeat)
             if repeat.executions:
                 executions = self.execution[repeat.first : repeat.last]
-                executions = executions[executions != NONE] + added[3]
+                executions = executions[executions != NONE] + shift[EXECUTIONS]
                 number = (execution - np.unique(executions)) // repeat.executions
                 numbers |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
             return some_copies(repeat.times, numbers)
 
-        return self._written_out(choose)
+        return self._expanded_copies(choose)
 
-    def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
-        """Return the same run with the copies of blocks that touch a window as separate rows.
+    def expanded_around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
+        """Return the same run, expanding the copies of blocks that overlap a window.
 
         Args:
             begin, end: window, in cycles from the start of the run.
-            most_spans: limit on the expanded spans of a block; beyond it only copies at both ends of the window expand.
-            micro_batches: least number of micro-batches expanded at either end.
+            most_spans: limit on the expanded spans of a block; a block with more expands only copies at both ends of
+                the window.
+            micro_batches: minimum number of micro-batches to expand at either end.
 
         Returns:
             A Timeline with equal expansion.
         """
 
-        def choose(repeat: Repeat, added: Column) -> CopySet:
-            numbers: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
+        def choose(repeat: Repeat, shift: Column) -> CopySet:
+            numbers: Sequence[int] = copies_touching(repeat, int(shift[CYCLES]), self.start, self.end, (begin, end))
             if len(numbers) * self.blocks.spans_of_copy(repeat) > most_spans:
                 copies = 1 if repeat.executions else -(-micro_batches // max(repeat.length, 1))
                 numbers = [*numbers[:copies], *numbers[-copies - 1 :]]
-            return some_copies(repeat.times, {*self._at_ends(repeat), *numbers})
+            return some_copies(repeat.times, {*self._copies_at_ends(repeat), *numbers})
 
-        return self._written_out(choose) if self.repeats else self
+        return self._expanded_copies(choose) if self.repeats else self
 
-    def _written_out(self, choose: Choice) -> Timeline:
-        copies, gaps = written_out(self.blocks, choose)
+    def _expanded_copies(self, choose: Choice) -> Timeline:
+        copies, gaps = expand_copies(self.blocks, choose)
         table, cause = expand_rows(self._table, self.blocks, copies)
         table[:, Span._fields.index("cause")] = cause_rows(cause, gaps)
         return Timeline(self.info, table, [gap.block for gap in gaps])

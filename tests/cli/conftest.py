@@ -56,7 +56,7 @@ def validate():
     """The command as anybody calls it, run once for all tests that look at what it says and finds."""
     from ipusim.app.fidelity import validation  # noqa: PLC0415
 
-    return run_once(validation, "validated")
+    return run_once(validation, "validation_of")
 
 
 @pytest.fixture(scope="session")

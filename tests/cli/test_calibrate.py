@@ -182,7 +182,7 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
     assert re.search(r"vector_slowdown +3\.053 cycles +5 cycles .*2\.5 to 5 cycles \(at its edge\)", done.stdout)
     assert "hardly distinguish" not in done.stdout
     both = ["amp_ceiling", "exchange_efficiency"]
-    (alike,) = calibrate(read_measured([own(text)]), both).alike
+    (alike,) = calibrate(read_measured([own(text)]), both).correlated
     assert ([rate.name for rate in alike.rates], alike.correlation < -0.95) == (both, True)
     done = ipusim("validate", "--fit", own(text), "--rates", ",".join(both), columns="")
     assert (
@@ -210,7 +210,7 @@ def test_a_row_that_is_nearly_infinitely_off_has_a_time_all_the_same(own):
     """Of 1e12 items a second, of which a sample has 1e-12: the error rounds to -100 %, and the time to no infinity."""
     row = "large.yaml,m2000,4,256,8,{},,{},\n"
     rows = read_throughputs(own(HEADER + row.format("1e12", "1e-12") + row.format(1, 1)))
-    far, plain = Throughputs(rows).times(DEFAULT_RATES)
+    far, plain = Throughputs(rows).time_ratios(DEFAULT_RATES)
     assert far == pytest.approx(plain * 1e24)
 
 

@@ -21,7 +21,7 @@ FILES = {"torch": SCENARIOS / "measured_trace.json", "megatron": SCENARIOS / "me
 def test_it_prints_a_table_and_writes_it_with_a_scenario_that_runs(tmp_path, tool):
     printed = ipusim("import", FILES[tool])
     assert printed.returncode == 0
-    assert printed.stderr.startswith("Believed\n")
+    assert printed.stderr.startswith("What the files tell\n")
     done = ipusim("import", FILES[tool], "--out", "plan.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "plan.yaml, plan.csv")
     assert (tmp_path / "plan.csv").read_text() == printed.stdout

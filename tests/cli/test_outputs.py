@@ -69,11 +69,11 @@ FOLDERS = {
     "compare": (("compare", "m.yaml"), "comparison.json", "ipusim.app.compare.compare.compare"),
     "explain": (("explain", "run"), "explanation.json", "ipusim.app.explain.explanation.explain"),
     "explain a scenario": (("explain", "m.yaml"), "idle_causes.png", "ipusim.runs.session.Session.run"),
-    "show, tables": (("show", "run"), "spans.csv", "ipusim.app.run_folder.export.exported"),
+    "show, tables": (("show", "run"), "spans.csv", "ipusim.app.run_folder.export.export_files"),
     "validate": (
         ("validate", "--products", "products.csv"),
         "products.csv",
-        "ipusim.app.fidelity.validation.validated",
+        "ipusim.app.fidelity.validation.validation_of",
     ),
     "validate --schedules": (
         ("validate", "--schedules"),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ipusim.app.fidelity.profile import MeasuredPass, hold_against, profile_table, words
+from ipusim.app.fidelity.profile import MeasuredPass, compare_profile, profile_table, words
 from ipusim.app.scenario import load_job, load_request
 from ipusim.base.errors import OptionError
 from ipusim.pipeline.ops import Pass
@@ -45,7 +45,7 @@ def test_what_was_measured_as_it_is_simulated_differs_by_nothing(own, name, chan
     path = SCENARIOS / f"{name}.yaml"
     job = load_job(path, changes)
     for times, difference in ((1, 0), (2, -0.5), (4, -0.75)):
-        passes = hold_against(load_request(path), own(profile_of(job, times)))
+        passes = compare_profile(load_request(path), own(profile_of(job, times)))
         assert len(passes) == 3 * len(job.program.stages)
         assert [each.stage for each in passes[::3]] == [stage.name for stage in job.program.stages]
         assert [each.name for each in passes[:3]] == ["forward", "backward", "weight update"]
@@ -59,7 +59,7 @@ def test_halves_are_compared_where_they_were_measured_and_an_inference_by_its_fo
         [job.costs.passes[kind, stage] for stage in range(4)] for kind in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
     rows = "".join(f"{stage},1,{first[stage]},{second[stage]}\n" for stage in range(4))
-    passes = hold_against(load_request(path), own(f"stage,forward,backward_input,backward_weights\n{rows}"))
+    passes = compare_profile(load_request(path), own(f"stage,forward,backward_input,backward_weights\n{rows}"))
     halves = [each for each in passes if each.name != "forward"]
     assert [each.name for each in halves] == ["backward, input", "backward, weights"] * 4
     assert [each.measured for each in halves] == [each.simulated for each in halves]
@@ -68,12 +68,12 @@ def test_halves_are_compared_where_they_were_measured_and_an_inference_by_its_fo
     request = load_request(SCENARIOS / "inference.yaml")
     stages = len(load_job(SCENARIOS / "inference.yaml").program.stages)
     measured = own("stage,forward,backward,update\n" + "".join(f"{stage},1,2,3\n" for stage in range(stages)))
-    assert [each.name for each in hold_against(request, measured)] == ["forward"] * stages
+    assert [each.name for each in compare_profile(request, measured)] == ["forward"] * stages
 
 
 def test_on_the_free_machine_an_update_counted_from_layers_costs_nothing(own):
     request = load_request(TUTORIAL, ("system.name=free",))
-    passes = hold_against(request, own("stage,forward,update\n0,1,1\n1,1,1\n"))
+    passes = compare_profile(request, own("stage,forward,update\n0,1,1\n1,1,1\n"))
     assert [each.simulated for each in passes if each.name == "weight update"] == [0, 0]
 
 
@@ -156,4 +156,4 @@ def test_a_file_that_is_not_there_and_a_scenario_without_layers_are_refused(own,
     text = "expected a scenario with a model, for simulated times of passes, got stages with only costs"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"--profile: {text}\n")
     with pytest.raises(OptionError, match=text):
-        hold_against(load_request(timed), path)
+        compare_profile(load_request(timed), path)

@@ -49,7 +49,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, va
     monkeypatch.setattr(teaching_page.Figure, "picture", lambda self, theme: b"drawn in tests of their own")
     for page in (bubbles_page, stragglers_page, suggested_page):
         monkeypatch.setattr(page, "to_png", lambda _: b"which nothing is compared with")
-    monkeypatch.setattr(reports.__main__, "validated", lambda: validate.found)
+    monkeypatch.setattr(reports.__main__, "validation_of", lambda: validate.found)
     monkeypatch.setattr(reports.__main__, "validated_schedules", lambda: validate_schedules.found)
     monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
     for page in REPORTS.glob("*.md"):
@@ -74,7 +74,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, va
 def tried_on_the_page(validation):
     """Return what the page of fidelity says of the trainings that are far off."""
     _, text = PAGES["reports/fidelity.md"].split("\n## Where it is off\n\n")
-    return text.split(f"\n## {validation.dials.title}\n")[0]
+    return text.split(f"\n## {validation.fitted_rates.title}\n")[0]
 
 
 @rarest

@@ -10,7 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, ranges_csv, stretched
+from ipusim.app.fidelity.error_intervals import Interval, intervals, ranges_csv, rows_by_kind, widening_factor
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, verdict
@@ -79,16 +79,16 @@ def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_thei
     assert mean <= 0.032
     assert worst <= 0.1
     sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
-    assert all((each.unseen is None) == (source_of(each.row.source) not in sources) for each in simulated)
+    assert all((each.unseen_items_per_s is None) == (source_of(each.row.source) not in sources) for each in simulated)
 
 
 def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
     """Of kinds of which other sources have three rows or more."""
     inside = []
-    for rows in of_kinds(simulated).values():
+    for rows in rows_by_kind(simulated).values():
         for row in rows:
             others = [other for other in rows if source_of(other.row.source) != source_of(row.row.source)]
-            found = Interval.from_rows(others, stretched(simulated))
+            found = Interval.from_rows(others, widening_factor(simulated))
             if found is not None:
                 low, high = found.ends
                 inside.append(low <= row.reported_error <= high)
@@ -102,13 +102,13 @@ def test_a_range_is_as_narrow_as_its_rows_allow(simulated):
     half = {kind: (found.ends[1] - found.ends[0]) / 2 for kind, found in ranges.items() if found is not None}
     assert half["BERT, pre-training"] <= 0.08
     assert half["BERT, fine-tuning"] <= 0.15
-    kinds = of_kinds(simulated)
+    kinds = rows_by_kind(simulated)
     assert {kind for kind, found in ranges.items() if found is None} == {kind for kind in kinds if len(kinds[kind]) < 3}
 
 
 def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulated):
     """Drawn from a normal distribution, four of five further errors lie in it, whatever the number of rows."""
-    first = next(each for each in simulated if each.unseen is None and each.row.band is None)
+    first = next(each for each in simulated if each.unseen_items_per_s is None and each.row.band is None)
     rng = np.random.default_rng(5)
     for number in (3, 8):
         inside = []
@@ -321,7 +321,7 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
         **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
         **{"resnext101": "grouped convolutions", "efficientnet_b4": "grouped convolutions", "unet": "U-Nets"},
     }
-    bert, interval = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
+    bert, interval = (of["BERT, pre-training"] for of in (rows_by_kind(simulated), intervals(simulated)))
     found = range_words(*interval.ends)
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
     assert words == f"{found} with a probability of 80% (BERT, pre-training; {len(bert)} published trainings)"

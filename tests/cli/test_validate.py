@@ -66,7 +66,7 @@ def test_it_prints_micro_benchmarks_beside_products(printed, own):
 
 
 def test_a_folder_gets_all_tables_and_pictures(tmp_path, monkeypatch, validate):
-    monkeypatch.setattr(validation, "validated", lambda *asked: {(None,) * 3: validate.found}[asked])
+    monkeypatch.setattr(validation, "validation_of", lambda *asked: {(None,) * 3: validate.found}[asked])
     done = ipusim("validate", "--out", tmp_path / "out")
     assert done.stdout.rstrip().endswith(
         "out: products.csv, products.png, throughputs.csv, throughputs.png, micro_benchmarks.csv"

@@ -22,7 +22,7 @@ def test_its_four_tallies_are_as_large_as_they_have_to_be(validate_schedules):
     assert len(found.values) >= 250
     assert len(found.digits) >= 90
     assert all(held.holds for held in found.values)
-    assert {held.row.name for held in found.explained if held.row.table.endswith("table 5")} == {"1F1B-I"}
+    assert {held.row.name for held in found.explained_values if held.row.table.endswith("table 5")} == {"1F1B-I"}
     assert len([held for held in found.digits if held.row.table == "zero bubble, table 5"]) == 60
     assert len([held for held in found.digits if held.row.figure == "GiB of activations"]) == 8
     measured = [abs(held.error) for held in found.near if held.row.figure == MEASURED]

@@ -22,7 +22,7 @@ from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import ipu_table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
-from ipusim.app.run_folder.export import exported
+from ipusim.app.run_folder.export import export_files
 from ipusim.app.run_folder.report import trace_file
 from tests.drawn_pictures import drawn_texts
 from tests.effort import sampled
@@ -73,7 +73,7 @@ def column(table):
 
 
 def in_csv(run, folder, name):
-    rows = csv.DictReader(io.StringIO(exported(folder.path, Path("spans.csv"))[name].decode()))
+    rows = csv.DictReader(io.StringIO(export_files(folder.path, Path("spans.csv"))[name].decode()))
     return list(dict.fromkeys(int(row["ipu"]) for row in rows))
 
 

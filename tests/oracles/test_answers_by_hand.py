@@ -11,7 +11,7 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import row_words, verdict
 from ipusim.app.explain.explanation import explain
-from ipusim.app.run_folder.export import exported
+from ipusim.app.run_folder.export import export_files
 from ipusim.app.scenario.load import load_request
 from ipusim.app.study.full_pipeline import ceiling_of
 from ipusim.app.suggest.limits import Limits
@@ -74,7 +74,7 @@ def test_more_samples_a_second_stand_behind_a_shorter_bar_as_such():
     stages = [{"forward": 1000, "backward": 2000}] * 2
     runs = [request("1f1b", *stages, pipeline={"gradient_accumulation_count": count}) for count in (4, 8)]
     found = compared(*runs)
-    assert not found.of_time
+    assert not found.is_by_time
     assert "+11.1% samples/s" in row_words(found, found.rows[1])
     found = compared(runs[0], request("gpipe", *stages))
     assert "samples/s" not in row_words(found, found.rows[1])
@@ -184,7 +184,7 @@ def test_no_table_of_an_empty_window_is_written_over_another(tmp_path, start, en
         tmp_path / "timeline.npz"
     )
     with pytest.raises(OutputError, match="expected a window of cycles within the run"):
-        exported(tmp_path, Path("spans.csv"), start, end)
+        export_files(tmp_path, Path("spans.csv"), start, end)
 
 
 LOST = {"ipu": 1, "lost": 25_000, "detect": 100, "restart": 100, "checkpoint": 0}

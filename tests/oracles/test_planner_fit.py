@@ -32,7 +32,7 @@ def values(rates):
 
 
 def test_rates_that_products_were_made_with_are_found_again(monkeypatch):
-    monkeypatch.setattr(fit, "_SPREAD", 1e-4)  # these measurements are exact
+    monkeypatch.setattr(fit, "_ROW_SPREAD", 1e-4)  # these measurements are exact
     true = PlannerRates(0.85, 0.8, 900.0, 4.5)
     made = [MeasuredProduct(product, plan_product(product, GC200, true).cycles) for product in SHAPES]
     assert values(fit_rates(made, GC200)) == pytest.approx(values(true), rel=0.02)

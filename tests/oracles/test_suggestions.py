@@ -115,8 +115,8 @@ def brute_force(request: Request, limits: Limits) -> int | None:
 def test_brute_force_finds_nothing_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     request, limits = small_model(seed)
     best = brute_force(request, limits)
-    for many in (search._MANY, 0):  # without prices and a good cut at once, and with them
-        monkeypatch.setattr(search, "_MANY", many)
+    for many in (search._COSTLY_CUTS, 0):  # without prices and a good cut at once, and with them
+        monkeypatch.setattr(search, "_COSTLY_CUTS", many)
         if best is None:
             with pytest.raises((RequestError, OptionError, NothingFitsError)):
                 suggest(request, limits).raise_if_none()

@@ -208,7 +208,7 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     with schedules.scoped():
         schedules.register(schedules.in_words(NAME, found.words))
         # Apart by a multiple of all periods up to 8 micro-batches: links or slots may repeat themselves after several.
-        counts = [found.least + 840 * further for further in (0, 4, 5, 6)]
+        counts = [found.least_count + 840 * further for further in (0, 4, 5, 6)]
         options = {"pipeline.schedule": NAME, "pipeline.sync": found.best.sync.value}
         jobs = [
             assemble(request.replace({**options, "pipeline.gradient_accumulation_count": count})) for count in counts

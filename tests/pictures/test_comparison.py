@@ -19,7 +19,7 @@ from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace, trace_with_path
 from ipusim.app.render.figures import to_png, to_svg
-from ipusim.app.render.fold import first_replica, folded, replicas_alike, rows_of
+from ipusim.app.render.fold import first_replica, fold_rows, replicas_alike, rows_of
 from ipusim.app.render.layout import most_rows
 from ipusim.app.render.memory_layers import most_in_bins
 from ipusim.app.render.memory_strip import memory_strip
@@ -190,7 +190,7 @@ def test_runs_of_different_clocks_share_seconds(lock_step):
 def test_rows_of_many_ipus_stand_for_several_each_and_say_so(lock_step, ipus, runs, together):
     schedule, count = ("grouped", 2 * ipus) if ipus <= 64 else ("sequential", 4)
     one = lock_step(schedule, mapping=tuple(range(ipus)), count=count)
-    shown = folded(one, most_rows(runs, 0) // runs, execution_window(one))
+    shown = fold_rows(one, most_rows(runs, 0) // runs, execution_window(one))
     assert (shown.ipus_to_a_row, rows_of(shown.timeline, shown.ipus_to_a_row)) == (together, ipus // together)
     assert shown.words == (f"{together} IPUs to a row" if together > 1 else "")
     assert shown.timeline is one
@@ -240,12 +240,12 @@ def test_the_first_replica_is_a_timeline_of_its_own(replicated):
     own = [span for span in whole if span.replica in (0, -1) and span.ipu < 4]
     assert [span._replace(cause=-1) for span in own] == list(one)
     shown = execution_window(whole)
-    assert folded(whole, 64, shown).words == "4 equal replicas"
-    assert folded(whole, 2, shown).words == "4 equal replicas, 2 IPUs to a row"
+    assert fold_rows(whole, 64, shown).words == "4 equal replicas"
+    assert fold_rows(whole, 2, shown).words == "4 equal replicas, 2 IPUs to a row"
     other = with_another_replica(whole)
-    assert folded(other, 64, shown).timeline is other
-    assert folded(other, 8, shown).words == "the first of 4 replicas"
-    assert folded(other, 2, shown).words == "the first of 4 replicas, 2 IPUs to a row"
+    assert fold_rows(other, 64, shown).timeline is other
+    assert fold_rows(other, 8, shown).words == "the first of 4 replicas"
+    assert fold_rows(other, 2, shown).words == "the first of 4 replicas, 2 IPUs to a row"
 
 
 def with_another_replica(timeline):

@@ -112,7 +112,7 @@ def test_files_of_a_training_are_those_that_are_made_where_the_run_is(training, 
 @slowest
 def test_what_that_process_has_not_made_of_a_training_is_made_here(training, drawn_in, tmp_path):
     result = execute(training)
-    other = replace(result, timeline=result.timeline.about(replace(result.timeline.info, name="other")))
+    other = replace(result, timeline=result.timeline.with_info(replace(result.timeline.info, name="other")))
     expected = [files(run, tmp_path, None) for run in (other, result)]
     with report.drawing_ahead(training, report.picture_window) as drawing:
         assert files(other, tmp_path, drawing) == expected[0]
@@ -134,7 +134,10 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
     monkeypatch.setattr(pictures, "pictures_of", noted)
     result = execute(training)
     timeline = result.timeline
-    others = timeline.about(replace(timeline.info, title="another")), timeline.about(replace(timeline.info, name="x"))
+    others = (
+        timeline.with_info(replace(timeline.info, title="another")),
+        timeline.with_info(replace(timeline.info, name="x")),
+    )
     for run, content in (
         (sent(result), "1: execution 0 of 3, "),
         (sent(result, report.picture_window(timeline, execution=1)), "2: execution 1 of 3, "),

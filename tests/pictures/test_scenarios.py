@@ -193,7 +193,7 @@ def test_a_title_says_which_execution_or_cycles_are_shown():
     assert default_title(timeline, execution_window(timeline, 2)).endswith(", execution 2 of 10")
     assert default_title(timeline, window(timeline, 1000, 20_000)).endswith(", cycles 1,000 to 20,000")
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
-    hosts = timeline.about(replace(timeline.info, hosts=4, count=1_000_000))
+    hosts = timeline.with_info(replace(timeline.info, hosts=4, count=1_000_000))
     assert default_title(hosts).endswith("4 equal hosts, 2 IPUs, 2 stages, 1,000,000 micro-batches")
 
 

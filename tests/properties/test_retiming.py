@@ -392,7 +392,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     ),
     "feeds without copies in lock-step": (stretches.Execution, "move_feed", lambda _, code, shard, now: now),
     "meetings of replicas without time": (stretches, "meeting_cycles", lambda run, row: 0),
-    "slower IPUs as fast as others": (ExactRun, "slowed", lambda run, cycles, ipus: int(cycles)),
+    "slower IPUs as fast as others": (ExactRun, "slowed_cycles", lambda run, cycles, ipus: int(cycles)),
     "slower cables as fast as others": (ExactRun, "link_cycles", lambda run, send: int(send.cycles)),
     "transfers that share nothing": (
         SharedMemory,

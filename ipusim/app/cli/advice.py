@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
-    """Add advice on memory to a ScenarioMemoryError raised in the block.
+def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
+    """Add advice on memory to a ScenarioMemoryError that the block raises.
 
     Args:
-        moves_of: function that returns the changes that free memory of a Job; by default, changes are tried unless that
-            takes long.
+        moves_of: returns changes that free memory of a Job, or None. By default quick changes are tried.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice
@@ -35,5 +34,5 @@ def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[N
             elif not is_long(error.job):
                 moves = memory_moves(error.job)
         if moves is not None and moves.moves:
-            raise error.advised(f"{advice(moves).rstrip('.')}.") from None
+            raise error.with_advice(f"{advice(moves).rstrip('.')}.") from None
         raise error from None

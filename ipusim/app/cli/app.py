@@ -34,7 +34,9 @@ RunOrScenario = Annotated[
 CheckTimes = Annotated[
     bool,
     typer.Option(
-        "--check-times", help="compute the times of passes, sends, weight updates and ends again, without events"
+        "--check-times",
+        help="compute the times of passes, sends, weight updates and ends a second time, from the order of spans "
+        "instead of by event simulation, and compare",
     ),
 ]
 Workers = Annotated[
@@ -68,7 +70,7 @@ Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: lig
 
 
 def place(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
-    """Return the option --out of a command that writes a folder, or one file of a kind named in ``files``."""
+    """Return the option --out of a command that writes a folder, or one file with an extension listed in ``files``."""
     text = f"folder of the results, or one file: {files}  [default: {default}]"
     return typer.Option("--out", metavar="PLACE", help=text)
 
@@ -91,8 +93,8 @@ _FORM_HELP: Final = {
 def printing(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of all output forms to a command.
 
-    The command gets the extension of the chosen form as ``form``, empty for text on the terminal. At most one of these
-    options, --verbose and --quiet may be set; otherwise the command raises OptionError.
+    The command gets the extension of the chosen form as ``output_form``, empty for text on the terminal. At most one of
+    these options, --verbose and --quiet may be set; otherwise the command raises OptionError.
     """
     signature = inspect.signature(command, eval_str=True)
 
@@ -105,9 +107,9 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
 
             several = "both" if len(names) == 2 else "several"
             raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
-        command(**values, form=FORMS[forms[0]] if forms else "")
+        command(**values, output_form=FORMS[forms[0]] if forms else "")
 
-    added = [
+    form_options = [
         inspect.Parameter(
             f"as_{name}",
             inspect.Parameter.KEYWORD_ONLY,
@@ -116,8 +118,8 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
         )
         for name, text in _FORM_HELP.items()
     ]
-    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "form"]
-    wrapper.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "output_form"]
+    wrapper.__signature__ = signature.replace(parameters=[*parameters, *form_options])  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -126,19 +128,16 @@ def split_names(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def refuse_beside(context: typer.Context, input_name: str, *exceptions: str) -> None:
-    """Raise OptionError if the command line has an option besides ``input_name`` and ``exceptions``.
+def allow_only(context: typer.Context, input_name: str, *names: str) -> None:
+    """Raise OptionError if the command line has an option other than ``input_name`` and ``names``.
 
-    ``input_name`` is an option such as ``--perfetto``, or a description of the input.
+    ``input_name`` is an option such as ``--perfetto`` that excludes others, or a description of the input. ``names``
+    are further permitted options.
     """
     for parameter in context.command.params:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")
-        if (
-            source is not None
-            and source.name == "COMMANDLINE"
-            and name not in (input_name.removeprefix("--"), *exceptions)
-        ):
+        if source is not None and source.name == "COMMANDLINE" and name not in (input_name.removeprefix("--"), *names):
             raise OptionError(name, f"expected either this option or {input_name}, got both")
 
 

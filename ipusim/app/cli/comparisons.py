@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from ipusim.app.cli.app import Overrides, Size, Theme, app, place, printing, split_names, sync_modes
-from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
+from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
 
 if TYPE_CHECKING:
     from ipusim.app.compare.compare import ComparedItem
@@ -83,7 +83,7 @@ def compare(
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; name the best."""
     from ipusim.api import RequestError
@@ -99,19 +99,19 @@ def compare(
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
-    laid_out, modes = split_names(orders), split_names(f"{sync},{syncs}")
+    selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
     default = Path("reports") / (items[0].name if len(items) == 1 else "comparison")
     folder, names_of_files = place_of(out or default, ComparisonResult)
-    keep_watch()
+    resume_garbage_collection()
     with interruptible() as heed, ResultsFolder(folder, names_of_files, reads=runs) as results:
         try:
             with progress("comparing", heed) as report:
-                rows = compare_runs(items, names, modes, laid_out, losses=losses, progress=report)
+                rows = compare_runs(items, names, modes, selection_orders, losses=losses, progress=report)
         except RequestError:
             first = {
                 "pipeline.schedule": names or GRAPHCORES,
-                "system.selection_order": laid_out,
+                "system.selection_order": selection_orders,
                 "pipeline.sync": modes,
             }
             variant = [f"{key}={values[0]}" for key, values in first.items() if values]
@@ -121,7 +121,7 @@ def compare(
         files = result.files(names_of_files)
         heed()
         results.write(files)
-    print_result(result, form, f"{folder}: {', '.join(files)}")
+    print_result(result, output_form, f"{folder}: {', '.join(files)}")
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
@@ -133,21 +133,21 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
 
     if overrides and all(path.is_dir() for path in runs):
         raise OptionError("set", "expected a scenario with keys to change, got run folders")
-    return _of_all(
+    return _read_all(
         runs, lambda path: ComparedItem(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
     )
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
-    """Raise the problems of scenarios with their places in the files; without problems, raise those of a variant."""
+    """Raise the problems of scenarios with their places in the files; if there are none, the problems of a variant."""
     from ipusim.app.scenario.load import load_job
 
     scenarios = [path for path in runs if not path.is_dir()]
     for changes in (overrides, (*overrides, *variant)):
-        _of_all(scenarios, partial(load_job, overrides=changes))
+        _read_all(scenarios, partial(load_job, overrides=changes))
 
 
-def _of_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
+def _read_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
     """Apply ``read`` to each path; raises the errors of several scenarios as one ScenarioError."""
     from ipusim.app.scenario.problems import ScenarioError
 

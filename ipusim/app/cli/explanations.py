@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, place, printing, sync_modes
-from ipusim.app.terminal import interruptible, keep_watch, print_result, print_text
+from ipusim.app.terminal import interruptible, print_result, print_text, resume_garbage_collection
 
-Explained = Annotated[
+ExecutionToExplain = Annotated[
     int | None,
     typer.Option(
         "--execution", min=0, metavar="N", help="explain the idle time of one execution of the pipeline  [default: all]"
@@ -35,7 +35,7 @@ WhatOption = Annotated[
     ),
 ]
 Modes = Annotated[str, sync_modes("of the tried schedules", "the run's")]
-Straggling = Annotated[
+StragglerCosts = Annotated[
     bool, typer.Option("--stragglers", help="print the cost of slower IPUs and passes: S, S_t, S_w, M_W, M_S")
 ]
 
@@ -44,17 +44,17 @@ Straggling = Annotated[
 @printing
 def explain(
     run: RunOrScenario,
-    execution: Explained = None,
+    execution: ExecutionToExplain = None,
     out: Folder = None,
     overrides: Overrides = None,
     trust: Trust = False,
     changes: WhatOption = None,
     sync: Modes = "",
-    stragglers: Straggling = False,
+    stragglers: StragglerCosts = False,
     title: Title = "",
     size: Size = "",
     theme: Theme = "light",
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Explain the time of a run: its parts, the critical path, and the effect of possible changes."""
     from ipusim.app.explain import settings
@@ -64,7 +64,7 @@ def explain(
     from ipusim.app.run_folder.opened import open_source
     from ipusim.app.study.result import place_of
 
-    keep_watch()
+    resume_garbage_collection()
     modes, picture = settings.sync_modes(sync), Picture(title, size, theme)
     source = open_source(run, overrides or (), trust=trust)
     folder, names = place_of(out or source.folder, Explanation)
@@ -74,6 +74,6 @@ def explain(
         files = explanation.files(names)
         heed()
         results.write(files)
-    if not form:
+    if not output_form:
         print_text(*filter(None, [source.older]))
-    print_result(explanation, form, f"{folder}: {', '.join(files)}")
+    print_result(explanation, output_form, f"{folder}: {', '.join(files)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
+from ipusim.app.cli.app import FORMS, allow_only, app, printing
 from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
 
@@ -81,40 +81,40 @@ def validate(
     ] = None,
     schedules: Schedules = False,
     out: Out = None,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Compare the simulator with measurements, and print each error: of products, trainings, links and the host."""
     if fit:
-        refuse_beside(context, "--fit", "rates", "out", *FORMS)
-        _fit(fit, rates, out, form)
+        allow_only(context, "--fit", "rates", "out", *FORMS)
+        _fit(fit, rates, out, output_form)
         return
     if schedules:
-        refuse_beside(context, "--schedules", "out", *FORMS)
-        _schedules(out, form)
+        allow_only(context, "--schedules", "out", *FORMS)
+        _schedules(out, output_form)
         return
     if rates is not None:
         raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
         raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
-    from ipusim.app.fidelity.validation import Validation, validated
+    from ipusim.app.fidelity.validation import Validation, validation_of
 
     reads = [path for path in (products, rows) if path is not None]
-    _show(lambda: validated(products, rows, ipu), Validation, reads, out, form)
+    _show(lambda: validation_of(products, rows, ipu), Validation, reads, out, output_form)
 
 
-def _schedules(out: Path | None, form: str) -> None:
+def _schedules(out: Path | None, output_form: str) -> None:
     """Compare schedules with published values, rankings and formulas."""
     from ipusim.app.published.validation import ScheduleValidation, validated_schedules
 
-    result = _show(validated_schedules, ScheduleValidation, (), out, form)
+    result = _show(validated_schedules, ScheduleValidation, (), out, output_form)
     if failures := result.failures():
-        if not form:
+        if not output_form:
             print_text(*failures)
         raise typer.Exit(1)
 
 
 def _show(
-    compare: Callable[[], _ResultT], kind: type[_ResultT], reads: Sequence[Path], out: Path | None, form: str
+    compare: Callable[[], _ResultT], kind: type[_ResultT], reads: Sequence[Path], out: Path | None, output_form: str
 ) -> _ResultT:
     """Print a comparison, write its files into ``out`` if given, and return the comparison."""
     from ipusim.app.run_folder.folder import ResultsFolder
@@ -122,18 +122,18 @@ def _show(
 
     if out is None:
         validation = compare()
-        print_result(validation, form)
+        print_result(validation, output_form)
         return validation
     folder, names = place_of(out, kind)
     with ResultsFolder(folder, names, reads=reads) as results:
         validation = compare()
         files = validation.files(names)
         results.write(files)
-    print_result(validation, form, f"{folder}: {', '.join(files)}")
+    print_result(validation, output_form, f"{folder}: {', '.join(files)}")
     return validation
 
 
-def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -> None:
+def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, output_form: str) -> None:
     """Fit rates to measured throughputs or stages, and print their uncertainty."""
     from ipusim.app.fidelity.calibration import calibrate
     from ipusim.app.fidelity.calibration_report import CalibrationResult, rates_file
@@ -149,4 +149,4 @@ def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -
     if out is not None:
         write_file(out, rates_file(calibration, out.name))
         ends = [f"{out}: a scenario in the same folder uses these rates with `rates: {out.name}`"]
-    print_result(CalibrationResult(calibration), form, *ends)
+    print_result(CalibrationResult(calibration), output_form, *ends)

@@ -91,7 +91,7 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
 
 
 def _of_other_devices(system: System) -> set[str]:
-    """Return the attributes of rates for other kinds of devices and frameworks, which no cost on ``system`` uses."""
+    """Return the attributes of rates that no cost on ``system`` uses: rates for other devices or frameworks."""
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ipusim.app.cli import programs
-from ipusim.app.cli.app import FORMS, app, printing, refuse_beside
+from ipusim.app.cli.app import FORMS, allow_only, app, printing
 from ipusim.app.terminal import print_result, print_tables, print_text, status
 from ipusim.base.errors import FileError, OptionError
 
@@ -104,7 +104,7 @@ def import_(
     parts: _Parts = None,
     out: _Out = None,
     replay: _Replay = False,
-    form: str = "",
+    output_form: str = "",
     number: _ProgramNumber = None,
     profile_steps: programs.ProfileSteps = None,
     synthetic: programs.Synthetic = False,
@@ -122,11 +122,11 @@ def import_(
 
     common = ("file", "more", "out")
     if programs.is_program(file):
-        refuse_beside(context, "a program", *common, "pipeline", "profile-steps", "synthetic", "tensorflow")
+        allow_only(context, "a program", *common, "pipeline", "profile-steps", "synthetic", "tensorflow")
         options = programs.ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
         _write_program(file, more or (), out, number, options)
         return
-    refuse_beside(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
+    allow_only(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
     files = [file, *map(Path, more or ())]
     table = None if out is None or replay else out.with_suffix(".csv")
     if out is not None and table is not None:
@@ -138,16 +138,16 @@ def import_(
     for note in stages_of_files.notes:
         typer.echo(note, err=True)
     if replay:
-        _replay(stages_of_files, files, out or Path("reports") / files[0].name.partition(".")[0], form)
+        _replay(stages_of_files, files, out or Path("reports") / files[0].name.partition(".")[0], output_form)
         return
     result = StagesResult(stages_of_files)
     if out is None or table is None:
-        print_result(result, form or ".csv")
+        print_result(result, output_form or ".csv")
         return
     text = scenario_text(stages_of_files, table.name, [path.name for path in files]).encode()
     write_file(table, result.text(".csv"))
     write_file(out, text)
-    print_result(result, form, f"{out}, {table}")
+    print_result(result, output_form, f"{out}, {table}")
 
 
 def _write_program(
@@ -168,7 +168,7 @@ def _write_program(
     file = ProgramFile(program)
     typer.echo(f"{program} is a program: it is run", err=True)
     with (
-        programs.program_run(aside=out is None),
+        programs.program_run(to_stderr=out is None),
         synthetic_data(options.synthetic),
         recording(Recorder(options.steps)) as recorder,
     ):
@@ -201,7 +201,7 @@ def _choose(program: Path, records: tuple[ProgramRecord, ...], number: int | Non
     return records[number or 0]
 
 
-def _replay(stages: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
+def _replay(stages: Stages, files: Sequence[Path], folder: Path, output_form: str) -> None:
     """Compare a measured step with its simulation, and write both as runs."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
@@ -223,4 +223,6 @@ def _replay(stages: Stages, files: Sequence[Path], folder: Path, form: str) -> N
             run_folder.write(result.run_files(name, folders[name]))
         results.write(file_names := result.files())
     page = write_page([*folders.values()], folder / PAGE)
-    print_result(result, form, f"{folder}: {', '.join((*file_names, page.name))}; the runs {' and '.join(folders)}")
+    print_result(
+        result, output_form, f"{folder}: {', '.join((*file_names, page.name))}; the runs {' and '.join(folders)}"
+    )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, app, refuse_beside
+from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, allow_only, app
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
 
@@ -74,13 +74,13 @@ def show(
     from ipusim.app.run_folder.export import TABLES
 
     if perfetto:
-        refuse_beside(context, "--perfetto", "run", "no-browser")
+        allow_only(context, "--perfetto", "run", "no-browser")
         _open_in_perfetto(run, browser)
     elif out is not None and out.suffix.lower() in TABLES:
-        refuse_beside(context, "tables", "run", "out", "from", "to")
+        allow_only(context, "tables", "run", "out", "from", "to")
         _write_tables(run, out, start, end)
     else:
-        refuse_beside(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
+        allow_only(context, "a picture", "run", "out", "from", "to", "phase", "execution", "title", "size", "theme")
         _draw(run, out, (start, end, phase, execution), (title, size, theme))
 
 
@@ -142,12 +142,12 @@ def _draw(
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
     """Write spans to a file, and memory and use of IPUs to neighbouring files."""
-    from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
+    from ipusim.app.run_folder.export import TIMELINE, export_files, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 
     names = table_names(out)
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
-        files = exported(run, out, start, end)
+        files = export_files(run, out, start, end)
         results.write(files)
     reason = "the run has written no memory of its stages, which may not give their bytes."
     print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {reason}" for name in names if name not in files))

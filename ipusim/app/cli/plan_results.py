@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipusim.api import Job, Machine, Plan, analysis, hardware, pipelines, pricing, schedules
 from ipusim.app.cli.expected import expectation_lines
 from ipusim.app.cli.figures import cost_tables, machine_tables
-from ipusim.app.cli.shape import as_text, listing
+from ipusim.app.cli.shape import as_text, schedule_lines
 from ipusim.app.cli.tables import holder_table, holder_words, memory_table
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Preformatted, Result
@@ -186,7 +186,7 @@ class SchedulesResult(Result):
 
     def printout(self) -> Iterator[str | Table]:
         """Yield lines on each schedule."""
-        yield from listing()
+        yield from schedule_lines()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return every schedule's name, description, sync modes (default first) and supported features."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, ScenarioIfAny, app, printing, refuse_beside
+from ipusim.app.cli.app import Overrides, ScenarioIfAny, allow_only, app, printing
 from ipusim.app.terminal import print_result, print_text
 from ipusim.base.errors import OptionError
 
@@ -50,36 +50,37 @@ def check(
     schema: Annotated[
         bool, typer.Option("--schema", help="print only the JSON Schema of a scenario, for editors")
     ] = False,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Validate a scenario without running it."""
     if schema:
         from ipusim.api import runs
         from ipusim.app.study.result import json_bytes
 
-        refuse_beside(context, "--schema")
+        allow_only(context, "--schema")
         typer.echo(json_bytes(runs.json_schema()).decode(), nl=False)
         return
     if scenario is None:
         raise OptionError("scenario", "expected a scenario, or {}, got none", "schema")
     from ipusim.api import analysis, assemble
-    from ipusim.app.cli.advice import advised
+    from ipusim.app.cli.advice import advise_on_memory
     from ipusim.app.cli.plan_results import CheckResult
-    from ipusim.app.fidelity.profile import hold_against
+    from ipusim.app.fidelity.profile import compare_profile
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
 
-    moves_of = partial(_print_memory, is_requested=memory, form=form)
-    with advised(moves_of), placed_request(scenario, overrides or ()) as source:
+    moves_of = partial(_print_memory, is_requested=memory, output_form=output_form)
+    with advise_on_memory(moves_of), placed_request(scenario, overrides or ()) as source:
         request = as_it_stands(source, overrides or ())
         job = assemble(request)
         check_expectations(job)
-        measured_passes = hold_against(request, profile) if profile else ()
+        measured_passes = compare_profile(request, profile) if profile else ()
     is_asked = memory or not analysis.usable(job.memory.fits)
     memory_result = _memory_result(job, is_requested=memory) if is_asked else None
     judgements, open_expectations = judged_before(job)
     print_result(
-        CheckResult(str(scenario), job, memory_result, measured_passes, costs, judgements, open_expectations), form
+        CheckResult(str(scenario), job, memory_result, measured_passes, costs, judgements, open_expectations),
+        output_form,
     )
     if not all(judgement.is_met for judgement in judgements):
         raise typer.Exit(1)
@@ -96,13 +97,13 @@ def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
     return MemoryResult(job, None if is_long(job) and not is_requested else memory_moves(job), is_requested)
 
 
-def _print_memory(job: Job, *, is_requested: bool, form: str) -> Moves | None:
+def _print_memory(job: Job, *, is_requested: bool, output_form: str) -> Moves | None:
     """Print the memory of a refused program by holder, unless in an output form; return tried changes, if any."""
     result = _memory_result(job, is_requested=is_requested)
     if result is None:
         return None
-    if not form:
-        print_result(result, form)
+    if not output_form:
+        print_result(result, output_form)
     return result.moves
 
 
@@ -132,19 +133,19 @@ def schedule(
             "--blocking", help="for FILE.csv: print whether its ranks hang if each send waits for its receive"
         ),
     ] = False,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Print the grid of a schedule: time-steps down, IPUs across; F1.3 is the forward of stage 1 on micro-batch 3."""
     from ipusim.app.cli.plan_results import ScheduleResult, SchedulesResult
     from ipusim.app.cli.shape import blocking_text, plan_for
 
     if name is None:
-        print_result(SchedulesResult(), form)
+        print_result(SchedulesResult(), output_form)
     elif blocking:
         print_text(blocking_text(name))
     else:
         plan = plan_for(name, stages, count, mapping, inference, recompute, sync)
-        print_result(ScheduleResult(plan, form_name), form)
+        print_result(ScheduleResult(plan, form_name), output_form)
 
 
 @app.command()
@@ -157,10 +158,10 @@ def devices(
         bool,
         typer.Option("--figures", help="print every figure of the simulated system, with its source"),
     ] = False,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """List the devices of a system by id, single IPUs first, as gc-info does."""
     from ipusim.api import hardware
     from ipusim.app.cli.plan_results import DevicesResult
 
-    print_result(DevicesResult(hardware.find_machine(system), figures), form)
+    print_result(DevicesResult(hardware.find_machine(system), figures), output_form)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ipusim.app.terminal import interruptible, keep_watch
+from ipusim.app.terminal import interruptible, resume_garbage_collection
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -110,16 +110,19 @@ def check_options(
 
 
 @contextmanager
-def program_run(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
-    """Run the block's program on simulated ``hosts``; with ``aside``, its output goes to standard error.
+def program_run(*, to_stderr: bool, hosts: int | None = None) -> Iterator[None]:
+    """Prepare the terminal for the block's program, and restore it afterwards.
+
+    Interrupts end the program cleanly. Lines printed by simulated ``hosts`` begin with the host's number; None for a
+    program without ``--hosts``. With ``to_stderr``, the program's output goes to standard error.
 
     Raises typer.Exit with the exit code of a program that exits.
     """
     from ipusim.ipu.programs.program_file import ProgramEnded
 
-    keep_watch()
-    numbered = nullcontext() if hosts is None else _numbered()
-    with interruptible(), redirect_stdout(sys.stderr) if aside else nullcontext(), numbered:
+    resume_garbage_collection()
+    numbering = nullcontext() if hosts is None else _number_lines()
+    with interruptible(), redirect_stdout(sys.stderr) if to_stderr else nullcontext(), numbering:
         try:
             yield
         except ProgramEnded as end:
@@ -129,7 +132,7 @@ def program_run(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _numbered() -> Iterator[None]:
+def _number_lines() -> Iterator[None]:
     """Prefix each line printed by a host with the host's number."""
     from ipusim.api import machine
     from ipusim.base.streams import NumberedLines
@@ -152,26 +155,26 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not {"-h", "--help"}.isdisjoint(arguments)
 
 
-def profiled(
+def run_profiled(
     path: Path,
     arguments: Sequence[str],
     folder: Path,
     files: Callable[[Run, Path, Sequence[str]], dict[str, bytes]],
     options: ProgramOptions,
     *,
-    aside: bool,
+    to_stderr: bool,
 ) -> dict[Path, Run]:
-    """Run a program under a profile, and return the first host's runs by folder.
+    """Run a program under the profiler, and return the first host's runs by folder.
 
-    With ``aside`` the program prints to standard error. Raises the ProgramError and FileError of the program file, and
-    typer.Exit with the exit code of a program that exits.
+    With ``to_stderr`` the program prints to standard error. Raises the ProgramError and FileError of the program file,
+    and typer.Exit with the exit code of a program that exits.
     """
     from ipusim.ipu.programs.profiling import profile
     from ipusim.ipu.programs.program_file import ProgramFile
 
     program, process = ProgramFile(path), os.getpid()
     with (
-        program_run(aside=aside, hosts=options.hosts),
+        program_run(to_stderr=to_stderr, hosts=options.hosts),
         profile(
             folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
         ) as recorder,

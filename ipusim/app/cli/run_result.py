@@ -26,7 +26,7 @@ class RunResult(Result):
         run: Job with its Timeline and summary.
         verbose: whether to print all tables behind the verdict.
         judgements: expectations of the scenario with the run's figures.
-        times: comparison against event-free times; None unless requested.
+        times: comparison with times computed a second time, without event simulation; None unless requested.
     """
 
     run: Run

@@ -21,7 +21,7 @@ from ipusim.app.cli.app import (
     app,
     printing,
 )
-from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
+from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
 from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def run(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="print all tables after the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
-    form: str = "",
+    output_form: str = "",
     no_jump: NoJump = False,
     check_times: CheckTimes = False,
     profile_steps: programs.ProfileSteps = None,
@@ -80,14 +80,16 @@ def run(
             raise OptionError("check_times", f"expected a scenario, which is run in one go, got {scenario}")
         results.check((execution or 0) + 1)  # the number of executions is unknown before the run
         folder = out or Path("reports") / scenario.stem
-        results_of = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))
+        results_of = programs.run_profiled(
+            scenario, arguments or (), folder, results.files, options, to_stderr=bool(output_form)
+        )
     else:
-        results_of = _executed(scenario, overrides or (), out, results, jump=not no_jump)
+        results_of = _run_scenario(scenario, overrides or (), out, results, jump=not no_jump)
     for place, result in () if quiet else results_of.items():
         from ipusim.app.cli.run_result import RunResult
 
         output = RunResult(result, verbose, results.judgements, results.times)
-        print_result(output, form, f"{place}: {', '.join(results.names[place])}")
+        print_result(output, output_form, f"{place}: {', '.join(results.names[place])}")
     if results.missing_pictures:
         raise OutputError("\n".join(results.missing_pictures))
     differs = results.times is not None and results.times.outcome == "different"
@@ -105,7 +107,7 @@ class _Results:
         judgements: expectations of the scenario, with the figures of the run.
         drawing: process that makes the files of the run during its arithmetic, from a second simulation of time alone;
             None if not started.
-        times: comparison against event-free times; None unless requested.
+        times: comparison with times computed a second time, without event simulation; None unless requested.
     """
 
     start: int | None
@@ -136,7 +138,7 @@ class _Results:
         return files
 
     def window(self, timeline: Timeline) -> Window:
-        """Return the window of a run's picture; if no such part exists, a whole execution, with a note."""
+        """Return the window of a run's picture; if the run has no such part, a whole execution, with a note."""
         from ipusim.app.run_folder.report import picture_window
 
         try:
@@ -149,17 +151,17 @@ class _Results:
             return picture_window(timeline, execution=instead)
 
 
-def _executed(
+def _run_scenario(
     scenario: Path, overrides: Sequence[str], out: Path | None, results: _Results, *, jump: bool
 ) -> dict[Path, Run]:
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.api import assemble, execute, runs
-    from ipusim.app.cli.advice import advised
+    from ipusim.app.cli.advice import advise_on_memory
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
-    with advised(), placed_request(scenario, overrides) as source:
+    with advise_on_memory(), placed_request(scenario, overrides) as source:
         request = as_it_stands(source, overrides)
         job = assemble(request)
         check_expectations(job)
@@ -167,7 +169,7 @@ def _executed(
         results.check(job.executions)
         from ipusim.app.run_folder.report import drawing_ahead, names_of
 
-        keep_watch()
+        resume_garbage_collection()
         names, outdated = names_of(job)
         reads = job.request.paths(scenario)
         with (

@@ -28,9 +28,8 @@ def plan_for(
 ) -> Plan:
     """Plan ``schedule`` for a number of stages or for a mapping.
 
-    The default is two stages. A mapping looks like ``0,1,0``.
-
-    Concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
+    By default there are two IPUs, each with the schedule's number of stages. A mapping lists IPUs by stage: ``0,1,0``;
+    concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
     default sync mode is the schedule's.
 
     Raises:
@@ -44,16 +43,14 @@ def plan_for(
     mode = _sync(sync)
     ipus, sizes = _mapping(mapping, stages, named_schedule)
     training = not inference and schedules.Feature.TRAINING in named_schedule.supports
-    recomputes, recompute_mode = (
-        recompute and training,
-        next(iter(named_schedule.recomputation_modes), rules.THEN_BACKPROPAGATE),
-    )
+    has_recompute = recompute and training
+    recompute_mode = next(iter(named_schedule.recomputation_modes), rules.THEN_BACKPROPAGATE)
     shape = pipelines.PlanShape(
         mapping=ipus,
         micro_batches=1,
         training=training,
-        recompute=recomputes and recompute_mode == rules.THEN_BACKPROPAGATE,
-        recompute_inline=recomputes and recompute_mode == rules.INTERLEAVED,
+        recompute=has_recompute and recompute_mode == rules.THEN_BACKPROPAGATE,
+        recompute_inline=has_recompute and recompute_mode == rules.INTERLEAVED,
         sizes=sizes,
         mirrored=named_schedule.mirrored,
         segments=named_schedule.segments,
@@ -103,7 +100,7 @@ def blocking_text(name: str) -> str:
     return f"{name}: with sends that block, every send meets its receive."
 
 
-def listing() -> Iterator[str]:
+def schedule_lines() -> Iterator[str]:
     """Yield lines on each schedule: description, sync modes (default first), and features."""
     for entry in map(schedules.find, schedules.names()):
         yield f"{entry.name:16} {entry.summary}"

@@ -12,12 +12,12 @@ from ipusim.app.cli.app import (
     FORMS,
     Overrides,
     ScenarioPath,
+    allow_only,
     app,
     printing,
-    refuse_beside,
     split_names,
 )
-from ipusim.app.terminal import keep_watch, print_result, status, stoppable
+from ipusim.app.terminal import print_result, resume_garbage_collection, status, stoppable
 from ipusim.base.errors import OptionError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def suggest(
     simulations: Simulations = 200,
     seconds: Seconds = None,
     overrides: Overrides = None,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Find the best legal plan for a model: stages, schedule, count, replicas; write a scenario with this plan.
 
@@ -127,11 +127,11 @@ def suggest(
 
     options = overrides or ()
     if order:
-        refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
+        allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         seconds = _SYNTHESIS_S if seconds is None else seconds
-        _write_order(scenario, options, out, schedules or "all", memory, seconds, form)
+        _write_order(scenario, options, out, schedules or "all", memory, seconds, output_form)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
@@ -151,7 +151,7 @@ def suggest(
         orders=_names(orders),
     )
     seconds = 60.0 if seconds is None else seconds
-    _write_plan(scenario, options, limits, simulations, seconds, out, form)
+    _write_plan(scenario, options, limits, simulations, seconds, out, output_form)
 
 
 def _write_plan(
@@ -161,7 +161,7 @@ def _write_plan(
     simulations: int,
     seconds: float,
     out: Path | None,
-    form: str,
+    output_form: str,
 ) -> None:
     """Search for a plan and write its scenario."""
     from ipusim.app.run_folder.output_file import SUGGESTED, check_output
@@ -173,7 +173,7 @@ def _write_plan(
 
     if out is not None:
         check_output(out, SUGGESTED, (scenario,))
-    keep_watch()
+    resume_garbage_collection()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
         with placed_request(scenario, overrides) as request, status("suggest") as show:
@@ -187,7 +187,7 @@ def _write_plan(
         if out is not None:
             write_suggested(suggestion, scenario, overrides, out)
             end = str(out)
-        print_result(SuggestionResult(suggestion), form, *filter(None, [end]))
+        print_result(SuggestionResult(suggestion), output_form, *filter(None, [end]))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -211,7 +211,7 @@ def _write_order(
     schedules: str,
     memory: str | None,
     seconds: float,
-    form: str,
+    output_form: str,
 ) -> None:
     """Search for an order for a scenario's costs, and write order and scenario.
 
@@ -224,7 +224,7 @@ def _write_order(
     from ipusim.app.synthesize.synthesis import synthesize as search
 
     limits = {} if memory is None else _limits(memory)
-    keep_watch()
+    resume_garbage_collection()
     with placed_request(scenario, overrides) as request, stoppable() as stop, status("suggest") as show:
         folder = folder or Path("reports") / request.name
 
@@ -236,7 +236,7 @@ def _write_order(
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)
-        print_result(result, form, f"{folder}: {', '.join(files)}")
+        print_result(result, output_form, f"{folder}: {', '.join(files)}")
 
 
 def _limits(text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 
 from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
 from ipusim.app.study.figures import MEASURE_NAMES
-from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
+from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
 from ipusim.base.units import counted
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ipusim.app.sweep.sweep import Sweep
 
 #: Minimum seconds between writes of finished rows.
-_EVERY_S: Final = 1.0
+_LEAST_INTERVAL_S: Final = 1.0
 #: Extensions of row files.
-_ROWS: Final = (".csv", ".parquet")
+_ROW_EXTENSIONS: Final = (".csv", ".parquet")
 
 
 ScenarioOrStudy = Annotated[
@@ -100,7 +100,7 @@ def sweep(
     theme: Theme = "light",
     out: Place = None,
     overrides: Overrides = None,
-    form: str = "",
+    output_form: str = "",
 ) -> None:
     """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
     from ipusim.api import RequestError
@@ -124,13 +124,13 @@ def sweep(
     target = out or Path("reports") / request.name
     folder, names = place_of(target, study.kind)
     reads = request.paths(scenario, study.scenario)
-    keep_watch()
+    resume_garbage_collection()
     with (
         interruptible() as heed,
         ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
-        _stored_told(journal, target),
-        _landing(results, [name for name in names if name.endswith(_ROWS)]) as show,
+        _report_stored_points(journal, target),
+        _write_finished_rows(results, [name for name in names if name.endswith(_ROW_EXTENSIONS)]) as show,
     ):
         try:
             with progress("sweeping", heed) as report:
@@ -142,13 +142,13 @@ def sweep(
         files = result.files(names)
         heed()
         results.write(files)
-    print_result(result, form, f"{folder}: {', '.join(files)}")
+    print_result(result, output_form, f"{folder}: {', '.join(files)}")
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
-    """Raise a refused sweep's error as a ScenarioError, with places in the file.
+    """Raise the error of a refused sweep as a ScenarioError, with places in the file.
 
-    The error is of the scenario, or else of the study's first point. Returns if both are valid.
+    The scenario is checked first, then the study's first point. Returns if both are valid.
     """
     from ipusim.app.scenario.load import load_job
 
@@ -157,8 +157,8 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 @contextmanager
-def _stored_told(journal: Journal, target: Path) -> Iterator[None]:
-    """Print how many stored points are damaged; after an interrupt, how many are stored, and how to continue."""
+def _report_stored_points(journal: Journal, target: Path) -> Iterator[None]:
+    """Print the number of damaged stored points; after an interrupt, print how to continue."""
     if journal.damaged:
         typer.echo(f"{target}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
     try:
@@ -171,8 +171,8 @@ def _stored_told(journal: Journal, target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _landing(results: ResultsFolder, names: Sequence[str]) -> Iterator[Callable[[Sweep], None]]:
-    """Yield a function that writes the rows of finished points now and then; an interrupted sweep keeps its rows."""
+def _write_finished_rows(results: ResultsFolder, names: Sequence[str]) -> Iterator[Callable[[Sweep], None]]:
+    """Yield a function that writes the rows of finished points every few seconds, so interrupts lose none."""
     from ipusim.app.sweep.report import SweepResult
 
     last: Sweep | None = None
@@ -186,7 +186,7 @@ def _landing(results: ResultsFolder, names: Sequence[str]) -> Iterator[Callable[
         nonlocal last, last_time
         if any(outcome.has_run for _, outcome in swept.finished_points[-1:]) or last is not None:
             last = swept
-            if time.monotonic() - last_time > _EVERY_S:
+            if time.monotonic() - last_time > _LEAST_INTERVAL_S:
                 write()
                 last_time = time.monotonic()
 

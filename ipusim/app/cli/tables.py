@@ -91,7 +91,7 @@ def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
         "direct copies",
         "longest route, links",
         "longest copy, cycles",
-        "all of an execution, cycles",
+        "all copies of an execution, cycles",
     )
     return Table("Selection orders", header, rows)
 

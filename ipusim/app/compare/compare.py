@@ -42,7 +42,7 @@ GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
 #: Plans with more passes are not compared.
 _MOST_PASSES: Final = 200_000
 #: Selection orders that a scenario may request.
-_ORDERS: Final = ("AUTO", *hardware.ORDERS)
+_SELECTION_ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Row:
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
-        note: sentence if the sync mode follows other runs, or another run has the same passes; otherwise empty.
+        note: sentence if the run takes the sync mode of the other runs, or has the passes of another run; else empty.
         given_sync: the scenario's original sync mode; None for stored runs, and if the user states a mode.
     """
 
@@ -182,7 +182,7 @@ def compare(
     unchanged. ``losses`` adds arithmetic.
 
     Raises ProgramError for an unknown or repeated schedule, order or sync mode, FileError or ModelError for a file
-    without a schedule, FileError for a folder alone, OptionError for options on folders alone, and RequestError or
+    without a schedule, FileError for a single folder, OptionError for options of folders, and RequestError or
     RequestMemoryError if no Request can run.
     """
     items = [ComparedItem(requests, requests.name)] if isinstance(requests, Request) else list(requests)
@@ -220,8 +220,7 @@ def compare(
 def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
     """Check the entries of a comparison.
 
-    Raises FileError for a single folder, OptionError for options on folders alone, and ProgramError for repeated
-    entries.
+    Raises FileError for a single folder, OptionError for options of folders, ProgramError for repeated entries.
     """
     folders = [item for item in items if isinstance(item.source, StoredRun)]
     if len(items) == len(folders) == 1:
@@ -255,9 +254,9 @@ def _variants(
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         given_schedule = core_schedules.default_serialized().name
     given_sync, _ = _sync_of(request, given_schedule, None)
-    laid_out = _names_of("selection order", orders, _ORDERS) or [None]
+    selection_orders = _names_of("selection order", orders, _SELECTION_ORDERS) or [None]
     modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
-    for name, order, mode in product(names, laid_out, modes):
+    for name, order, mode in product(names, selection_orders, modes):
         schedule = name or given_schedule
         sync, states_sync = _sync_of(request, schedule, mode)
         row_order = order or request.options.system.selection_order

@@ -23,7 +23,7 @@ class Comparison:
     """
 
     rows: tuple[Row, ...]
-    whole: Comparison | None = None
+    enclosing: Comparison | None = None
 
     @cached_property
     def groups(self) -> tuple[Comparison, ...]:
@@ -51,7 +51,7 @@ class Comparison:
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """Labels with the schedule always, and the sync mode unless grouped by mode."""
-        return tuple(self._words_of(row, sync=self.whole is None, names_schedule=True) for row in self.rows)
+        return tuple(self._words_of(row, sync=self.enclosing is None, names_schedule=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
@@ -75,10 +75,10 @@ class Comparison:
         return self.completed[0]
 
     @cached_property
-    def of_time(self) -> bool:
+    def is_by_time(self) -> bool:
         """Whether time per weight update decides: work per update is equal."""
-        if self.whole is not None:
-            return self.whole.of_time
+        if self.enclosing is not None:
+            return self.enclosing.is_by_time
         return len(self.work) == 1 and not self.models_differ
 
     @cached_property
@@ -132,14 +132,14 @@ class Comparison:
     def cost(self, row: Row) -> float:
         """Return seconds per weight update, or per sample if throughput decides."""
         rates = _times(row).throughput
-        if self.of_time:
+        if self.is_by_time:
             return rates.weight_update_period_s
         return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
 
     def difference(self, row: Row, reference: Row) -> float:
         """Return a row's relative difference to ``reference``, in time or in the deciding throughput."""
         mine, theirs = self.cost(row), self.cost(reference)
-        if not self.of_time:
+        if not self.is_by_time:
             mine, theirs = theirs, mine
         return mine / theirs - 1 if theirs else 0.0
 

@@ -28,7 +28,7 @@ from ipusim.base.units import format_bytes
 #: Inches of a slide around bars: margins and title.
 _AROUND_BARS: Final = 0.8
 #: Longest bar as multiple of the median; longer bars are cut, to keep the parts of others legible.
-_LONGEST: Final = 6
+_MOST_BAR_LENGTH: Final = 6
 
 
 def comparison_chart(
@@ -95,7 +95,7 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     """Return bars of the rows' times; outliers are cut at the axis's end."""
     costs = [comparison.cost(row) for row in rows if row.times is not None]
     lasting = [cost for cost in costs if cost] or [0.0]
-    last = max(cost for cost in lasting if cost <= _LONGEST * median_low(lasting))
+    last = max(cost for cost in lasting if cost <= _MOST_BAR_LENGTH * median_low(lasting))
     bars = []
     for row in rows:
         cost = None if row.times is None else comparison.cost(row)
@@ -142,7 +142,7 @@ class ComparisonResult(Result):
         return [
             {
                 **{name: cells[name] for name in (*names, "best", "on_front")},
-                "decides": "time" if result.of_time else "throughput",
+                "decides": "time" if result.is_by_time else "throughput",
                 "difference": cells["difference"],
                 "figures": row.figures,
                 "mean_loss": cells["mean_loss"],

@@ -11,24 +11,24 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_seconds, format_throughput
 
-#: Least difference printed as a percentage without decimals.
-_WHOLE: Final = 1.0
-#: Least ratio printed without decimals.
-_WHOLE_TIMES: Final = 10.0
-#: Greatest difference printed with two decimals.
-_SMALL: Final = 0.01
-#: Smallest share with a nonzero decimal.
-_LEAST_SHOWN: Final = 0.00005
-#: Least ratio printed as a multiple instead of a percentage.
-_TIMES: Final = 10.0
+#: Minimum difference printed as a percentage without decimals.
+_LEAST_WHOLE_PERCENTAGE: Final = 1.0
+#: Minimum ratio printed without decimals.
+_LEAST_WHOLE_MULTIPLE: Final = 10.0
+#: Maximum difference printed with two decimals.
+_MOST_TWO_DECIMALS: Final = 0.01
+#: Smallest share printed with a nonzero decimal.
+_LEAST_SHOWN_SHARE: Final = 0.00005
+#: Minimum ratio printed as a multiple instead of a percentage.
+_LEAST_MULTIPLE: Final = 10.0
 #: Slowdowns closer than this value tie.
-_TIE: Final = 5e-4
-#: Most front runs named in a sentence.
+_TIE_TOLERANCE: Final = 5e-4
+#: Maximum number of front runs named in a sentence.
 _MOST_RUNS: Final = 4
-#: First columns of a table, number of columns before the difference to the first run, and before the slow-down.
-_FIRST: Final = ("time_per_weight_update", "throughput")
-_TO_FIRST: Final = 2
-_SLOWDOWN: Final = 4
+#: First columns of a table; number of columns before the difference to the first run; number before the slow-down.
+_FIRST_COLUMNS: Final = ("time_per_weight_update", "throughput")
+_COLUMNS_BEFORE_DIFFERENCE: Final = 2
+_COLUMNS_BEFORE_SLOWDOWN: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
@@ -47,7 +47,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
         yield f"{note} So each run is compared only with runs of its sync mode."
     yield from _what_decides(comparison)
     for group in comparison.groups:
-        yield from _disturbed(group)
+        yield from _disturbance_words(group)
         yield from _front(group)
 
 
@@ -64,40 +64,40 @@ def _sync_taken(comparison: Comparison) -> Iterator[str]:
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:
     if group.best is None:
         fastest = group.in_order(group.completed)[0]
-        name, figures = _titled(group, fastest), _figures(group, fastest)
+        name, figures = _title_of(group, fastest), _figures(group, fastest)
         yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
         return
     yield _best(group, group.best)
-    for row in _faster(group):
-        would = f"{_titled(group, row)}{_mode(group)}: {_would(group, row, group.best)}"
+    for row in _faster_misfits(group):
+        would = f"{_title_of(group, row)}{_mode(group)}: {_counterfactual(group, row, group.best)}"
         yield f"{would}, but {_memory_verdict(row)}"
 
 
 def _mode(group: Comparison) -> str:
     """Return a group's sync mode after a space; empty if only a single mode is compared."""
-    return "" if group.whole is None else f" in {group.rows[0].sync.words}"
+    return "" if group.enclosing is None else f" in {group.rows[0].sync.words}"
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
     """Yield reasons for refusals and missing fit, and remarks on unknowns. Rows named by the verdict are left out."""
-    faster = [row for group in comparison.groups for row in _faster(group)]
+    faster = [row for group in comparison.groups for row in _faster_misfits(group)]
     for row in comparison.rows:
         if row.times is None:
-            yield f"{_titled(comparison, row)}: refused: {row.refusal}"
+            yield f"{_title_of(comparison, row)}: refused: {row.refusal}"
         elif not row.can_be_best and row not in faster:
-            yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
+            yield f"{_title_of(comparison, row)}: {_memory_verdict(row)}"
         if row.folder_run is not None and row.folder_run.older:
-            yield f"{_titled(comparison, row)}: {row.folder_run.older}"
+            yield f"{_title_of(comparison, row)}: {row.folder_run.older}"
         if row.note:
-            yield f"{_titled(comparison, row)}: {row.note}"
+            yield f"{_title_of(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
-            yield f"{_titled(comparison, row)}: {remark}"
+            yield f"{_title_of(comparison, row)}: {remark}"
     for error in sorted({row.throughput_error for row in comparison.completed} - {""}):
         rows = [row for row in comparison.completed if row.throughput_error == error]
         runs_text = (
             ""
             if len(rows) == len(comparison.completed)
-            else f" of {', '.join(_titled(comparison, row) for row in rows)}"
+            else f" of {', '.join(_title_of(comparison, row) for row in rows)}"
         )
         yield f"Error of throughputs{runs_text}: {error}."
     if all(row.memory is None for row in comparison.rows):
@@ -157,11 +157,11 @@ def _best(comparison: Comparison, best: Row) -> str:
     has_refusals = any(row.times is None for row in comparison.rows)
     group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     group = group or (" of those that run" if has_refusals else "")
-    text = f"Best{_mode(comparison)}{group}: {_titled(comparison, best)}, {_figures(comparison, best)}"
+    text = f"Best{_mode(comparison)}{group}: {_title_of(comparison, best)}, {_figures(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
-def _faster(comparison: Comparison) -> list[Row]:
+def _faster_misfits(comparison: Comparison) -> list[Row]:
     """Return the rows that do not fit but beat the best, fastest first."""
     best = comparison.best
     return [
@@ -179,12 +179,12 @@ def _slowdown(row: Row) -> float | None:
     return row.waterfall.run_cycles / max(row.waterfall.run_cycles - disturbed, 1)
 
 
-def _disturbed(comparison: Comparison) -> Iterator[str]:
+def _disturbance_words(comparison: Comparison) -> Iterator[str]:
     """Yield the run with the cheapest disturbances, if several runs are disturbed."""
     costs = {row: cost for row in comparison.completed if (cost := _slowdown(row)) is not None}
     if len(costs) > 1:
         least = min(costs.values())
-        best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
+        best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE_TOLERANCE]
         tie = f" ({len(best)} tie)" if len(best) > 1 else ""
         run = f"{best[0]}{tie}"
         mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
@@ -209,15 +209,19 @@ def comparison_table(comparison: Comparison) -> Table:
     disturbed = any(cost is not None for cost in slowdowns)
     figures = [figure for figure in analysis.FIGURES if figure.in_tables]
     figures = [figure for figure in figures if any(figure.name in row.figures for row in comparison.rows)]
-    figures.sort(key=lambda figure: figure.name not in _FIRST)
+    figures.sort(key=lambda figure: figure.name not in _FIRST_COLUMNS)
     header = [time, *(figure.head for figure in figures[1:])]
-    header.insert(_TO_FIRST, "against the first" if comparison.of_time else "samples/s against the first")
-    header[_SLOWDOWN:_SLOWDOWN] = ["S"] if disturbed else []
+    header.insert(
+        _COLUMNS_BEFORE_DIFFERENCE, "against the first" if comparison.is_by_time else "samples/s against the first"
+    )
+    header[_COLUMNS_BEFORE_SLOWDOWN:_COLUMNS_BEFORE_SLOWDOWN] = ["S"] if disturbed else []
     rows = []
     for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
         cells = [figure.cell(row.figures.get(figure.name)) for figure in figures]
-        cells.insert(_TO_FIRST, "-" if row.times is None else signed(comparison.to_first(row)))
-        cells[_SLOWDOWN:_SLOWDOWN] = ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
+        cells.insert(_COLUMNS_BEFORE_DIFFERENCE, "-" if row.times is None else signed_text(comparison.to_first(row)))
+        cells[_COLUMNS_BEFORE_SLOWDOWN:_COLUMNS_BEFORE_SLOWDOWN] = (
+            ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
+        )
         rows.append((label, *([_ipus(row)] if several else []), *cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
     if len(comparison.groups) == 1 and comparison.first is not comparison.rows[0]:
@@ -248,9 +252,9 @@ def mark(comparison: Comparison, row: Row) -> str:
     return ", ".join(words) or (str(row.fits) if has_memory else "")
 
 
-def signed(part: float) -> str:
+def signed_text(part: float) -> str:
     """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``."""
-    if 1 + part >= _TIMES:
+    if 1 + part >= _LEAST_MULTIPLE:
         return f"{_times(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
 
@@ -259,9 +263,15 @@ def _percent(part: float) -> str:
     """Return a percentage: whole from 100 % up, two decimals below 1 %, ``under 0.01%`` instead of zeros."""
     if not part:
         return "0%"
-    if part < _LEAST_SHOWN:
+    if part < _LEAST_SHOWN_SHARE:
         return "under 0.01%"
-    return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
+    return (
+        f"{part:,.0%}"
+        if part >= _LEAST_WHOLE_PERCENTAGE
+        else f"{part:.1%}"
+        if part >= _MOST_TWO_DECIMALS
+        else f"{part:.2%}"
+    )
 
 
 def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
@@ -269,25 +279,25 @@ def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
     mine, theirs = comparison.cost(row), comparison.cost(reference)
     if mine == theirs:
         return "as fast as"
-    if comparison.of_time:
+    if comparison.is_by_time:
         less = abs(1 - mine / theirs) if theirs else 0.0
         return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
     times = theirs / mine if mine else 1.0
-    if times >= _TIMES:
+    if times >= _LEAST_MULTIPLE:
         return f"{_times(times)} times the samples/s of"
     return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
 
 
-def _would(comparison: Comparison, row: Row, best: Row) -> str:
+def _counterfactual(comparison: Comparison, row: Row, best: Row) -> str:
     """Return the advantage of a row over the best, if it fitted."""
-    if comparison.of_time:
+    if comparison.is_by_time:
         return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time"
     return f"would have {_percent(comparison.difference(row, best))} more samples/s"
 
 
 def time_words(comparison: Comparison) -> str:
     """Return the name of the deciding time: ``time per weight update, in lock-step``."""
-    unit = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
+    unit = "sample" if not comparison.is_by_time else "weight update" if comparison.work[0][1] else "execution"
     remark = "each sync mode by itself" if len(comparison.groups) > 1 else ""
     return ", ".join(filter(None, [f"time per {unit}", comparison.common, remark]))
 
@@ -296,8 +306,8 @@ def row_words(comparison: Comparison, row: Row) -> str:
     """Return the words behind a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
-    unit = "" if comparison.of_time else " samples/s"  # shorter bars mean more samples/s
-    difference = "first" if row is comparison.group(row).first else signed(comparison.to_first(row)) + unit
+    unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s
+    difference = "first" if row is comparison.group(row).first else signed_text(comparison.to_first(row)) + unit
     words = [
         format_seconds(comparison.cost(row)).replace("us", "µs"),
         difference,
@@ -310,19 +320,19 @@ def _figures(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return the deciding measure with its unit."""
     assert row.times is not None, "of a row with a result"
     rates = row.times.throughput
-    if not comparison.of_time:
+    if not comparison.is_by_time:
         return format_throughput(rates.samples_per_s)
     per = "" if short else f" per {row.times.period}"
     return f"{format_seconds(rates.weight_update_period_s)}{per}"
 
 
-def _titled(comparison: Comparison, row: Row) -> str:
+def _title_of(comparison: Comparison, row: Row) -> str:
     """Return a row's title, with its sync mode."""
     return comparison.titles[comparison.rows.index(row)]
 
 
 def _times(number: float) -> str:
-    return f"{number:,.0f}" if number >= _WHOLE_TIMES else f"{number:.3g}"
+    return f"{number:,.0f}" if number >= _LEAST_WHOLE_MULTIPLE else f"{number:.3g}"
 
 
 def _peak(row: Row) -> str:

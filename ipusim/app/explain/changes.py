@@ -16,8 +16,8 @@ from ipusim.app.explain.trial import Change
 from ipusim.base.units import enumerated_rows
 
 #: Factors for counts and resources.
-_TIMES: Final = (2, 4, 8)
-_TWICE: Final = 2
+_FACTORS: Final = (2, 4, 8)
+_DOUBLE: Final = 2
 #: Speed-up of stages.
 _FASTER: Final = Fraction(1, 10)
 #: Names of link rates.
@@ -39,7 +39,7 @@ def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
 def _counts(job: Job) -> Iterator[Change]:
     """Yield larger accumulation counts: multiples of the present count, which the schedule accepts as well."""
     name, count = "pipeline.gradient_accumulation_count", job.request.options.pipeline.gradient_accumulation_count
-    for times in _TIMES:
+    for times in _FACTORS:
         yield Change("a larger count", f"{name}={count * times}", {name: count * times})
 
 
@@ -91,12 +91,12 @@ def _hardware(job: Job) -> Iterator[Change]:
         rates = {rate.name: rate for rate in hardware.RATES}
         faster: dict[str, Any] = {}
         for name in LINKS:
-            value = _TWICE * Fraction(getattr(system.rates, rates[name].attribute))
+            value = _DOUBLE * Fraction(getattr(system.rates, rates[name].attribute))
             faster[f"rates.{name}"] = f"{float(value):.17g} B/s"
         yield Change("faster links", "every link twice as fast", faster, machine=True)
 
     def quicker(job: Job) -> tuple[Costs, System]:
-        return runs.with_host(job.costs, lambda cycles: -(-cycles // _TWICE)), job.system
+        return runs.with_host(job.costs, lambda cycles: -(-cycles // _DOUBLE)), job.system
 
     if quicker(job)[0] != job.costs:
         yield Change("faster host", "the host twice as fast", priced=quicker, machine=True)
@@ -108,7 +108,7 @@ def _hardware(job: Job) -> Iterator[Change]:
         names.add(machine.ipu.name)
         words = f"system.name={machine.name}"
         yield Change("another machine", words, {"system.name": machine.name}, machine=True)
-    more = _TWICE * len(system.ipus)
+    more = _DOUBLE * len(system.ipus)
     if more <= hardware.find_machine(options.system.name).count:
         words = f"system.auto_select_ipus={more}"
         yield Change("more IPUs", words, {"system.auto_select_ipus": more}, machine=True)

@@ -29,7 +29,7 @@ from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-#: Parts of the critical path in a table, before a last row for two or more other parts.
+#: Maximum number of parts of the critical path in a table; a last row sums the other parts.
 _MOST_ROWS: Final = 12
 
 
@@ -40,9 +40,8 @@ class Explanation(Result):
     Attributes:
         timeline: Timeline of the run.
         execution: number of the execution whose idle time is explained; None for the whole run.
-        waterfall: parts of the whole run's time, read from the run's files if the scenario is unknown; None without
-            such
-            parts.
+        waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None for files
+            without parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -54,8 +53,7 @@ class Explanation(Result):
         disturbances: cost of the run's disturbances; None without disturbances, and for an unknown scenario.
         memory: peaks of the IPUs and their memory; None for an unknown scenario.
         sensitivities: change of the run's cycles if each pass of a stage takes a cycle more or less; None for an
-            unknown
-            scenario.
+            unknown scenario.
         picture: title, size and theme of both charts.
     """
 
@@ -183,9 +181,10 @@ class Explanation(Result):
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
     def _growth(self) -> dict[str, list[int | None]]:
-        """Return the growth per cycle of each pass, by kind, for each IPU: of the stage with the largest growth.
+        """Return the run's growth per additional cycle of each pass, by kind of pass and IPU.
 
-        Empty if the growth is unknown, or of a scenario with other stages than the Timeline.
+        Among an IPU's stages, the largest growth counts. Empty if the growth is unknown, or if the scenario has other
+        stages than the Timeline.
         """
         info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
         if any(len(cycles) != len(info.stages) for cycles in grows.values()):

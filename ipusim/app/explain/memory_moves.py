@@ -20,10 +20,10 @@ from ipusim.base.units import enumerated
 
 #: Maximum number of time parts named in a row.
 _MOST_PARTS: Final = 2
-#: Number of passes that are simulated in about a second.
-_MANY: Final = 50_000
-#: Minimum share of the time for a named part.
-_LEAST: Final = 0.001
+#: Maximum number of passes for a simulation of about one second.
+_MOST_QUICK_PASSES: Final = 50_000
+#: Minimum share of the time for naming a part.
+_LEAST_PART_SHARE: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
 #: Modes of recomputation, with their description.
@@ -39,12 +39,12 @@ _REMOTE: Final = "system.enable_remote_buffers"
 _ACTIVATIONS: Final = "pipeline.offload_activations"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
-_PAIR: Final = 2
+_PAIR_SIZE: Final = 2
 
 #: A change to try: description, class of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
 #: Changes tried together: description, options, and their trial.
-_Combined = tuple[str, dict[str, Any], Trial]
+_TriedChanges = tuple[str, dict[str, Any], Trial]
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Moves:
         fits: whether the unchanged program fits its memory.
         period_s: seconds from one weight update to the next without changes.
         moves: changes that free memory: fitting changes by time, then other changes by freed bytes.
-        no_help: other tried changes, with the rule that refuses each, or an empty string if no bytes are freed.
-        already: memory savings in use without changes.
+        no_help: other tried changes, each with the rule that refuses it, or an empty string if it frees no bytes.
+        already: memory savings that the unchanged program uses.
     """
 
     ipu: int
@@ -122,14 +122,14 @@ def memory_moves(job: Job) -> Moves:
             moves[pair.words] = pair
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
-    as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
-    return Moves(*as_it_stands, in_order, tuple(no_help), in_use)
+    unchanged = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
+    return Moves(*unchanged, in_order, tuple(no_help), in_use)
 
 
 def is_long(job: Job) -> bool:
     """Tell whether runs take long because many passes must be simulated one by one."""
     passes = 2 * job.program.shape.stages * job.program.shape.micro_batches * job.executions
-    return job.schedule.period is None and passes > _MANY
+    return job.schedule.period is None and passes > _MOST_QUICK_PASSES
 
 
 def _rank(move: Move) -> tuple[bool, float]:
@@ -149,7 +149,7 @@ def _freed_bytes(base: Trial, trial: Trial) -> int:
 
 
 def _with_state(words: str, tensors: str, changes: Mapping[str, Any], base: Trial, trial: Trial) -> str:
-    """Return the description of a change, with the optimizer state if the change moves that too.
+    """Return the description of a change, extended by the optimizer state if the change moves the state too.
 
     By default this state is in Streaming Memory as soon as an option enables Streaming Memory.
     """
@@ -161,10 +161,10 @@ def _with_state(words: str, tensors: str, changes: Mapping[str, Any], base: Tria
 
 
 def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
-    """Return the parts of the time that are longest beyond ``base``, with their additional seconds."""
+    """Return the parts of the time that grow most from ``base``, with their additional seconds."""
     longer = {part.words: seconds - base.parts_s[part] for part, seconds in trial.parts_s.items()}
-    least = _LEAST * base.throughput.weight_update_period_s
-    longest = [(words, seconds) for words, seconds in longer.items() if seconds > least]
+    threshold_s = _LEAST_PART_SHARE * base.throughput.weight_update_period_s
+    longest = [(words, seconds) for words, seconds in longer.items() if seconds > threshold_s]
     return tuple(sorted(longest, key=lambda item: -item[1])[:_MOST_PARTS])
 
 
@@ -286,7 +286,7 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
     Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
     changes are legal together.
     """
-    legal: list[_Combined] = []
+    legal: list[_TriedChanges] = []
     for first, second in combinations(candidates, 2):
         if first[1] != second[1]:
             legal += _try_together(job, [first, second])
@@ -301,7 +301,7 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
         if best_of_kind and not more:  # a rule refuses the combination
             continue
         best_of_kind[candidate[1]] = candidate
-        if len(best_of_kind) > _PAIR:
+        if len(best_of_kind) > _PAIR_SIZE:
             if analysis.usable(more[0][2].fits):
                 return _move(*_without_spare(job, list(best_of_kind.values()), more[0]), base)
             legal += more
@@ -310,8 +310,8 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
     return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
 
 
-def _without_spare(job: Job, candidates: list[_Candidate], fitting: _Combined) -> _Combined:
-    """Return the combination with changes taken out one by one, while the rest fits and takes less time."""
+def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChanges) -> _TriedChanges:
+    """Take changes out of a combination one by one, while the other changes fit and take less time."""
     smaller = [
         (rest, row)
         for spare in candidates
@@ -325,11 +325,11 @@ def _without_spare(job: Job, candidates: list[_Candidate], fitting: _Combined) -
     return _without_spare(job, rest, row)
 
 
-def _period_s(combined: _Combined) -> float:
+def _period_s(combined: _TriedChanges) -> float:
     return combined[2].throughput.weight_update_period_s
 
 
-def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[_Combined]:
+def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[_TriedChanges]:
     """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
     trial = try_request(job.request, changes)

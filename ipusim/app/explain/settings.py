@@ -12,7 +12,7 @@ from ipusim.api import Job, RequestError, Sync, hardware, runs
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
-_TIMES: Final = re.compile(r"x(\d+(?:\.\d+)?)")
+_FACTOR: Final = re.compile(r"x(\d+(?:\.\d+)?)")
 _NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(.*)", re.DOTALL)
 _EXAMPLE: Final = "pipeline.gradient_accumulation_count=128 or rates.link=x2"
 
@@ -33,8 +33,8 @@ def settings(job: Job, text: str) -> dict[str, Any]:
             raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {word!r}")
         if name in values:
             raise OptionError("what", f"expected each option once in a change, got {name} again in {text!r}")
-        times = _TIMES.fullmatch(value)
-        values[name] = _read(name, value) if times is None else _times(job, name, Fraction(times[1]))
+        factor = _FACTOR.fullmatch(value)
+        values[name] = _read(name, value) if factor is None else _multiplied(job, name, Fraction(factor[1]))
     if not values:
         raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
     if job.request.leaves_costs_open(values):
@@ -58,25 +58,27 @@ def _read(name: str, text: str) -> Any:
     return value
 
 
-def _times(job: Job, name: str, times: Fraction) -> Any:
-    """Multiply an option's value in a Job by a factor."""
+def _multiplied(job: Job, name: str, factor: Fraction) -> Any:
+    """Return an option's value in a Job, multiplied by a factor."""
     rates = {f"rates.{rate.name}": rate for rate in hardware.RATES}
     if name in rates:
         rate = rates[name]
-        value = times * Fraction(getattr(job.system.rates, rate.attribute))
+        value = factor * Fraction(getattr(job.system.rates, rate.attribute))
         unit = {"bytes/s": " B/s", "ns": " ns", "B": " B"}.get(rate.unit, "")
         return f"{_decimal(value)}{unit}" if unit else _plain(value)
     value = _value(job, name.split("."))
     if isinstance(value, str) and (number := _NUMBER.fullmatch(value)):
-        return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
+        return f"{_decimal(Fraction(number[1]) * factor)} {number[2]}"
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         reason = "which has none" if value is None else f"which is {runs.show(value)}"
-        raise OptionError("what", f"{name}: expected an option with a number to multiply by {float(times):g}, {reason}")
-    return _plain(Fraction(str(value)) * times)
+        raise OptionError(
+            "what", f"{name}: expected an option with a number to multiply by {float(factor):g}, {reason}"
+        )
+    return _plain(Fraction(str(value)) * factor)
 
 
 def _value(job: Job, names: list[str]) -> Any:
-    """Return the requested value of an option, or its default; None without a default."""
+    """Return the requested value of an option, or its default; None if the option has no default."""
     value: Any = job.request.to_dict()
     for key in names:
         if isinstance(value, Mapping):

@@ -12,7 +12,7 @@ from ipusim.api import Job, pricing
 
 #: Maximum number of moves of one cut, and maximum number of yielded splits.
 _MOST_MOVES: Final = 1000
-_MOST: Final = 3
+_MOST_SPLITS: Final = 3
 
 
 def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
@@ -43,8 +43,8 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
             break
         way.append(best)
     points = way[:0:-1]
-    step = max(1, len(points) // _MOST)
-    for cuts_of in points[::step][:_MOST]:
+    step = max(1, len(points) // _MOST_SPLITS)
+    for cuts_of in points[::step][:_MOST_SPLITS]:
         yield tuple(names[place] for place in cuts_of)
 
 

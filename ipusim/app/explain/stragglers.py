@@ -16,11 +16,11 @@ from ipusim.api import Costs, Job, SpanKind, System, Timeline, analysis, hardwar
 from ipusim.app.render.tables import Table
 
 #: Fraction of slowest workers in M_W.
-_SLOWEST: Final = 0.03
-#: Minimum number of runs to compute together.
-_FEWEST: Final = 3
-#: Minimum slowdown of a straggling run.
-STRAGGLES: Final = 1.1
+_SLOWEST_SHARE: Final = 0.03
+#: Minimum number of variants to compute together.
+_LEAST_JOINT_RUNS: Final = 3
+#: Minimum slowdown of straggling runs.
+LEAST_SLOWDOWN: Final = 1.1
 #: Printed definitions of terms.
 DEFINITIONS: Final = (
     (
@@ -69,7 +69,9 @@ class Stragglers:
 
     def words(self) -> Iterator[str]:
         """Yield the slowdown, its meaning, and the straggler."""
-        straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle: S is below {STRAGGLES}"
+        straggles = (
+            "straggles" if self.slowdown >= LEAST_SLOWDOWN else f"does not straggle: S is below {LEAST_SLOWDOWN}"
+        )
         waste = 1 - 1 / self.slowdown if self.slowdown > 1 else 0.0
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
         if self.share_of_slowest is None or self.share_of_last is None:
@@ -120,23 +122,23 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     by_type = dict(zip(of_type, cycles_of_variants[: len(of_type)], strict=True))
     by_ipu = dict(zip(of_ipu, cycles_of_variants[len(of_type) :], strict=True))
     cycles = analysis.throughput_of(timeline).run_cycles
-    slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
-    more_keys = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
+    slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST_SHARE * len(by_ipu))])
+    kept_passes = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
-    but_slowest = _Real(more_keys, copies=True, disturbed=disturbed)
-    more_keys = [key for key in passes if key[1] != shape.stages - 1]
+    without_slowest = _Real(kept_passes, copies=True, disturbed=disturbed)
+    kept_passes = [key for key in passes if key[1] != shape.stages - 1]
     last = [
         ipu for ipu in passes_on if all(stage == shape.stages - 1 for _, stage in passes_on[ipu])
     ]  # IPUs without other stages
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
-    partial_cycles = _cycles(job, [but_slowest, _Real(more_keys, copies=True, disturbed=disturbed)])
+    partial_cycles = _cycles(job, [without_slowest, _Real(kept_passes, copies=True, disturbed=disturbed)])
     lost_cycles = cycles - ideal
-    of_slowest, of_last = (
+    share_of_slowest, share_of_last = (
         (cycles - variant_cycles) / lost_cycles if lost_cycles > 0 else None for variant_cycles in partial_cycles
     )
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
-    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), of_slowest, of_last, job.system.replicas)
+    return Stragglers(cycles, ideal, types, ipus, tuple(slowest), share_of_slowest, share_of_last, job.system.replicas)
 
 
 def _name(kind: int) -> str:
@@ -178,17 +180,17 @@ class _Real:
 
 
 def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
-    """Return the cycles of runs.
+    """Return the run's cycles per variant.
 
-    Three or more variants in which only passes keep their real values are computed together, without events; others are
-    simulated.
+    Three or more variants with real values of passes only are computed together, without event simulation.
+    Other variants are simulated.
     """
-    alike = [variant for variant in variants if not (variant.copies or variant.disturbed)]
+    passes_only = [variant for variant in variants if not (variant.copies or variant.disturbed)]
     cycles_of = dict[int, int | None]()
-    if len(alike) >= _FEWEST:
-        passes = [variant.priced(job)[0].passes for variant in alike]
-        results = runs.runs_with_passes(job, job.executions, alike[0].priced, passes)
-        cycles_of = dict(zip(map(id, alike), results, strict=True))
+    if len(passes_only) >= _LEAST_JOINT_RUNS:
+        passes = [variant.priced(job)[0].passes for variant in passes_only]
+        results = runs.runs_with_passes(job, job.executions, passes_only[0].priced, passes)
+        cycles_of = dict(zip(map(id, passes_only), results, strict=True))
 
     def cycles(variant: _Real) -> int:
         result = cycles_of.get(id(variant))
@@ -203,9 +205,9 @@ def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
     """Return the sends of a run with the median duration of their direction."""
     sends = {}
     for forward in (True, False):
-        alike = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
-        for key, send in alike.items():
-            lead = median_low(copy.lead_cycles for copy in alike.values())
-            cycles = median_low(copy.cycles for copy in alike.values())
+        same_direction = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
+        for key, send in same_direction.items():
+            lead = median_low(copy.lead_cycles for copy in same_direction.values())
+            cycles = median_low(copy.cycles for copy in same_direction.values())
             sends[key] = send._replace(lead_cycles=lead, cycles=cycles)
     return {key: sends[key] for key in costs.sends}

@@ -12,8 +12,8 @@ from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
 
-#: Maximum spans of an aperiodic run for trials that are not requested: gpipe of BERT-Base takes 38 s for 72,000, as the
-#: number of tensors in transit grows.
+#: Maximum number of spans of a non-repeating run, for changes beyond the user's request. A run of gpipe with
+#: BERT-Base and 72,000 spans takes 38 s, as the number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
 #: Refusal of long trials.
@@ -30,7 +30,7 @@ class Change:
         kind: kind of change, such as ``a larger count``.
         words: description of the change.
         values: options by dotted name.
-        priced: function that returns changed costs and system; None if ``values`` describe the whole change.
+        priced: function that returns changed costs and system; None for a change of ``values`` only.
         machine: whether the change concerns hardware, not software.
         shortens: part of the time that becomes shorter, if known from the change.
     """
@@ -53,9 +53,9 @@ class WhatIf:
         refusal: reason why the change is impossible or was not tried; empty for a simulated change.
         fits: whether the changed program fits its memory; None without a run.
         too_large: excess bytes of the fullest IPU; 0 if the program fits.
-        cause: part of the time that shrinks most, with its present share; None if not examined.
+        cause: part of the time that shrinks most, with its share in the present run; None if not examined.
         in_other_mode: whether the changed run is in the other sync mode.
-        instead: sentence about a change that matters more, for a change without effect; else empty.
+        instead: for a change without effect, a sentence about a change with more effect; else empty.
     """
 
     change: Change
@@ -83,13 +83,13 @@ class ChangeTrials:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
         self.per_sample_s, self._repeats = per_sample(timeline), bool(timeline.repeats)
-        #: Options apart from the count, costs, and recurring part of the last long run.
+        #: Key and recurring part of the last long run; the key is its costs and its options without the count.
         self._recurrence: tuple[object, runs.Recurrence | None] = None, None
 
     def outcome_of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:
         """Try a change; returns the outcome and its Trial, which is None if no run was possible.
 
-        Long aperiodic runs are tried only if ``is_requested``.
+        Long runs without repetition are tried only if ``is_requested``.
         """
         trial = Trial(self.job, priced=change.priced) if change.priced else self.try_values(change.values)
         if trial.job is None:
@@ -105,37 +105,40 @@ class ChangeTrials:
             if spans > _MOST_SPANS:
                 return WhatIf(change, self.per_sample_s, None, TOO_LONG), None
         try:
-            trial, seconds = self._timed(trial)
+            trial, seconds = self._with_time(trial)
         except RequestError as error:
             return WhatIf(change, self.per_sample_s, None, str(error)), None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
         in_other_mode = job.plan.sync is not self.job.plan.sync
         return WhatIf(change, self.per_sample_s, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
-    def _timed(self, trial: Trial) -> tuple[Trial, Fraction]:
-        """Return a Trial with its seconds per sample, without events where that is faster.
+    def _with_time(self, trial: Trial) -> tuple[Trial, Fraction]:
+        """Return a Trial with its seconds per sample, computed without event simulation if this is faster.
 
-        Changes of a repeating run often repeat too: few micro-batches of a long run are simulated. Raises RequestError
-        for too long a run.
+        If the present run repeats, the changed run often repeats too: a few micro-batches of a long run are then
+        simulated. Raises RequestError for too long a run.
         """
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
-        cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
+        sample_seconds_per_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
         meets, overlaps, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
         only_passes, repeats_in_steps = runs.has_only_passes(job), meets and job.in_part and self._repeats
         if only_passes and job.in_part and not trial.priced and (meets or overlaps):
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._repeats:
-                return trial, cycles * cycle  # the Timeline of few micro-batches also gives the parts of the time
-        if cycles is None and (only_passes or not repeats_in_steps):  # else few micro-batches are simulated sooner
+                return (
+                    trial,
+                    cycles * sample_seconds_per_cycle,
+                )  # the Timeline of few micro-batches also gives the parts of the time
+        if cycles is None and (only_passes or not repeats_in_steps):  # else simulating a few micro-batches is faster
             cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
+        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat
             is_long = job.program.shape.passes > runs.MOST_OF_ONE
             timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
             cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)
-        return replace(trial, run_cycles=cycles), cycles * cycle
+        return replace(trial, run_cycles=cycles), cycles * sample_seconds_per_cycle
 
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
@@ -144,10 +147,12 @@ class ChangeTrials:
         run without recurrence.
         """
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
-        recurs = job.plan.sync.meets or self._repeats
-        is_long = not recurs and job.program.shape.passes > runs.MOST_OF_ONE
-        if recurs or (is_long and self._recurrence[0] != key):
-            counts = [job.plan.shape.micro_batches] if recurs else runs.short_counts(job.schedule, job.program.shape)
+        is_recurrent = job.plan.sync.meets or self._repeats
+        is_long = not is_recurrent and job.program.shape.passes > runs.MOST_OF_ONE
+        if is_recurrent or (is_long and self._recurrence[0] != key):
+            counts = (
+                [job.plan.shape.micro_batches] if is_recurrent else runs.short_counts(job.schedule, job.program.shape)
+            )
             self._recurrence = key, runs.recurrence_of(job, counts)
         if self._recurrence[0] == key and self._recurrence[1] is not None:
             return runs.long_run_without_events(job, self._recurrence[1])
@@ -156,10 +161,10 @@ class ChangeTrials:
         return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
-        """Keep the samples per weight update of a Trial with other replicas, if possible.
+        """Adjust the count of a Trial with other replicas, keeping samples per weight update if possible.
 
-        A larger batch alone saves time, as more samples share weight updates and host work. The returned Change names
-        replicas and count, or replicas and batch.
+        A larger batch saves time by itself, as more samples share weight updates and host work. The returned Change
+        names replicas and count, or replicas and batch.
         """
         replicas, count = (
             trial.accepted_job.system.replicas,

@@ -16,11 +16,11 @@ from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
 
 #: Minimum saved fraction of the time for a helpful change.
-HELP: Final = 0.001
+LEAST_GAIN: Final = 0.001
 #: Kind of requested changes.
 ON_REQUEST: Final = "asked for"
-#: Number of best changes that are explained by a part of the time.
-_EXPLAINED: Final = 3
+#: Number of best changes whose effect is explained by a part of the time.
+_MOST_EXPLAINED: Final = 3
 
 
 #: Outcome and Trial of a change.
@@ -42,7 +42,7 @@ class ChangePair:
     @property
     def adds_up(self) -> bool:
         """Whether the gains add up, to a thousandth of the time."""
-        return abs(self.joint.gain - self.sum) < HELP
+        return abs(self.joint.gain - self.sum) < LEAST_GAIN
 
 
 def what_if(
@@ -51,18 +51,18 @@ def what_if(
     """Try all default changes of a Job's run; returns outcomes, best first.
 
     Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
-    mode. ``waterfall`` has the parts of the run's time, by default simulated as needed.
+    mode. ``waterfall`` has the parts of the run's time, by default simulated if needed.
     """
-    trial = ChangeTrials(job, timeline)
+    trials = ChangeTrials(job, timeline)
     # The largest count comes before the smaller counts, which share its recurring part.
-    last_first = [trial.outcome_of(change) for change in reversed([*changes(job, syncs)])]
-    rows = _each_plan_once(last_first[::-1])
+    reversed_rows = [trials.outcome_of(change) for change in reversed([*changes(job, syncs)])]
+    rows = _each_plan_once(reversed_rows[::-1])
     rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
-        helps = outcome.gain >= HELP and not outcome.change.machine and analysis.usable(outcome.fits)
-        first = outcome.change.kind not in kinds and len(kinds) < _EXPLAINED
+        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.usable(outcome.fits)
+        first = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
         is_explained = outcome.change.priced is None or outcome.change.shortens is not None
         if helps and first and is_explained and changed_run is not None:
             kinds.add(outcome.change.kind)
@@ -89,30 +89,30 @@ def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
     return [row for row in rows if schedule_alone(row) in ("", "single") or row[0].after not in single]
 
 
-def _cause(waterfall: analysis.Waterfall, timeline: Timeline, trial: Trial) -> tuple[str, float]:
-    """Return the part of the time that shrinks most in another run, with its present share."""
-    job, new_waterfall = trial.accepted_job, trial.waterfall
-    cycle = seconds_of_cycle(analysis.throughput_of(timeline).samples, timeline.info.clock_hz)
-    new_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
+def _cause(waterfall: analysis.Waterfall, timeline: Timeline, changed_run: Trial) -> tuple[str, float]:
+    """Return the part of the time that shrinks most in the changed run, with its share in the present run."""
+    job, new_waterfall = changed_run.accepted_job, changed_run.waterfall
+    old_factor = seconds_of_cycle(analysis.throughput_of(timeline).samples, timeline.info.clock_hz)
+    new_factor = seconds_of_cycle(changed_run.samples * job.executions, job.system.clock_hz)
     savings = {
-        part: waterfall.cycles[part] * cycle - new_waterfall.cycles[part] * new_cycle for part in waterfall.cycles
+        part: waterfall.cycles[part] * old_factor - new_waterfall.cycles[part] * new_factor for part in waterfall.cycles
     }
     part = max(savings, key=lambda part: savings[part])
     return part.words, waterfall.share(part)
 
 
-def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
-    """Return a sentence on other link rates if a change of link rates has no effect; else empty."""
+def _better_link_rate(trials: ChangeTrials, outcome: WhatIf) -> str:
+    """Return a sentence on the link rate to change instead, if a change of link rates has no effect; else empty."""
     names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
     if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
         return ""
 
     def gain(text: str) -> float:
-        return trial.outcome_of(Change(ON_REQUEST, text, settings(trial.job, text)), is_requested=True)[0].gain
+        return trials.outcome_of(Change(ON_REQUEST, text, settings(trials.job, text)), is_requested=True)[0].gain
 
     gains = {name: gain(f"{words} {name}=x2") for name in sorted(names - outcome.change.values.keys())}
     best = max(gains, key=lambda name: gains[name], default="")
-    if gains.get(best, 0.0) < HELP:
+    if gains.get(best, 0.0) < LEAST_GAIN:
         return f"{words} has no effect: the rate of links limits no copy of this run."
     return (
         f"{words} has no effect, as another rate limits the slowest copies: together with {best}=x2 the saving is "
@@ -133,17 +133,17 @@ def requested_changes(
 
     Raises OptionError that lists all problems: unknown options, invalid values, impossible runs.
     """
-    trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
+    trials, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
-            outcome, _ = trial.outcome_of(Change(ON_REQUEST, text, settings(job, text)), is_requested=True)
+            outcome, _ = trials.outcome_of(Change(ON_REQUEST, text, settings(job, text)), is_requested=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue
         if outcome.after is None:
             large = f", by {format_bytes(outcome.too_large)}" if outcome.too_large else ""
             problems.append(f"{text}: {outcome.refusal}{large}")
-        outcomes.append(replace(outcome, instead=_instead(trial, outcome)))
+        outcomes.append(replace(outcome, instead=_better_link_rate(trials, outcome)))
     if problems:
         raise OptionError("what", "\n".join(problems))
     pairs = []
@@ -154,5 +154,5 @@ def requested_changes(
                 f"{first.change.words} {second.change.words}",
                 {**first.change.values, **second.change.values},
             )
-            pairs.append(ChangePair(trial.outcome_of(change, is_requested=True)[0], first.gain + second.gain))
+            pairs.append(ChangePair(trials.outcome_of(change, is_requested=True)[0], first.gain + second.gain))
     return tuple(outcomes), tuple(pairs)

@@ -7,20 +7,20 @@ from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines
 from ipusim.app.explain.trial import NEEDS_MEMORY, TOO_LONG, WhatIf
-from ipusim.app.explain.what_if import HELP, ON_REQUEST, ChangePair
+from ipusim.app.explain.what_if import LEAST_GAIN, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
-#: Number of changes in a table, unless more kinds have a best change; number of kinds, and of other changes as fast,
-#: in a sentence.
+#: Maximum number of changes in a table, unless more kinds have a best change.
 _MOST_ROWS: Final = 16
+#: Maximum number of kinds in a sentence, and of equally fast changes.
 _MOST_KINDS: Final = 3
-#: Maximum number of listed changes without help.
+#: Maximum number of changes without help in a sentence.
 _MOST_WORDS: Final = 6
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
-    """Yield sentences about the best change of every kind, and shortened parts of time."""
+    """Yield sentences about the best change of every kind, and about shortened parts of the time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
     if any(what_if.change.kind == ON_REQUEST for what_if in what_ifs):
@@ -37,7 +37,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
             parts = " and ".join(f"{words}, now {share:.1%} of the time" for words, share in causes)
             subject = "This change mainly shortens" if len(first) == 1 else "These changes mainly shorten"
             yield f"{subject} {parts}."
-    elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
+    elif any(
+        what_if.gain >= LEAST_GAIN for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode
+    ):
         yield "No single change tried is faster and fits."
     else:
         yield "No single change tried is faster."
@@ -49,7 +51,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
         yield f"With other hardware: {', '.join(texts)}."
     if no_help := [
-        what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
+        what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
         yield f"Also tried, but not faster: {enumerated(no_help, _MOST_WORDS)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
@@ -66,7 +68,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
     """
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
-        if what_if.gain >= HELP and analysis.usable(what_if.fits):
+        if what_if.gain >= LEAST_GAIN and analysis.usable(what_if.fits):
             group = best.setdefault(what_if.change.kind, [])
             if not group or what_if.after == group[0].after:
                 group.append(what_if)
@@ -80,9 +82,9 @@ def _words(group: Sequence[WhatIf]) -> str:
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> Iterator[Table]:
-    """Yield tables of helpful or misfitting changes, and of pairs of changes."""
+    """Yield tables of changes that help, or of the requested changes, and of pairs of changes."""
     requests = [what_if for what_if in what_ifs if what_if.change.kind == ON_REQUEST]
-    answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
+    answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= LEAST_GAIN]
     for title, rows in (
         (
             "What if" if requests else "Changes that help",

@@ -1,7 +1,7 @@
-"""Fit rates to a user's measurements: the determined rates, their values, and uncertainties.
+"""Fit rates to a user's measurements: choose the rates that the rows determine, and find values and uncertainties.
 
-A rate is a number that prices work, such as bytes per second of a link. A row is a measured training, or pass of a
-stage. Fits use logarithms of times and rates.
+A rate is a number that prices work, such as bytes per second of a link. A row is a measured training or stage pass.
+Fits use logarithms of times and rates.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from ipusim.base.near_names import did_you_mean, expected_last, listed
 
 #: Relative standard deviation of measured against simulated times, for the automatic choice of rates (assumed;
 #: published throughputs scatter at least as much).
-_SPREAD: Final = 0.025
-#: Width of a rate's range in prior standard deviations; the range is at most a factor of two to both sides (assumed).
-_DEVIATIONS: Final = 4
-_WIDEST: Final = math.log(4)
-#: A row depends on a rate if its time changes by at least this logarithm over the rate's range.
-_FELT: Final = 1e-3
+_ROW_SPREAD: Final = 0.025
+#: Width of a rate's range in standard deviations of its prior. The prior uses at most a factor of two to both sides of
+#: the middle (assumed).
+_RANGE_DEVIATIONS: Final = 4
+_WIDEST_RANGE: Final = math.log(4)
+#: A row depends on a rate if the logarithm of its time changes by at least this over the rate's range.
+_LEAST_EFFECT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
-_ALIKE: Final = 0.95
-#: Cosine above which rates only act together: a joint standard deviation is then a hundred times a single one.
+_CORRELATED: Final = 0.95
+#: Cosine of two rates' effects above which rows cannot distinguish both rates: with both rates free, the standard
+#: deviation is a hundred times that of one free rate.
 _JOINT_COSINE: Final = 1 - 1e-4
-#: Share of a combination of rates below which a rate takes no part.
-_PART: Final = 0.1
-#: Probability of a rate's uncertainty range, and digits of a fitted rate.
-_SURE: Final = 0.95
+#: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
+_LEAST_COMPONENT: Final = 0.1
+#: Probability that a rate lies in its uncertainty range, and digits of a fitted rate.
+_CONFIDENCE: Final = 0.95
 _DIGITS: Final = 4
 
 
 class UndeterminedError(IpusimError):
-    """Rates not determined by the rows; the text advises on rows to add."""
+    """The rows do not determine some rates; the text advises which rows to add."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class FittedRate:
         rate: description of the rate.
         before: value in the scenarios.
         value: best-fitting value, to four digits.
-        uncertainty: half the 95 % range of the rate, as a share; None without spare rows.
+        uncertainty: half the 95 % range of the rate, as a share of its value; None for a fit with as many rates as
+            rows.
         at_edge: whether the value is within a hundredth of an end of the range.
     """
 
@@ -64,8 +67,8 @@ class FittedRate:
 
 
 @dataclass(frozen=True)
-class Alike:
-    """Rates that rows hardly distinguish; ``correlation`` belongs to two rates, None for more."""
+class CorrelatedRates:
+    """Rates that rows hardly distinguish; ``correlation`` is None for more than two rates."""
 
     rates: tuple[hardware.Rate, ...]
     correlation: float | None
@@ -82,8 +85,8 @@ class Calibration:
         before, after: (simulated - measured) / measured per row, with the scenarios' rates and with the fitted rates.
         alike: groups of rates that rows hardly distinguish.
         left_out: undetermined rates not requested by name, with reasons.
-        foreseen: mean absolute error of rows left out of the fit, by number of rows in the fit; at 0, the error with
-            the scenarios' rates.
+        held_out_errors: mean absolute error of rows held out of the fit, by number of rows in the fit; at 0, the error
+            with the scenarios' rates.
     """
 
     rows: Rows
@@ -91,14 +94,16 @@ class Calibration:
     fitted: tuple[FittedRate, ...]
     before: tuple[float, ...]
     after: tuple[float, ...]
-    alike: tuple[Alike, ...]
+    correlated: tuple[CorrelatedRates, ...]
     left_out: tuple[tuple[hardware.Rate, str], ...]
-    foreseen: Mapping[int, float]
+    held_out_errors: Mapping[int, float]
 
     @property
     def better_from(self) -> int | None:
-        """Smallest number of rows whose fit predicts other rows better than the scenarios' rates, or None."""
-        start, *fits = self.foreseen.items()
+        """Number of rows from which fits predict other rows better than the scenarios' rates; None without any such
+        fit.
+        """
+        start, *fits = self.held_out_errors.items()
         worse = [count for count, error in fits if error >= start[1]]
         better = [count for count, _ in fits if count > max(worse, default=0)]
         return min(better, default=None)
@@ -107,9 +112,10 @@ class Calibration:
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     """Return the least-squares fit of the rates called ``names`` to the rows.
 
-    Without names, the fit covers those rates of computation and of the rows' hosts that the rows determine better than
-    the plausible ranges do, and at most one rate fewer than rows. Raises OptionError for names of no rate to fit,
-    UndeterminedError for rates not determined by the rows, and the errors of pricing.
+    Without names, candidates are rates of computation and rates of the rows' hosts. The fit then includes the
+    candidates that the rows determine better than the plausible ranges do, and at most one rate fewer than rows. Raises
+    OptionError for a name that is not the name of a rate to fit, UndeterminedError for rates that the rows do not
+    determine, and the errors of pricing.
     """
     requests = _rates_of_names(names)
     count = len(rows.names)
@@ -119,10 +125,10 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
         raise UndeterminedError(
             f"expected at least as many rows as rates, {len(requests)}, got {count}: measure more, or fit fewer rates"
         )
-    problem = Problem(rows, requests or _usual(rows))
+    problem = Problem(rows, requests or _default_rates(rows))
     left_out: tuple[tuple[hardware.Rate, str], ...] = ()
     if not requests:
-        problem, left_out = _determined(problem)
+        problem, left_out = _determined_problem(problem)
     _refuse_undetermined(problem, problem.slopes(problem.start))
     x = problem.best()
     _refuse_undetermined(problem, problem.slopes(x))
@@ -143,35 +149,35 @@ def _rates_of_names(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
     return tuple(rates[name] for name in names)
 
 
-def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
+def _default_rates(rows: Rows) -> tuple[hardware.Rate, ...]:
     """Return the rates of computation, and the host rates of the rows' frameworks."""
     hosts = {"session_run_ns", "offchip_stream_ns"} if rows.frameworks else set()
     hosts |= {"pytorch_offchip_state_ns" if name == "pytorch" else "offchip_state_ns" for name in rows.frameworks}
     return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 
 
-def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
-    """Return the problem of the rates determined by the rows, and the other rates with reasons.
+def _determined_problem(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
+    """Return the fit of the rates that the rows determine, and the other rates with reasons.
 
-    Rates are tried in order of effect on the rows. A rate is accepted if neither its standard deviation nor the
-    deviation of a rate accepted before then exceeds that of the rate's prior, which is a quarter of the range.
+    Rates are tried in order of effect on the rows. A rate is accepted if every accepted rate, this one included, then
+    has a standard deviation of at most its prior's: a quarter of its range.
     """
     slopes = problem.slopes(problem.start)
-    priors = np.minimum(problem.high - problem.low, _WIDEST) / _DEVIATIONS
-    felt = _felt(problem, slopes)
+    priors = np.minimum(problem.high - problem.low, _WIDEST_RANGE) / _RANGE_DEVIATIONS
+    effects = _effects(problem, slopes)
     accepted_columns: list[int] = []
     left_out: dict[int, str] = {}
     for column in np.argsort(-np.linalg.norm(slopes, axis=0) * priors, kind="stable").tolist():
         rate, names = problem.free_rates[column], [problem.free_rates[index].name for index in accepted_columns]
         more = [*accepted_columns, column]
-        if felt[column] < _FELT:
-            left_out[column] = f"no row depends on the rate; {_telling(rate)}"
-        elif np.any(_deviations(slopes[:, [column]], _SPREAD) > priors[column]):
-            left_out[column] = f"the rows determine the rate less well than its plausible range; {_telling(rate)}"
+        if effects[column] < _LEAST_EFFECT:
+            left_out[column] = f"no row depends on the rate; {_advice(rate)}"
+        elif np.any(_deviations(slopes[:, [column]], _ROW_SPREAD) > priors[column]):
+            left_out[column] = f"the rows determine the rate less well than its plausible range; {_advice(rate)}"
         elif len(accepted_columns) == max(1, len(slopes) - 1):
             left_out[column] = f"{len(slopes)} rows determine only {runs.one_of(names)}"
-        elif np.any(_deviations(slopes[:, more], _SPREAD) > priors[more]):
-            left_out[column] = f"the rows do not distinguish the rate from {runs.one_of(names)}; {_telling(rate)}"
+        elif np.any(_deviations(slopes[:, more], _ROW_SPREAD) > priors[more]):
+            left_out[column] = f"the rows do not distinguish the rate from {runs.one_of(names)}; {_advice(rate)}"
         else:
             accepted_columns.append(column)
     if not accepted_columns:
@@ -182,42 +188,51 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
-    """Return the standard deviations of the rates' logarithms; rows have the standard deviation ``spread``."""
-    if _least_unlike(slopes) < 1 - _JOINT_COSINE:
+    """Return the standard deviations of the rates' logarithms, for rows with the standard deviation ``spread``."""
+    if _smallest_eigenvalue(slopes) < 1 - _JOINT_COSINE:
         return np.full(slopes.shape[1], np.inf)
     deviations: Vector = spread * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
     return deviations
 
 
 def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
-    """Raise UndeterminedError for rates without effect on rows, and for rates that only act together."""
-    unfelt = [rate for rate, felt in zip(problem.free_rates, _felt(problem, slopes), strict=True) if felt < _FELT]
-    if unfelt:
+    """Raise UndeterminedError for rates without effect on rows, and for indistinguishable rates."""
+    without_effect = [
+        rate
+        for rate, effects in zip(problem.free_rates, _effects(problem, slopes), strict=True)
+        if effects < _LEAST_EFFECT
+    ]
+    if without_effect:
         raise UndeterminedError(
             "\n".join(
-                f"{rate.name}: expected a row that depends on the rate, got none: {_telling(rate)}" for rate in unfelt
+                f"{rate.name}: expected a row that depends on the rate, got none: {_advice(rate)}"
+                for rate in without_effect
             )
         )
-    if _least_unlike(slopes) < 1 - _JOINT_COSINE:
-        direction = _unlike(slopes)[1][:, 0]
-        joint_rates = [rate for rate, part in zip(problem.free_rates, direction, strict=True) if abs(part) > _PART]
+    if _smallest_eigenvalue(slopes) < 1 - _JOINT_COSINE:
+        direction = _gram_eigen(slopes)[1][:, 0]
+        joint_rates = [
+            rate
+            for rate, component in zip(problem.free_rates, direction, strict=True)
+            if abs(component) > _LEAST_COMPONENT
+        ]
         names = [rate.name for rate in joint_rates]
         terms = Counter(law.name for rate in joint_rates for law in pricing.laws_with(rate.attribute))
-        telling = [name for name, times in terms.items() if times == 1]
+        distinct_terms = [name for name, count in terms.items() if count == 1]
         raise UndeterminedError(
             f"{', '.join(names)}: expected rows that distinguish the rates, got rows in which only their common effect "
-            f"shows: fit {runs.one_of(names)}{f', or {_with_more(telling)}' if telling else ' only'}"
+            f"shows: fit {runs.one_of(names)}{f', or {_with_more(distinct_terms)}' if distinct_terms else ' only'}"
         )
 
 
-def _felt(problem: Problem, slopes: Vector) -> Vector:
+def _effects(problem: Problem, slopes: Vector) -> Vector:
     """Return, for each rate, the largest change of any row's time over the rate's range, as a logarithm."""
-    felt: Vector = np.max(np.abs(slopes), axis=0) * (problem.high - problem.low)
-    return felt
+    effects: Vector = np.max(np.abs(slopes), axis=0) * (problem.high - problem.low)
+    return effects
 
 
-def _telling(rate: hardware.Rate) -> str:
-    """Return advice on a row to add to determine a rate."""
+def _advice(rate: hardware.Rate) -> str:
+    """Return advice: name a row that would determine the rate."""
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
@@ -230,7 +245,7 @@ def _with_more(terms: Sequence[str]) -> str:
     return f"add a row with a larger share of time in {runs.one_of(terms)} (`ipusim check SCENARIO --costs`)"
 
 
-def _unlike(slopes: Vector) -> tuple[Vector, Vector]:
+def _gram_eigen(slopes: Vector) -> tuple[Vector, Vector]:
     """Return eigenvalues, ascending, and eigenvectors of the Gram matrix of normalised rate slopes.
 
     The smallest eigenvalue is 0 for linearly dependent slopes, and 1 - c for two rates with slope cosine c.
@@ -240,49 +255,49 @@ def _unlike(slopes: Vector) -> tuple[Vector, Vector]:
     return values, vectors
 
 
-def _least_unlike(slopes: Vector) -> float:
-    return float(_unlike(slopes)[0][0])
+def _smallest_eigenvalue(slopes: Vector) -> float:
+    return float(_gram_eigen(slopes)[0][0])
 
 
-def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
+def _correlated(problem: Problem, slopes: Vector) -> tuple[CorrelatedRates, ...]:
     """Return the groups of rates that rows hardly distinguish, merged from correlated pairs."""
     inverse = np.linalg.inv(slopes.T @ slopes)
     deviations = np.sqrt(np.diag(inverse))
     correlations = inverse / np.outer(deviations, deviations)
     groups: list[set[int]] = []
-    for first, second in np.argwhere(np.triu(np.abs(correlations) > _ALIKE, 1)).tolist():
+    for first, second in np.argwhere(np.triu(np.abs(correlations) > _CORRELATED, 1)).tolist():
         overlaps = [group for group in groups if group & {first, second}]
         groups = [group for group in groups if group not in overlaps] + [set.union({first, second}, *overlaps)]
-    alike = []
+    correlated = []
     for group in groups:
         correlation = float(correlations[min(group), max(group)]) if len(group) == 2 else None
-        alike.append(Alike(tuple(problem.free_rates[column] for column in sorted(group)), correlation))
-    return tuple(alike)
+        correlated.append(CorrelatedRates(tuple(problem.free_rates[column] for column in sorted(group)), correlation))
+    return tuple(correlated)
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
-    """Return the calibration with fitted rates of the logarithms ``x``; the rates are rounded."""
+    """Return the calibration with fitted rates: logarithms ``x``, rounded to few digits."""
     slopes = problem.slopes(x)
     values = [round_digits(math.exp(log), _DIGITS) for log in x]
     by_attribute = {rate.attribute: value for rate, value in zip(problem.free_rates, values, strict=True)}
     rates = problem.rows.rates.with_values(**by_attribute)
     positions = (x - problem.low) / (problem.high - problem.low)
     fits = tuple(
-        FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, sure, not 0.01 < position < 0.99)
-        for rate, value, sure, position in zip(
+        FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, uncertainty, not 0.01 < position < 0.99)
+        for rate, value, uncertainty, position in zip(
             problem.free_rates, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
         )
     )
     errors_before, errors_after = (tuple(problem.rows.errors(rate_set)) for rate_set in (problem.rows.rates, rates))
-    alike, foreseen = _alike(problem, slopes), _foreseen(problem)
-    return Calibration(problem.rows, rates, fits, errors_before, errors_after, alike, left_out, foreseen)
+    correlated, held_out_errors = _correlated(problem, slopes), _held_out_errors(problem)
+    return Calibration(problem.rows, rates, fits, errors_before, errors_after, correlated, left_out, held_out_errors)
 
 
-def _foreseen(problem: Problem) -> dict[int, float]:
-    """Return the mean of |simulated - measured| / measured over rows left out, by number of rows in the fit.
+def _held_out_errors(problem: Problem) -> dict[int, float]:
+    """Return the mean of |simulated - measured| / measured over held-out rows, by number of rows in the fit.
 
-    Each row is left out in turn, and rates are fitted to the next rows, the first row following the last. Times are
-    linearised with the slopes at the scenarios' rates.
+    Each row is held out in turn, and rates are fitted to the rows after it, with the first row after the last. Times
+    are linearised with the slopes at the scenarios' rates.
     """
     start, slopes = problem.start, problem.slopes(problem.start)
     misfits = problem.misfits(problem.rates(start))
@@ -302,7 +317,7 @@ def _foreseen(problem: Problem) -> dict[int, float]:
 def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
     """Return half the 95 % ranges of the rates, relative to the rates.
 
-    The misfits estimate the spread of rows. With equal numbers of rates and rows the uncertainties are None.
+    Misfits give the spread of the rows. With as many rates as rows the uncertainties are None.
     """
     from scipy.stats import t  # noqa: PLC0415, 0.5 s to import
 
@@ -310,5 +325,5 @@ def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
     if count == rates:
         return [None] * rates
     spread = math.sqrt(float(np.sum(np.square(misfits))) / (count - rates))
-    times = t.ppf((1 + _SURE) / 2, count - rates)
-    return [float(np.expm1(deviation * times)) for deviation in _deviations(slopes, spread)]
+    quantile = t.ppf((1 + _CONFIDENCE) / 2, count - rates)
+    return [float(np.expm1(deviation * quantile)) for deviation in _deviations(slopes, spread)]

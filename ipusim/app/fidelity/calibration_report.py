@@ -15,7 +15,7 @@ from ipusim.app.study.result import Result
 
 _NANOSECONDS = 10**9
 #: Uncertainty, as a share, above which a rate counts as undetermined.
-_UNSURE = 1.0
+_UNDETERMINED_ABOVE = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CalibrationResult(Result):
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return the rates, the errors of the rows, and the rates left unfitted."""
+        """Return the rates, the errors of the rows, and the rates that were not fitted."""
         errors = zip(self.calibration.rows.names, self.calibration.before, self.calibration.after, strict=True)
         return {
             "rates": self.rows(),
@@ -85,7 +85,7 @@ def rate_table(calibration: Calibration) -> Table:
             fit.rate.name,
             fit.rate.show(fit.before),
             fit.rate.show(fit.value),
-            _sure(fit) or "not known",
+            _uncertainty_text(fit) or "not known",
             (fit.rate.plausible_text() or "nothing published") + (" (at its edge)" if fit.at_edge else ""),
         )
         for fit in calibration.fitted
@@ -100,16 +100,16 @@ def row_table(calibration: Calibration) -> Table:
 
 
 def words(calibration: Calibration) -> Iterator[str]:
-    """Yield the notes below the tables: rows needed, undetermined or unfitted rates, and sources."""
-    yield from _foreseen_words(calibration)
-    for alike in calibration.alike:
-        names = " and ".join(rate.name for rate in alike.rates)
-        relation = "together" if alike.correlation is None else f"correlation {alike.correlation:.2f}"
+    """Yield the notes below the tables: rows to add, undetermined rates, unfitted rates, sources."""
+    yield from _held_out_words(calibration)
+    for correlated in calibration.correlated:
+        names = " and ".join(rate.name for rate in correlated.rates)
+        relation = "together" if correlated.correlation is None else f"correlation {correlated.correlation:.2f}"
         yield f"The rows hardly distinguish {names} ({relation}): a larger value of one offsets another."
     if any(fit.uncertainty is None for fit in calibration.fitted):
         yield "The uncertainty of the rates is not known, as the fit has as many rates as rows."
     for fit in calibration.fitted:
-        if fit.uncertainty is not None and fit.uncertainty > _UNSURE:
+        if fit.uncertainty is not None and fit.uncertainty > _UNDETERMINED_ABOVE:
             yield (
                 f"{fit.rate.name} may be anywhere in its range, given the scatter of the rows; add rows that "
                 "depend on the rate."
@@ -122,9 +122,9 @@ def words(calibration: Calibration) -> Iterator[str]:
         yield f"Source: {source}."
 
 
-def _foreseen_words(calibration: Calibration) -> Iterator[str]:
-    """Yield the error of left-out rows, and the number of rows needed."""
-    start, *fits = calibration.foreseen.items()
+def _held_out_words(calibration: Calibration) -> Iterator[str]:
+    """Yield the error of held-out rows, and the number of rows from which a fit helps."""
+    start, *fits = calibration.held_out_errors.items()
     if not fits:
         return
     rows, error = fits[-1]
@@ -169,11 +169,12 @@ def _remark(rate: hardware.Rate, fit: FittedRate | None) -> str:
     """Return the comment behind a rate's value."""
     if fit is None:
         return "as in the scenarios"
-    sure = _sure(fit)
-    return f"{rate.show(fit.value)}{f', 95 % within {sure}' if sure else ''}; before {rate.show(fit.before)}"
+    uncertainty = _uncertainty_text(fit)
+    within = f", 95 % within {uncertainty}" if uncertainty else ""
+    return f"{rate.show(fit.value)}{within}; before {rate.show(fit.before)}"
 
 
-def _sure(fit: FittedRate) -> str:
+def _uncertainty_text(fit: FittedRate) -> str:
     """Return a rate's uncertainty as text; empty if unknown."""
     if fit.uncertainty is None:
         return ""

@@ -1,4 +1,4 @@
-"""Prepare measurements (whole trainings, or stages) for a fit of rates: simulate them with any rates."""
+"""Prepare measured trainings or stages, so that a fit can simulate them again with any rates."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError, OptionError
 
-#: Default host rates. Execution cycles do not depend on host rates, so a single set of times serves every host.
-_HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
+#: Default host rates; one simulation serves rows of every host: cycles do not depend on host rates.
+_DEFAULT_HOST_RATES = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 
 class Measurements(Protocol):
@@ -35,8 +35,8 @@ class Measurements(Protocol):
     frameworks: Sequence[str]
     sources: Sequence[str]
 
-    def times(self, rates: Rates) -> list[float]:
-        """Return the ratio of simulated to measured time per row, simulated by ``rates``."""
+    def time_ratios(self, rates: Rates) -> list[float]:
+        """Return simulated over measured time per row, with ``rates``."""
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated figure per row; positive if too large."""
@@ -54,8 +54,8 @@ class Throughputs(Measurements):
         self.frameworks = [row.framework for row in rows if row.framework]
         self.sources = [row.source for row in rows if row.source]
 
-    def times(self, rates: Rates) -> list[float]:
-        """Return simulated over measured times of a weight update."""
+    def time_ratios(self, rates: Rates) -> list[float]:
+        """Return simulated over measured time of a weight update per row, with ``rates``."""
         return [1 / row.row.ratio(row.items_per_s) for row in self._simulate(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
@@ -63,7 +63,7 @@ class Throughputs(Measurements):
         return [row.error for row in self._simulate(rates)]
 
     def _simulate(self, rates: Rates) -> list[SimulatedRow]:
-        device_rates = rates.with_values(**_HOSTS)
+        device_rates = rates.with_values(**_DEFAULT_HOST_RATES)
         if device_rates not in self._times:
             self._times[device_rates] = update_times(self._trainings, device_rates)
         pairs = zip(self._trainings, self._times[device_rates], strict=True)
@@ -71,8 +71,8 @@ class Throughputs(Measurements):
 
 
 @dataclass(frozen=True)
-class _Stages:
-    """Rows of the stages of a scenario."""
+class _ScenarioRows:
+    """Measured stages of a scenario."""
 
     scenario: Path
     job: Job
@@ -94,33 +94,41 @@ class Profiles(Measurements):
             return jobs[name].system.ipu.clock_hz
 
         stages = runs.read_profiles(path, clock_hz)
-        self._stages = [_Stages(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
-        self.scenarios = [(stage.scenario, stage.job.system.rates) for stage in self._stages]
-        self.sources = [row.source for stage in self._stages for row in stage.rows if row.source]
-        passes = [(stage, stage_pass) for stage in self._stages for stage_pass in self._passes(stage)]
+        self._by_scenario = [_ScenarioRows(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
+        self.scenarios = [
+            (scenario_rows.scenario, scenario_rows.job.system.rates) for scenario_rows in self._by_scenario
+        ]
+        self.sources = [row.source for scenario_rows in self._by_scenario for row in scenario_rows.rows if row.source]
+        passes = [
+            (scenario_rows, stage_pass)
+            for scenario_rows in self._by_scenario
+            for stage_pass in self._passes(scenario_rows)
+        ]
         # A pass without measured or simulated time has the same error at any rates.
-        self._counts = [stage_pass.measured > 0 and stage_pass.simulated > 0 for _, stage_pass in passes]
+        self._is_in_fit = [stage_pass.measured > 0 and stage_pass.simulated > 0 for _, stage_pass in passes]
         self.names = [
-            f"{stage.job.name}, {stage_pass.name} of {stage_pass.stage}"
-            for (stage, stage_pass), counts in zip(passes, self._counts, strict=True)
-            if counts
+            f"{scenario_rows.job.name}, {stage_pass.name} of {stage_pass.stage}"
+            for (scenario_rows, stage_pass), is_in_fit in zip(passes, self._is_in_fit, strict=True)
+            if is_in_fit
         ]
 
-    def times(self, rates: Rates) -> list[float]:
-        """Return simulated over measured cycles."""
-        passes = [stage_pass for stage in self._stages for stage_pass in self._passes(stage, rates)]
+    def time_ratios(self, rates: Rates) -> list[float]:
+        """Return simulated over measured cycles per pass, with ``rates``."""
+        passes = [
+            stage_pass for scenario_rows in self._by_scenario for stage_pass in self._passes(scenario_rows, rates)
+        ]
         return [
             stage_pass.simulated / stage_pass.measured
-            for stage_pass, counts in zip(passes, self._counts, strict=True)
-            if counts
+            for stage_pass, is_in_fit in zip(passes, self._is_in_fit, strict=True)
+            if is_in_fit
         ]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated cycles per pass; positive if too long."""
-        return [time - 1 for time in self.times(rates)]
+        return [ratio - 1 for ratio in self.time_ratios(rates)]
 
-    def _passes(self, stages: _Stages, rates: Rates | None = None) -> Sequence[MeasuredPass]:
-        return passes_of(stages.job, stages.rows, f"{self._file}: {stages.scenario.name}", rates)
+    def _passes(self, scenario_rows: _ScenarioRows, rates: Rates | None = None) -> Sequence[MeasuredPass]:
+        return passes_of(scenario_rows.job, scenario_rows.rows, f"{self._file}: {scenario_rows.scenario.name}", rates)
 
 
 def _job(path: Path, name: str) -> Job:
@@ -164,9 +172,9 @@ class Rows:
         """Common rates of the scenarios."""
         return self.parts[0].scenarios[0][1]
 
-    def times(self, rates: Rates) -> list[float]:
-        """Return the ratio of simulated to measured time per row, simulated by ``rates``."""
-        return [time for part in self.parts for time in part.times(rates)]
+    def time_ratios(self, rates: Rates) -> list[float]:
+        """Return simulated over measured time per row, with ``rates``."""
+        return [time for part in self.parts for time in part.time_ratios(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated figure per row; positive if too large."""
@@ -176,9 +184,9 @@ class Rows:
 def read_measured(paths: Sequence[Path]) -> Rows:
     """Return the rows of CSV files; a file has whole trainings in the format of :func:`read_throughputs`, or stages.
 
-    A file of stages has a column ``scenario``, a path relative to the file's folder, in addition to the columns of a
-    profile. Raises FileError with the mistakes of a file, and for scenarios with different rates; OSError for an
-    unreadable file; ScenarioError for the mistakes of a scenario.
+    A file of stages has the columns of a profile and a column ``scenario``, a path relative to the file's folder.
+    Raises FileError for mistakes in a file and for scenarios with different rates, OSError for an unreadable file, and
+    ScenarioError for mistakes in a scenario.
     """
     parts: tuple[Measurements, ...] = tuple(
         Profiles(path) if runs.has_stages(path) else Throughputs(read_throughputs(path)) for path in paths

@@ -1,10 +1,11 @@
-"""Compute prediction intervals: ranges that hold the error of a further training of a kind four times of five.
+"""Compute prediction intervals: the next training of a kind has its error in the interval with a probability of 80 %.
 
-A row is a published training; rows of a kind have similar models and runs. Within a kind, the logarithm of simulated
-over published throughput is taken as normally distributed; rates were fitted without the row's source. Student's
-interval of a kind is too narrow for rows of another source, because rows of one source resemble each other. The
-intervals of all kinds are therefore widened by a factor. The factor is chosen on rows whose kind has at least three
-rows of other sources: four in five such rows lie in the widened interval computed from these other rows.
+A row is a published training; rows of a kind have similar models and runs. The throughput of a row is simulated with
+rates fitted without the rows of its source. Within a kind, the logarithm of simulated over published throughput is
+assumed to have a normal distribution. Student's interval of a kind is too narrow for rows of another source, because
+rows of one source resemble each other. The intervals of all kinds are therefore widened by a factor. The factor is
+chosen on rows whose kind has at least three rows of other sources: four in five such rows lie in the widened interval
+computed from these other rows.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from ipusim.app.fidelity.throughput_fit import source_of
 from ipusim.app.fidelity.throughputs import SimulatedRow
 from ipusim.base.csv_table import csv_bytes
 
-#: The share of trainings in an interval, and the least rows that give one.
-SHARE: Final = 0.8
+#: Share of trainings inside an interval, and minimum number of rows to compute an interval.
+INTERVAL_SHARE: Final = 0.8
 LEAST_ROWS: Final = 3
 #: Maximum difference between the logarithms of equal errors.
-_EQUAL: Final = 1e-9
+_EQUAL_LOGS: Final = 1e-9
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Interval of a further row's error.
+    """Prediction interval of the next row's error.
 
     Attributes:
         middle: mean of the logarithms of simulated over published throughput.
@@ -38,40 +39,40 @@ class Interval:
     """
 
     middle: float
-    width: float
+    half_width: float
 
     @classmethod
-    def from_rows(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
-        """Return the interval of a kind's rows, ``stretch`` times as wide as Student's.
+    def from_rows(cls, rows: Sequence[SimulatedRow], widening: float = 1.0) -> Interval | None:
+        """Return the interval of a kind's rows, ``widening`` times as wide as Student's.
 
-        None for fewer rows than :data:`LEAST_ROWS`, and for equal errors, from which no width follows.
+        None for fewer rows than :data:`LEAST_ROWS`, and for equal errors, whose interval would have no width.
 
-        Student's width for n logarithms is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile of
-        Student's distribution with n - 1 degrees of freedom.
+        Student's half-width for n logarithms is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile
+        of Student's distribution with n - 1 degrees of freedom.
         """
         if len(rows) < LEAST_ROWS:
             return None
         from scipy.stats import t  # noqa: PLC0415, 0.5 s to import, which few commands need
 
         logs = np.array([_log(row) for row in rows])
-        if np.ptp(logs) < _EQUAL:
+        if np.ptp(logs) < _EQUAL_LOGS:
             return None
-        quantile = float(t.ppf((1 + SHARE) / 2, len(rows) - 1))
-        student = quantile * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / len(rows))
-        return cls(float(np.mean(logs)), stretch * student)
+        quantile = float(t.ppf((1 + INTERVAL_SHARE) / 2, len(rows) - 1))
+        student_half_width = quantile * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / len(rows))
+        return cls(float(np.mean(logs)), widening * student_half_width)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Least and largest error in the interval."""
-        return math.expm1(self.middle - self.width), math.expm1(self.middle + self.width)
+        """Smallest and largest error in the interval."""
+        return math.expm1(self.middle - self.half_width), math.expm1(self.middle + self.half_width)
 
     def __str__(self) -> str:
         """Return both ends, in whole per cent."""
         return " to ".join(map(runs.end_text, self.ends))
 
 
-def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
-    """Return rows by kind, without rows of no kind and rows whose host may be the bottleneck."""
+def rows_by_kind(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
+    """Return rows by kind, skipping rows without a kind, and rows whose host may be the bottleneck."""
     kinds: dict[str, list[SimulatedRow]] = {}
     for row in rows:
         if row.row.use != "input" and row.training.kind:
@@ -80,36 +81,36 @@ def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
 
 
 def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
-    """Return the interval of each kind; None for few rows or equal errors."""
-    stretch = stretched(rows)
-    return {kind: Interval.from_rows(group, stretch) for kind, group in of_kinds(rows).items()}
+    """Return the interval of each kind; None for a kind with too few rows or equal errors."""
+    widening = widening_factor(rows)
+    return {kind: Interval.from_rows(group, widening) for kind, group in rows_by_kind(rows).items()}
 
 
-def stretched(rows: Sequence[SimulatedRow]) -> float:
-    """Return the factor that widens all intervals; 1 if no row has an interval of other sources."""
-    distances = [part for group in of_kinds(rows).values() for part in widths_apart(group)]
-    return float(np.quantile(distances, SHARE, method="lower")) if distances else 1.0
+def widening_factor(rows: Sequence[SimulatedRow]) -> float:
+    """Return the factor that widens all intervals; 1 if no kind has enough rows of other sources."""
+    distances = [part for group in rows_by_kind(rows).values() for part in distances_in_widths(group)]
+    return float(np.quantile(distances, INTERVAL_SHARE, method="lower")) if distances else 1.0
 
 
-def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
-    """Return the distance of each row of a kind from the middle of other sources' rows, in widths of their interval.
+def distances_in_widths(rows: Sequence[SimulatedRow]) -> list[float]:
+    """Return the distance of each row of a kind from the middle of an interval, in half-widths of this interval.
 
-    Rows without an interval of other sources are left out.
+    The interval is computed from the rows of other sources. Rows without such an interval are left out.
     """
     distances = []
     for row in rows:
         source = source_of(row.row.source)
         interval = Interval.from_rows([peer for peer in rows if source_of(peer.row.source) != source])
         if interval is not None:
-            distances.append(abs(_log(row) - interval.middle) / interval.width)
+            distances.append(abs(_log(row) - interval.middle) / interval.half_width)
     return distances
 
 
 def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
-    """Return CSV with the ends of each kind's interval; ends are empty for few rows or equal errors."""
+    """Return CSV with the ends of each kind's interval; ends are empty for too few rows or equal errors."""
     lines: list[tuple[object, ...]] = [runs.COLUMNS]
     ranges = intervals(rows)
-    for kind, group in of_kinds(rows).items():
+    for kind, group in rows_by_kind(rows).items():
         interval = ranges[kind]
         ends = ("", "") if interval is None else tuple(f"{end:.5f}" for end in interval.ends)
         lines.append((kind, len(group), *ends))

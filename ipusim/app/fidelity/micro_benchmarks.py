@@ -27,7 +27,7 @@ _UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
 #: IPUs per replica in the benchmark of all-reduces.
 _SHARDS: Final = 4
 #: Bytes per element in the benchmark of all-reduces.
-_HALF: Final = 2
+_ELEMENT_BYTES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class MicroBenchmark:
 
     @property
     def error(self) -> float | None:
-        """(simulated - published) / published figure, of a range its nearest value; None without a published figure."""
+        """(simulated - published) / published, with the nearest value of a published range; None if unpublished."""
         if self.range is None:
             return None
         return self.simulated / min(max(self.simulated, self.range[0]), self.range[1]) - 1
@@ -121,8 +121,8 @@ def _ring(row: MicroBenchmark, system: System) -> float:
 def _all_reduce(row: MicroBenchmark, system: System) -> float:
     """Return the seconds of simultaneous all-reduces between replicas' corresponding IPUs."""
     groups = [range(shard, system.count, _SHARDS) for shard in range(_SHARDS)]
-    elements = [int(row.bytes) // _HALF] * _SHARDS
-    return hardware.fastest_all_reduce(system, groups, elements, _HALF)[1].total_cycles / system.clock_hz
+    elements = [int(row.bytes) // _ELEMENT_BYTES] * _SHARDS
+    return hardware.fastest_all_reduce(system, groups, elements, _ELEMENT_BYTES)[1].total_cycles / system.clock_hz
 
 
 def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:

@@ -3,8 +3,8 @@
 The planner splits a product over the tiles of an IPU; its plan is the split with the fewest cycles, and depends on the
 rates. The fit therefore alternates: rates for the current plans, then plans for the new rates, until no plan changes,
 or for at most 12 turns. The best rates of all turns are the result. A rate has a normal prior around the middle of its
-plausible range, which is four standard deviations wide. Without priors, rates indistinguishable by the measurements
-would run to an edge.
+plausible range, which is four standard deviations wide. Without priors, rates that the measurements
+cannot tell apart would end at an edge of their range.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from ipusim.api import hardware, pricing
 #: Relative standard deviation of a measurement against the model. 2 to 3 % are reading errors of figures taken from a
 #: picture; the rest covers correlated errors, since rows of equal size share the model's omissions. The value was
 #: chosen after inspecting the measured rows: with 0.05, amp_ceiling ends at the edge of its range.
-_SPREAD: Final = 0.1
+_ROW_SPREAD: Final = 0.1
+#: Maximum number of turns of the fit.
 _MOST_TURNS: Final = 12
-_DEVIATIONS: Final = 4
+#: Width of a plausible range, in standard deviations of the prior.
+_RANGE_DEVIATIONS: Final = 4
 
 Vector = npt.NDArray[np.float64]
 
@@ -60,7 +62,7 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
 
 
 def term_shares(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> list[float]:
-    """Return, per planner rate, the absolute mean elasticity of the products' cycles.
+    """Return, per planner rate, the absolute value of the mean elasticity of the products' cycles.
 
     The elasticity is the change of cycles in per cent for a one per cent change of the rate.
     """
@@ -88,7 +90,7 @@ def _plans(
 def _misfit(
     plans: Sequence[pricing.ProductPlan], products: Sequence[MeasuredProduct], rates: pricing.PlannerRates
 ) -> float:
-    errors = [np.log(plan.cycles / row.cycles) / _SPREAD for plan, row in zip(plans, products, strict=True)]
+    errors = [np.log(plan.cycles / row.cycles) / _ROW_SPREAD for plan, row in zip(plans, products, strict=True)]
     return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
 
 
@@ -106,7 +108,7 @@ def _rates_for(
     low, high = _ranges()
 
     def residuals(logs: Vector) -> Vector:
-        errors: Vector = (_log_cycles(work, ipu, logs) - measured_logs) / _SPREAD
+        errors: Vector = (_log_cycles(work, ipu, logs) - measured_logs) / _ROW_SPREAD
         return np.concatenate([errors, _prior(logs)])
 
     margin = 1e-9 * (high - low)
@@ -133,4 +135,4 @@ def _logs(rates: pricing.PlannerRates) -> Vector:
 
 def _prior(logs: Vector) -> Vector:
     low, high = _ranges()
-    return (logs - (low + high) / 2) * _DEVIATIONS / (high - low)
+    return (logs - (low + high) / 2) * _RANGE_DEVIATIONS / (high - low)

@@ -1,4 +1,4 @@
-"""Compare measured stage cycles with the simulator's prices, by stage and pass."""
+"""Compare measured cycles of stages with simulated cycles, pass by pass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MeasuredPass:
         return self.simulated / self.measured - 1 if self.measured else None
 
 
-def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
+def compare_profile(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
     """Return measured and simulated cycles of the passes measured in a CSV file.
 
     Cycles in the request's options are ignored. For inference only forward passes are compared.
@@ -72,7 +72,7 @@ def priced_job(request: Request, option: str) -> Job:
 def passes_of(
     job: Job, rows: Sequence[runs.MeasuredStage], file_name: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
-    """Return measured and simulated cycles of those passes of ``job`` that ``rows`` measured.
+    """Return measured and simulated cycles of the passes of ``job`` that are measured in ``rows``.
 
     ``rates`` are by default the job's; ``file_name`` is the name of the rows' file in messages. Raises FileError for
     rows of other stages than the job's.

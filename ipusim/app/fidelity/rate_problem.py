@@ -1,11 +1,11 @@
 """Find the best-fitting rates for rows: least squares over logarithms of times and rates, within bounds.
 
-A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the plans of its products,
-which jump when rates change, and pricing is slow. An iteration therefore first determines slopes: the share of a row's
-time proportional to a rate or its inverse, by central differences with a step wider than a jump. The iteration then
-solves for the best rates under the assumption that a time is a sum of such shares. Iterations end when the rates stop
-changing. A first sequence starts at the scenarios' rates, a second in the middle of the ranges; the best rates of both
-sequences are the result.
+A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the planner's split of
+products over tiles; splits, and with them costs, jump when rates change. Pricing is slow. An iteration therefore first
+determines slopes: the share of a row's time that is proportional to a rate or its inverse. Slopes are central
+differences with a step wider than a jump. The iteration then solves for the best rates, assuming that a time is a sum
+of such shares. Iterations end when the rates stop changing. One sequence of iterations starts from the scenarios'
+rates, another in mid-range; the best rates of both sequences are the result.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from ipusim.app.fidelity.calibration_rows import Rows
 
 #: Step of the central differences to either side, as a logarithm of a rate.
 _STEP: Final = 0.02
-#: Largest number of iterations; they end early below the following change of a rate's logarithm.
-_MOST_TURNS: Final = 8
+#: Maximum number of iterations.
+_MOST_ITERATIONS: Final = 8
+#: Iterations end if no logarithm of a rate changes by as much as this.
 _LEAST_STEP: Final = 1e-3
-#: Least factor by which a time changes; the shares of a time may overlap, and their sum may exceed 1.
+#: Lower limit of the factor by which a time changes: shares of a time may overlap and sum to more than 1, so that the
+#: factor would be negative.
 _LEAST_CHANGE: Final = 1e-6
-#: Digits of intermediate rates: more than a step shows, and few enough for fast exact arithmetic.
+#: Digits of intermediate rates: enough to resolve a step, and few enough for fast exact arithmetic.
 _DIGITS: Final = 9
 
 Vector = npt.NDArray[np.float64]
@@ -62,7 +64,7 @@ class Problem:
     def misfits(self, rates: Rates) -> Vector:
         """Return, per row, the logarithm of the ratio of simulated to measured time."""
         if rates not in self._misfits:
-            self._misfits[rates] = np.log(self.rows.times(rates))
+            self._misfits[rates] = np.log(self.rows.time_ratios(rates))
         return self._misfits[rates]
 
     def cost(self, x: Vector) -> float:
@@ -92,7 +94,7 @@ class Problem:
     def _points_from(self, x: Vector) -> list[Vector]:
         """Return the logarithms of the rates at the start, ``x``, and after every iteration."""
         points = [x]
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MOST_ITERATIONS):
             x = _solve(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
             points.append(x)
             if np.max(np.abs(x - points[-2])) < _LEAST_STEP:

@@ -1,10 +1,10 @@
-"""Fit rates to published throughputs: to the rows whose use is ``fitted``, and with sources left out in turn.
+"""Fit rates to the published throughputs whose use is ``fitted``: to all rows, and with each source left out in turn.
 
-Four rates have no other measurement: the host's time for resent optimizer values, in PyTorch and in other frameworks;
-the host's time for optimizer state off chip in PyTorch; the cycles to lay out a variable in a weight update. A row's
-time is linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation
-of a few per cent. Rates have a normal prior around the middle of the plausible range, which is four standard deviations
-wide. A rate without effect on any row therefore stays in the middle of its range.
+Four rates follow from no other measurement: the host's time for resent optimizer values, in PyTorch and in other
+frameworks; the host's time for optimizer state off chip in PyTorch; the cycles to lay out a variable in a weight
+update. A row's time is linear in these rates, and linear least squares give the most likely values. Row times have a
+standard deviation of a few per cent. Rates have a normal prior around the middle of the plausible range, which is four
+standard deviations wide. A rate without effect on any row therefore stays in the middle of its range.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ FIT_RATES: Final = (
     "pytorch_offchip_state_ns",
     "variable_layout_cycles",
 )
-#: Relative standard deviation of published against simulated times (assumed).
-_SPREAD: Final = 0.025
-_DEVIATIONS: Final = 4
+#: Relative standard deviation of published against simulated times (assumed), and width of a plausible range in
+#: standard deviations of the prior.
+_ROW_SPREAD: Final = 0.025
+_RANGE_DEVIATIONS: Final = 4
 
 Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class _Linear:
-    """Seconds of a row's weight update: published, simulated with the rates in use, and per unit of a fitted rate."""
+    """Seconds of a row's weight update: published, simulated with the rates in use, and added per unit of each rate."""
 
     source: str
     published: float
@@ -51,7 +52,7 @@ class _Linear:
 
 
 def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
-    """Return the items a second of each row with its source left out of the fit; None for a source in no fit."""
+    """Return each row's items a second, with rates fitted without its source; None for a source without fitted rows."""
     linear = [_Linear.from_row(row) for row in rows]
     fit_rows = [entry for entry, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
     values = _in_use(rows) if rows else np.zeros(len(FIT_RATES))
@@ -72,13 +73,13 @@ def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
 def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Mapping[str, int]]:
     """Return the rates fitted to all rows whose ``use`` is ``fitted``, and the number of rows that determine each rate.
 
-    A row determines a rate that changes its time, over the rate's range, by more than the row's standard deviation.
+    A row determines a rate if the rate's range changes the row's time by more than the row's standard deviation.
     Keys are attributes of Rates.
     """
     fit_rows, (low, high) = [_Linear.from_row(row) for row in rows if row.row.use == "fitted"], _ranges()
-    felt = np.sum([row.slopes * (high - low) > _SPREAD * row.published for row in fit_rows], axis=0)
-    rates, counts = _fit(fit_rows, _in_use(rows)).tolist(), felt.tolist()
-    return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts, strict=True))
+    counts = np.sum([row.slopes * (high - low) > _ROW_SPREAD * row.published for row in fit_rows], axis=0)
+    rates = _fit(fit_rows, _in_use(rows)).tolist()
+    return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts.tolist(), strict=True))
 
 
 def source_of(text: str) -> str:
@@ -111,11 +112,11 @@ def _ranges() -> tuple[Vector, Vector]:
 def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
     """Return the most likely rates within their ranges, for rows simulated with the rates ``values``."""
     low, high = _ranges()
-    deviations = (high - low) / _DEVIATIONS
+    deviations = (high - low) / _RANGE_DEVIATIONS
     coefficients = [np.diag(1 / deviations)]
     targets = [(low + high) / 2 / deviations]
     for row in rows:
-        spread = _SPREAD * row.published
+        spread = _ROW_SPREAD * row.published
         coefficients.append(row.slopes[np.newaxis, :] / spread)
         targets.append(np.array([(row.published - row.simulated + row.slopes @ values) / spread]))
     solution: Vector = np.linalg.lstsq(np.concatenate(coefficients), np.concatenate(targets), rcond=None)[0]

@@ -7,7 +7,13 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import analysis, hardware, runs
-from ipusim.app.fidelity.error_intervals import SHARE, Interval, of_kinds, stretched, widths_apart
+from ipusim.app.fidelity.error_intervals import (
+    INTERVAL_SHARE,
+    Interval,
+    distances_in_widths,
+    rows_by_kind,
+    widening_factor,
+)
 from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FIT_RATES, fitted_rates
@@ -19,7 +25,7 @@ from ipusim.app.render.throughputs import ThroughputPoint, throughput_chart
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.units import format_figure
 
-#: Names of frameworks, and remarks on a row's use, in tables.
+#: Names of frameworks in tables.
 _FRAMEWORKS: Final = {
     "popart": "PopART",
     "tensorflow1": "TensorFlow 1",
@@ -28,6 +34,7 @@ _FRAMEWORKS: Final = {
     "": "no framework",
 }
 
+#: Remarks on a row's use in tables.
 _USES: Final = {
     "held": "",
     "fitted": "fits rates",
@@ -36,7 +43,7 @@ _USES: Final = {
     "input": "bound by its host",
     "pods": "several pods",
 }
-#: The trainings that rates are fitted to, on one pod.
+#: Name of the trainings on one pod to which rates are fitted.
 _FIT_KIND: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
@@ -54,7 +61,9 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
     if not fit_rows:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
     text = f"Throughputs of whole trainings: {_how_far(fit_rows, f' of {_FIT_KIND}, each with its source in no fit,')}."
-    means = [f"{name} {spread(row.reported_error for row in group)[1]}" for name, group in of_kinds(fit_rows).items()]
+    means = [
+        f"{name} {spread(row.reported_error for row in group)[1]}" for name, group in rows_by_kind(fit_rows).items()
+    ]
     text += f" On average off: {'; '.join(means)}."
     for use, name in _KINDS.items():
         if more := _rows_of(rows, use):
@@ -68,10 +77,10 @@ def _rows_of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
 
 
 def _how_far(rows: Sequence[SimulatedRow], label: str) -> str:
-    number, mean, most = spread(row.reported_error for row in rows)
+    number, mean, worst_error = spread(row.reported_error for row in rows)
     worst = max(rows, key=lambda row: abs(row.reported_error))
     direction = "fast" if worst.reported_error > 0 else "slow"
-    return f"{number}{label} {mean} off on average, {most} at worst ({row_name(worst.row)}, too {direction})"
+    return f"{number}{label} {mean} off on average, {worst_error} at worst ({row_name(worst.row)}, too {direction})"
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
@@ -104,21 +113,29 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return mean, worst and range of the errors of all rows, by use and by kind, with the interval of each kind.
 
-    Errors are by rates fitted without the row's source, where there is such a fit. The last column counts the rows
-    inside the interval of other sources' rows.
+    Errors are with rates fitted without the row's source, if its source has a fitted row. The last column counts the
+    rows inside the interval computed from rows of other sources.
     """
     groups = {"all": list(rows)}
     if _rows_of(rows, "fitted"):
         groups |= {f"of {_FIT_KIND}, with rates fitted without their source": _rows_of(rows, "fitted")}
         groups |= {f"of {name}": group for use, name in _KINDS.items() if (group := _rows_of(rows, use))}
     body = [(name, *_errors(group), "", "") for name, group in groups.items()]
-    stretch = stretched(rows)
-    for name, group in of_kinds(rows).items():
-        inside = [distance <= stretch for distance in widths_apart(group)]
+    widening = widening_factor(rows)
+    for name, group in rows_by_kind(rows).items():
+        inside = [distance <= widening for distance in distances_in_widths(group)]
         inside_text = f"{sum(inside)} of {len(inside)}" if inside else ""
-        body.append((name, *_errors(group), str(Interval.from_rows(group, stretch) or "not known"), inside_text))
+        body.append((name, *_errors(group), str(Interval.from_rows(group, widening) or "not known"), inside_text))
     title = "Errors of throughputs, mean and worst whatever their sign"
-    header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
+    header = (
+        "rows",
+        "number",
+        "mean",
+        "worst",
+        "range",
+        f"{INTERVAL_SHARE:.0%} of such lie in",
+        "without their source inside",
+    )
     return Table(title, header, tuple(body))
 
 
@@ -128,8 +145,8 @@ def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
     return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
 
 
-def dial_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return the fitted rates with value, plausible range, and number of determining measurements."""
+def fitted_rate_table(rows: Sequence[SimulatedRow]) -> Table:
+    """Return the fitted rates with value, plausible range, and number of measurements that determine each."""
     fits, counts = fitted_rates(rows)
     products = len(read_rows(PRODUCTS_FILE))
     body = []
@@ -151,7 +168,7 @@ def dial_table(rows: Sequence[SimulatedRow]) -> Table:
 def sensitivity_table(trainings: Sequence[PreparedRow]) -> Table:
     """Return the change of a throughput for a one per cent increase of each rate, with the rate's value and range.
 
-    The throughput is the first row's; rates of other hosts use the first row with such a host.
+    The throughput is the first row's; a rate of another host has its effect on the first row with this host.
     """
     host_trainings = [training for training in trainings if training.row.framework == "pytorch"][:1]
     host_trainings += [training for training in trainings if training.jobs[0].system.optimizer_interval][:1]
@@ -182,7 +199,7 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
             "time of optimizer state off chip, and the time of variables at an update. An error with the source left "
             "out uses rates fitted without rows of this publisher; a rate without rows takes the middle of its range. "
             "An interval predicts the error of a further training, and needs three rows: Student's interval of "
-            f"logarithms, {stretched(rows):.2f} times as wide, to contain four of five rows of other sources."
+            f"logarithms, {widening_factor(rows):.2f} times as wide, to contain four of five rows of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."

@@ -18,11 +18,11 @@ _FOLDER: Final = Path(__file__).parent / "measured"
 PUBLISHED: Final = _FOLDER / "throughputs.csv"
 MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
-_LEAST_COLUMNS: Final = ("model", "machine", *_WHOLE, "items_per_s")
-COLUMNS: Final = (*_LEAST_COLUMNS, "framework", "items", "use", "settings", "source")
+_REQUIRED_COLUMNS: Final = ("model", "machine", *_WHOLE, "items_per_s")
+COLUMNS: Final = (*_REQUIRED_COLUMNS, "framework", "items", "use", "settings", "source")
 #: Values of the column ``use``.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
-#: Keys that a row's settings cannot change, with the origin of their values.
+#: Keys that a row's settings cannot change, and what sets them instead.
 _COLUMN_KEYS: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
@@ -32,6 +32,7 @@ _COLUMN_KEYS: Final = {
     "steps": "the throughput of only a weight update",
     "numerics": "the throughput of only a weight update",
 }
+#: Limits of a file: rows, bytes, and any whole number.
 _MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 2**20
 _MOST_COUNT: Final = 10**7
@@ -58,7 +59,7 @@ class ThroughputRow:
             bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: publisher of the throughput.
-        position: line of the row, as ``file:line``; empty for a row from elsewhere.
+        position: line of the row, as ``file:line``; empty for a row that is not from a file.
     """
 
     model: str
@@ -81,12 +82,12 @@ class ThroughputRow:
         low, high = self.band or (self.items_per_s, self.items_per_s)
         return items_per_s / min(max(items_per_s, low), high)
 
-    def off(self, items_per_s: float) -> float:
+    def relative_error(self, items_per_s: float) -> float:
         """Return (simulated - published) / published of a simulated throughput; 0 within a published range."""
         return self.ratio(items_per_s) - 1
 
     @property
-    def runs(self) -> tuple[Path, tuple[str, ...]]:
+    def simulation_key(self) -> tuple[Path, tuple[str, ...]]:
         """Key shared by rows with equal simulation: scenario and overrides."""
         return self.scenario, self.overrides
 
@@ -110,7 +111,7 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     no host time counts; without ``items`` a sample is a single item. Raises FileError with every wrong line and column,
     and for a file without rows; OSError for an unreadable file.
     """
-    columns, folder = Columns(COLUMNS, _LEAST_COLUMNS, allows_others=True), path.parent
+    columns, folder = Columns(COLUMNS, _REQUIRED_COLUMNS, allows_others=True), path.parent
     rows = checked_rows(path, columns, _MOST_BYTES, _MOST_ROWS, lambda row: _problems(row, folder))
     return tuple(_row(row, folder) for row in rows)
 
@@ -165,7 +166,7 @@ def _band(text: str) -> tuple[float, float]:
 
 
 def _ends(text: str) -> list[str]:
-    """Return the ends of a range, whose numbers may have negative exponents; a single number is a single end."""
+    """Return the ends of a range, or a single number as one end; a dash after ``e`` belongs to an exponent."""
     return [end.strip() for end in re.split("(?<![eE])-", text)]
 
 

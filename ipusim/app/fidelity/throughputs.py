@@ -21,7 +21,7 @@ from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
-from ipusim.app.study.full_pipeline import NeverFullError, once_full, update_cycles
+from ipusim.app.study.full_pipeline import NeverFullError, full_growth, update_cycles
 from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import FileError
@@ -37,8 +37,8 @@ class UpdateTime:
         fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
         micro_batch: seconds per micro-batch.
         job: Job of the plan, at any count.
-        offchip_bytes: bytes of the weights whose optimizer state lies off chip, and bytes of this state that stream in
-            and out of the machine with most of them.
+        offchip_bytes: bytes of the weights whose optimizer state lies off chip; and bytes of optimizer state that
+            stream in and out, on the machine with the most.
         rates: rates of the simulation.
     """
 
@@ -50,7 +50,7 @@ class UpdateTime:
 
     @property
     def host(self) -> float:
-        """Seconds of the framework's host per weight update, session run included; 0 without a framework."""
+        """Seconds of the framework on the host per weight update, session run included; 0 without a framework."""
         program, system, updates = self.job.program, self.job.system, self.job.request.options.pipeline.repeat_count
         if not system.framework:
             return 0.0
@@ -71,7 +71,7 @@ class PreparedRow:
         row: the published row.
         jobs: Jobs by count.
         cycles: cycles of a weight update per job with the rates of the row's scenario, averaged over a session run.
-        count, multiple: micro-batches of the first job, and difference between two jobs.
+        count, spacing: micro-batches of the first job, and of each job more than of the job before.
         fits: whether the last job fits into the memory of its IPUs.
     """
 
@@ -79,7 +79,7 @@ class PreparedRow:
     jobs: tuple[Job, ...]
     cycles: tuple[Fraction, ...]
     count: int
-    multiple: int
+    spacing: int
     fits: analysis.Fits
 
     @property
@@ -110,11 +110,13 @@ class PreparedRow:
         """Return the time of a weight update at any count, with ``rates`` or the scenario's rates."""
         job, _, last = self.jobs
         if rates in (None, self.rates):
-            least, _, most = self.cycles
+            first_cycles, _, last_cycles = self.cycles
         else:
-            least, most = cycles_without_host(job, rates), cycles_without_host(last, rates)
-        slope = (most - least) / (2 * self.multiple)
-        fixed, micro_batch = (float(cycles / job.system.clock_hz) for cycles in (least - self.count * slope, slope))
+            first_cycles, last_cycles = cycles_without_host(job, rates), cycles_without_host(last, rates)
+        slope = (last_cycles - first_cycles) / (2 * self.spacing)
+        fixed, micro_batch = (
+            float(cycles / job.system.clock_hz) for cycles in (first_cycles - self.count * slope, slope)
+        )
         return UpdateTime(fixed, micro_batch, job, self._offchip_bytes, rates or self.rates)
 
 
@@ -144,15 +146,15 @@ def _prepare(row: ThroughputRow) -> PreparedRow:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
         return job, cycles_without_host(job)
 
-    full = once_full(lambda count: job_at(count)[1], multiple)
+    full = full_growth(lambda count: job_at(count)[1], multiple)
     jobs, cycles = zip(*(job_at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
     return PreparedRow(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 
 
 def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
-    """Return the cycles of a weight update without the framework's host, by ``rates`` or the Job's rates.
+    """Return the cycles of a weight update without the framework's host, with ``rates`` or the Job's rates.
 
-    An UpdateTime holds the host's part apart, so that other rates of the host need no simulation.
+    :class:`UpdateTime` adds the host's time separately, so other rates of the host need no simulation.
     """
     system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
 
@@ -169,13 +171,14 @@ class SimulatedRow:
 
     Attributes:
         training: the published row, prepared.
-        time: simulated time of a weight update by the rates in use.
-        unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
+        time: simulated time of a weight update with the rates in use.
+        unseen_items_per_s: simulated items a second with rates fitted without the row's source; None if no row of the
+            source is fitted.
     """
 
     training: PreparedRow
     time: UpdateTime
-    unseen: float | None = None
+    unseen_items_per_s: float | None = None
 
     @property
     def row(self) -> ThroughputRow:
@@ -195,12 +198,12 @@ class SimulatedRow:
     @property
     def error(self) -> float:
         """(simulated - published) / published throughput; 0 within a published range."""
-        return self.row.off(self.items_per_s)
+        return self.row.relative_error(self.items_per_s)
 
     @property
     def unseen_error(self) -> float | None:
-        """Error with the row's source left out of the fit; None for a source in no fit."""
-        return None if self.unseen is None else self.row.off(self.unseen)
+        """Error with rates fitted without the row's source; None if no row of the source is fitted."""
+        return None if self.unseen_items_per_s is None else self.row.relative_error(self.unseen_items_per_s)
 
     @property
     def reported_error(self) -> float:
@@ -226,22 +229,22 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[PreparedRow]:
     """Prepare the rows, sharing equal simulations; raises the errors of :func:`prepare`."""
     by_key: dict[tuple[Path, tuple[str, ...]], PreparedRow] = {}
     for row in rows:
-        if row.runs not in by_key:
-            by_key[row.runs] = prepare(row)
-    return [replace(by_key[row.runs], row=row) for row in rows]
+        if row.simulation_key not in by_key:
+            by_key[row.simulation_key] = prepare(row)
+    return [replace(by_key[row.simulation_key], row=row) for row in rows]
 
 
 def update_times(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[UpdateTime]:
-    """Return the rows' times of a weight update with ``rates`` or the scenarios'."""
+    """Return the rows' times of a weight update, with ``rates`` or the scenarios' rates."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
-        if row.row.runs not in times:
-            times[row.row.runs] = row.time(rates)
-    return [times[row.row.runs] for row in rows]
+        if row.row.simulation_key not in times:
+            times[row.row.simulation_key] = row.time(rates)
+    return [times[row.row.simulation_key] for row in rows]
 
 
 def simulate_rows(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return the rows with simulated throughputs, by ``rates`` or the scenarios'."""
+    """Return the rows with simulated throughputs, with ``rates`` or the scenarios' rates."""
     return [SimulatedRow(row, time) for row, time in zip(rows, update_times(rows, rates), strict=True)]
 
 

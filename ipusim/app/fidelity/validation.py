@@ -40,8 +40,8 @@ class Validation(Result):
     is_fitted: bool
     throughputs: Sequence[SimulatedRow]
     benchmarks: Sequence[micro.MicroBenchmark]
-    felt: Table | None = None
-    dials: Table | None = None
+    sensitivities: Table | None = None
+    fitted_rates: Table | None = None
 
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
@@ -61,7 +61,7 @@ class Validation(Result):
         if self.throughputs:
             yield throughput_report.throughput_table(self.throughputs)
             yield throughput_report.throughput_error_table(self.throughputs)
-            yield from (table for table in (self.dials, self.felt) if table is not None)
+            yield from (table for table in (self.fitted_rates, self.sensitivities) if table is not None)
             yield from throughput_report.throughput_words(self.throughputs)
             yield ""
         if self.products:
@@ -116,29 +116,31 @@ class Validation(Result):
         return {name: files[name] for name in self.names if name in files}
 
 
-def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
-    """Return the validation against a user's rows, or else against the package's rows.
+def validation_of(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
+    """Return the comparison with a user's rows, or else with the package's rows.
 
     Raises FileError and OSError for unreadable files, QuantityError for an unknown chip, and the errors of
     :func:`ipusim.app.fidelity.throughputs.prepare`.
     """
-    everything = own_products is None and own_rows is None
+    is_of_package = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
-    product_rows: Sequence[ProductRow] = read_rows(own_products or PRODUCTS_FILE) if everything or own_products else ()
-    published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
-    if own_rows:  # also rows copied from the package's file fit no rates here
+    product_rows: Sequence[ProductRow] = (
+        read_rows(own_products or PRODUCTS_FILE) if is_of_package or own_products else ()
+    )
+    published = read_throughputs(own_rows or PUBLISHED) if is_of_package or own_rows else ()
+    if own_rows:  # no rates are fitted to a user's rows, even rows copied from the package's file
         published = tuple(replace(row, use="held") if row.use == "fitted" else row for row in published)
     trainings = prepare_rows(published)
     results = simulate_rows(trainings)
-    if everything:
+    if is_of_package:
         unseen = with_sources_left_out(results)
-        results = [replace(row, unseen=figure) for row, figure in zip(results, unseen, strict=True)]
+        results = [replace(row, unseen_items_per_s=figure) for row, figure in zip(results, unseen, strict=True)]
     return Validation(
-        products.validate_products(product_rows, chip, is_fitted=everything),
+        products.validate_products(product_rows, chip, is_fitted=is_of_package),
         chip,
-        everything,
+        is_of_package,
         results,
-        micro.read_benchmarks() if everything else (),
-        throughput_report.sensitivity_table(trainings) if everything else None,
-        throughput_report.dial_table(results) if everything else None,
+        micro.read_benchmarks() if is_of_package else (),
+        throughput_report.sensitivity_table(trainings) if is_of_package else None,
+        throughput_report.fitted_rate_table(results) if is_of_package else None,
     )

@@ -29,7 +29,7 @@ _WORDS: Final[dict[Any, str]] = {
     Mapping: "a mapping",
     Iterable: "values",
 }
-#: Most characters of a path and of a name in it, as in file systems.
+#: Maximum number of characters of a path and of a name in it, as in file systems.
 _PATH, _NAME = 4095, 255
 
 

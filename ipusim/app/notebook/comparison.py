@@ -139,7 +139,7 @@ def compare(
         Times of the runs, and the best of them.
 
     Raises:
-        OptionError: for changes that name an option twice, or beside a run folder.
+        OptionError: for changes that name an option twice, and for changes of a run folder.
         ProgramError: for an unknown or repeated schedule, order or mode, and for an empty list.
         FileError: for a folder without a run.
         RequestError: for mistakes in requests if none can run; ScenarioError for mistakes in files.

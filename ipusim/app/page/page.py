@@ -27,7 +27,7 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, w
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
 
-#: File names of the page, and of the page that opens playing.
+#: File names of the page, and of the page with autoplay.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
@@ -35,32 +35,32 @@ _NOT_EXPLAINED: Final = ("This folder has no explanation: ipusim explain tries c
 _NO_MEMORY: Final = (
     "Not known: the memory of the stages is not known, or an older ipusim wrote this folder without memory.npz."
 )
-#: Most memory changes shown in full; beyond, only the first and last periods are shown.
+#: Maximum number of memory changes shown in full; of more changes, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
-#: Greatest number of runs in a play; further runs would be illegibly small.
+#: Maximum number of runs animated together; more runs would be illegibly small.
 MOST_PLAYED: Final = 2
-#: Most runs named in a page's title.
-_MOST_RUNS: Final = 3
+#: Maximum number of runs named in a page's title.
+_MOST_NAMED_RUNS: Final = 3
 
 
 def report_page(folders: Sequence[Path], *, play: bool = False) -> bytes:
     """Return the page of the runs in ``folders``, in order; equal runs give equal bytes.
 
-    The page opens playing if ``play``. Raises FileError for a path without a run and for malformed files, TimelineError
-    for a damaged Timeline, OutputError for an execution that cannot be played if ``play``, and OSError for unreadable
-    files.
+    With ``play``, the page starts its animation when opened. Raises FileError for a path without a run and for
+    malformed files, TimelineError for a damaged Timeline, OSError for unreadable files, and, with ``play``, OutputError
+    for an execution that cannot be animated.
     """
     return _page([read_run(folder) for folder in folders], play=play)
 
 
-def _page(folders: Sequence[StoredRun], *, play: bool) -> bytes:
-    titles = _titles(folders)
-    data, contents = zip(*map(_run_data, folders, titles), strict=True)
-    title = titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(folders)}"
-    overview = table_data(_overview(folders, titles)) if len(titles) > 1 else None
+def _page(runs: Sequence[StoredRun], *, play: bool) -> bytes:
+    titles = _titles(runs)
+    data, contents = zip(*map(_run_data, runs, titles), strict=True)
+    title = titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(runs)}"
+    overview = table_data(_overview(runs, titles)) if len(titles) > 1 else None
     page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
     try:
-        executions, columns = _play_data(folders, play=play)
+        executions, columns = _play_data(runs, play=play)
     except OutputError as error:
         if play:
             raise
@@ -68,11 +68,11 @@ def _page(folders: Sequence[StoredRun], *, play: bool) -> bytes:
     return html_page(title, {**page, "played": executions, "plays": play}, [*contents, *columns])
 
 
-def _play_data(folders: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
-    """Return data and columns of the first executions; raises OutputError for runs that cannot be played together."""
-    if len(folders) > MOST_PLAYED and not play:
-        raise OutputError(f"expected one run, or two on one clock, got {len(folders)}")
-    data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in folders), strict=True)
+def _play_data(runs: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
+    """Return data and columns of the first executions; raises OutputError for runs without a joint animation."""
+    if len(runs) > MOST_PLAYED and not play:
+        raise OutputError(f"expected one run, or two on one clock, got {len(runs)}")
+    data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in runs), strict=True)
     return data, columns
 
 
@@ -90,7 +90,7 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
 
 
 def _titles(runs: Sequence[StoredRun]) -> list[str]:
-    """Return the title of every run; equal titles name the folder."""
+    """Return the title of every run; equal titles get the folder appended."""
     titles = [f"{run.times.name}: {run.times.order_and_sync} on {run.times.system}" for run in runs]
     counts = Counter(titles)
     return [f"{title}, {run.folder}" if counts[title] > 1 else title for title, run in zip(titles, runs, strict=True)]
@@ -102,12 +102,12 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
     The next run in this folder removes the page.
 
     Args:
-        folders: run folders; at most two to play.
+        folders: run folders; with ``play`` at most two.
         out: path of the page; None for the first folder.
-        play: whether the page opens with the first execution of each run playing.
+        play: whether the page, when opened, animates the first execution of each run.
 
-    Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for an unwritable page
-    and for an execution that cannot be played.
+    Raises the errors of :func:`report_page`, OptionError for too many runs to animate, and OutputError for an
+    unwritable page.
     """
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
@@ -125,7 +125,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
 
 def _names(runs: Sequence[StoredRun]) -> str:
     names = [*dict.fromkeys(run.times.name for run in runs)]
-    return ", ".join(names[:_MOST_RUNS]) + (" and others" if len(names) > _MOST_RUNS else "")
+    return ", ".join(names[:_MOST_NAMED_RUNS]) + (" and others" if len(names) > _MOST_NAMED_RUNS else "")
 
 
 def _overview(runs: Sequence[StoredRun], titles: Sequence[str]) -> Table:
@@ -173,14 +173,14 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
             ],
             "scenario": _scenario(run.folder),
         }
-    trace, columns = trace_data(timeline.rows_alone(), path, curves)
+    trace, columns = trace_data(timeline.without_copies(), path, curves)
     return {**data, **trace}, columns
 
 
 def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
-    """Yield label, value and note of the headline figures, and a text for a table of runs.
+    """Yield label, value and note of each headline figure, and its text in a table of runs if this differs.
 
-    Folders of older versions lack parts of the time.
+    Folders written by older versions have no parts of the time; such figures are omitted.
     """
     times, verdict = run.times, run.summary.get("verdict")
     rates, period = times.throughput, times.period
@@ -200,7 +200,7 @@ def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
             yield ("most of the rest", share, part, f"{share} {part}")
     yield ("bubble", f"{times.bubble.idle_fraction:.1%}", "idle / (IPUs × makespan)")
     if verdict is not None and used_ipus(times) > 1:
-        yield _against_one(times, verdict)
+        yield _speed_up_figure(times, verdict)
     if run.describes_memory and (fullest := run.fullest) is not None:
         limit = fullest.sram_bytes
         share_of_limit = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
@@ -208,11 +208,11 @@ def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
         yield (
             "fullest memory",
             format_bytes(fullest.peak_bytes),
-            f"{numbered('IPU', run.as_full)}, {share_of_limit}{fits}",
+            f"{numbered('IPU', run.fullest_ipus)}, {share_of_limit}{fits}",
         )
 
 
-def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> tuple[str, ...]:
+def _speed_up_figure(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> tuple[str, ...]:
     """Return speed-up over one IPU, with time and memory of the single IPU."""
     if (cycles := verdict["single_ipu_cycles"]) is None:
         return ("against one IPU", "not known", verdict["single_ipu_refusal"])

@@ -37,7 +37,7 @@ def _stage_table(run: StoredRun) -> Table:
                 format_bytes(stash["kept_bytes"]),
             )
 
-    header = ("stage", "IPU", "forward, cycles", "backward, cycles", "FIFO depth", "micro-batches kept", "each")
+    header = ("stage", "IPU", "forward, cycles", "backward, cycles", "FIFO depth", "micro-batches kept", "bytes each")
     return Table("Stages", header, tuple(rows()))
 
 
@@ -73,5 +73,5 @@ def _order_table(run: StoredRun) -> Table:
         for order in orders
         if order["routes"]
     )
-    header = ("order", "physical IPUs of IPU 0, 1, ...", "longest copy, cycles", "all of an execution, cycles")
+    header = ("order", "physical IPUs of IPU 0, 1, ...", "longest copy, cycles", "all copies of an execution, cycles")
     return Table("Selection orders", header, rows)

@@ -28,10 +28,10 @@ _DEVICE: Final = "gpu_user_annotation"
 _KERNEL: Final = "kernel"
 #: Rank in a process's name or label.
 _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
-#: Greatest distance of a time from 0 in microseconds: larger floats are no times.
+#: Maximum time in microseconds: larger floats are no times.
 _LATEST_US: Final = float(1 << 62)
-#: Greatest depth of nested events on a thread.
-_DEEPEST: Final = 10_000
+#: Maximum number of simultaneously open events per thread.
+_MOST_OPEN_EVENTS: Final = 10_000
 #: Start, name and category of an open span.
 _OpenEvent = tuple[Any, str, Any]
 
@@ -76,8 +76,11 @@ class _Reader:
                 self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
             elif kind in ("B", "b"):
                 stack = self._open_events[self._key(event, kind)]
-                if len(stack) == _DEEPEST:
-                    raise FileError(f"{self._source.path}: expected events of ordinary depth, got {_DEEPEST:,} begun")
+                if len(stack) == _MOST_OPEN_EVENTS:
+                    raise FileError(
+                        f"{self._source.path}: expected fewer events inside each other, got {_MOST_OPEN_EVENTS:,} open "
+                        "at once"
+                    )
                 stack.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
             elif kind in ("E", "e"):
                 self._end(event, self._open_events[self._key(event, "b" if kind == "e" else "B")])

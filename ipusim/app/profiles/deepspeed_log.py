@@ -33,14 +33,14 @@ def read(source: Source, options: Options) -> Recording:
     )
     steps: dict[int, int] = {}
     for number, line in source.lines():
-        if not (of_rank := _RANK.search(line)):
+        if not (rank_match := _RANK.search(line)):
             continue
         source.event()
-        rank = int(of_rank[1])
-        for name, ms in _TIMER.findall(line, of_rank.end() - 1):
+        rank = int(rank_match[1])
+        for name, ms in _TIMER.findall(line, rank_match.end() - 1):
             meaning = names[name]
             if meaning is None:
-                recording.pass_by(name, float(ms) * 1000)
+                recording.note_other_span(name, float(ms) * 1000)
                 continue
             if not options.count:
                 raise FileError(

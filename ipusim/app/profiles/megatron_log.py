@@ -20,7 +20,7 @@ from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
 
 _BLOCK: Final = "times across ranks (ms):"
-#: Beginnings of blocks whose times are not by rank.
+#: Beginnings of blocks of times without ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
 #: Line of a timer in a block, possibly behind a launcher's prefix.
 _TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
@@ -114,9 +114,9 @@ class _Log:
                     self._elapsed += Fraction(elapsed[1]) * 1000
                 if batch := _BATCH.search(line):
                     self._batch = Fact(int(batch[1]), place)
-            elif self._in_block and (of_rank := _RANK.search(line)):
+            elif self._in_block and (rank_match := _RANK.search(line)):
                 source.event()
-                self._note(int(of_rank[1]), Fraction(of_rank[2]), place)
+                self._note(int(rank_match[1]), Fraction(rank_match[2]), place)
             elif self._in_block and (timer := _TIMER.fullmatch(line)):
                 self._next = timer[1]
             elif _HEAD.search(line):
@@ -140,7 +140,8 @@ class _Log:
     def _note(self, rank: int, ms: Fraction, place: str) -> None:
         """Collect the time of a rank.
 
-        A name takes effect only when ranks start over, since foreign lines may look like names.
+        The name of a timer takes effect only when the rank numbers start again, since lines of other programs may look
+        like names.
         """
         if self._next and (rank <= self._last or not self._timer):
             self._timer, self._next, self._last = self._next, "", -1
@@ -160,12 +161,12 @@ class _Log:
             count = self._chosen_count or (self._count.value if self._count else None)
             self._times.append((self._recordings[-1], meaning, rank, ms, self._step, count))
         elif meaning is None:
-            self._recordings[-1].pass_by(self._timer, float(ms) * 1000)
+            self._recordings[-1].note_other_span(self._timer, float(ms) * 1000)
 
     def _note_batch(self) -> None:
-        """Derive the count of micro-batches from the global batch, which may ramp up.
+        """Compute the number of micro-batches from the global batch, which may grow.
 
-        Without the sizes for this, a changed global batch is refused.
+        Logs without the necessary sizes must keep their global batch.
         """
         if self._batch is None or self._count is None or self._chosen_count:
             return

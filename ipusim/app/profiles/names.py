@@ -1,4 +1,4 @@
-"""Find a measured span's pass, stage and micro-batch from its name in a trace or log, by rules."""
+"""Find pass, stage and micro-batch of a measured span by rules about its name."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PASSES: Final = ("forward", "backward", "backward_input", "backward_weights", "u
 FORWARD: Final = PASSES[0]
 BACKWARD: Final = PASSES[1:-1]
 UPDATE: Final = PASSES[-1]
-#: Other activities of a rule: forward and backward pass in a single span, wait for another rank inside a pass, and step
-#: of the profiler.
+#: Other activities of a rule: a forward and a backward pass in a single span, a receive (wait for another rank) inside
+#: a pass, and a step of the profiler.
 OVERLAP, WAIT, STEP = "overlap", "wait", "step"
 #: Names in record_function. From torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
 #: versions whose schedules include ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
@@ -56,7 +56,7 @@ _PARTS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
 _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_batch}": "(?P<micro_batch>[0-9]{1,9})"}
 _NUMBER: Final = re.compile(r"[0-9]+")
 #: Maximum length of a name that rules may match, and maximum number of cached names.
-_LONGEST: Final = 1000
+_MOST_NAME_CHARACTERS: Final = 1000
 _CACHE_SIZE: Final = 1 << 16
 
 
@@ -118,9 +118,9 @@ class Names:
     """Rules for the names in a measured file; the first matching rule decides."""
 
     def __init__(self, texts: Sequence[str], usual: Sequence[str]) -> None:
-        """Read the user's rules and, for passes without a rule of the user's, the usual rules of the file's format.
+        """Read the user's rules ``texts``; other passes follow the format's rules ``usual``.
 
-        A rule in ``texts`` or ``usual`` is written ``PASS=NAME`` or ``STAGE.PASS=NAME``.
+        A rule is written ``PASS=NAME`` or ``STAGE.PASS=NAME``.
 
         Raises OptionError for a malformed rule.
         """
@@ -131,11 +131,11 @@ class Names:
         self._meanings: dict[str, NameMeaning | None] = {}
 
     def __getitem__(self, name: str) -> NameMeaning | None:
-        """Return the meaning of ``name``; None without a matching rule."""
+        """Return the meaning of ``name``; None if no rule matches."""
         if name not in self._meanings:
             if len(self._meanings) > _CACHE_SIZE:
                 self._meanings.clear()
-            short = name if len(name) <= _LONGEST else ""
+            short = name if len(name) <= _MOST_NAME_CHARACTERS else ""
             for rule in self.rules:
                 if meaning := rule.meaning_of(short):
                     self._used_rules.add(rule)

@@ -12,18 +12,16 @@ from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, UPDATE, WAIT
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
-#: Greatest rounding of a span's end by profilers, in microseconds.
+#: Maximum rounding of a span's end by profilers, in microseconds.
 _TOLERANCE_US: Final = Fraction(2)
 
 
-def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
+def resolve_nesting(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
     """Return a thread's passes and updates, with the times of nested spans.
 
-    Nested spans are receives, updates and recomputations.
-
-    A span is nested if its middle is inside the outer span, since profilers round ends. A receive that is posted before
-    a pass and ends inside the pass is a wait of this pass. ``remarks`` counts dropped spans, by a noun and words on
-    their time.
+    Nested spans are receives, updates and recomputations. A span is nested if its middle is inside the outer span,
+    since profilers round ends. A receive that is posted before a pass and ends inside the pass belongs to this pass.
+    ``remarks`` counts nested spans by both parts of their note: kind of span, and treatment of the time.
 
     Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """
@@ -43,50 +41,46 @@ def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[
         elif (
             span.activity == outer.activity
             and span.activity != UPDATE
-            and (span.stage, span.micro_batch)
-            != (
-                outer.stage,
-                outer.micro_batch,
-            )
+            and (span.stage, span.micro_batch) != (outer.stage, outer.micro_batch)
         ):
-            raise FileError(_within(span, outer))
+            raise FileError(_nested_passes_text(span, outer))
         elif span.activity == outer.activity:
             remarks[f"{span.activity} span", "inside others of the same kind: part of their time"] += 1
         elif span.activity == FORWARD and outer.activity in BACKWARD:
             outer.recomputed_us += span.us
             remarks["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
         elif span.activity == UPDATE:
-            outer.waited_us += span.us
+            outer.subtracted_us += span.us
             remarks["update", "inside passes: subtracted from their time"] += 1
             result.append(span)
         else:
-            raise FileError(_within(span, outer))
-    _take_off([span for span in in_order if span.activity == WAIT], result, remarks)
+            raise FileError(_nested_passes_text(span, outer))
+    _subtract_receives([span for span in in_order if span.activity == WAIT], result, remarks)
     return result
 
 
-def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tuple[str, str]]) -> None:
+def _subtract_receives(receives: Sequence[Span], passes: Sequence[Span], remarks: Counter[tuple[str, str]]) -> None:
     """Subtract receives from the innermost passes in which they end; simultaneous receives count once."""
     starts = [span.start_us or Fraction(0) for span in passes]
-    ends_of_waits: dict[int, Fraction] = {}
-    for wait in waits:
-        start = wait.start_us or Fraction(0)
-        last = start + wait.us - min(wait.us / 2, _TOLERANCE_US)
+    ends_of_receives: dict[int, Fraction] = {}
+    for receive in receives:
+        start = receive.start_us or Fraction(0)
+        last = start + receive.us - min(receive.us / 2, _TOLERANCE_US)
         number = bisect_right(starts, last) - 1
         if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].activity == OVERLAP:
             number -= 1
         if number < 0 or last >= starts[number] + passes[number].us:
             continue
-        begin = max(start, starts[number], ends_of_waits.get(number, starts[number]))
-        end = min(start + wait.us, starts[number] + passes[number].us)
+        begin = max(start, starts[number], ends_of_receives.get(number, starts[number]))
+        end = min(start + receive.us, starts[number] + passes[number].us)
         if begin < end:
-            passes[number].waited_us += end - begin
-            ends_of_waits[number] = end
+            passes[number].subtracted_us += end - begin
+            ends_of_receives[number] = end
             remarks["receive", "inside passes: subtracted from their time"] += 1
 
 
-def _within(span: Span, outer: Span) -> str:
+def _nested_passes_text(span: Span, outer: Span) -> str:
     return (
         f"expected passes side by side, got one of {span.activity} within one of {outer.activity}, at "
-        f"{float(span.start_us or 0):.16g} us: name the pass of the two with --name PASS=NAME"
+        f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is the pass"
     )

@@ -74,7 +74,7 @@ def read_summary(source: Source, options: Options) -> Recording:
         name, place = (row["Range"] or "").removeprefix(":"), f"{path}:{rows.line_num}"
         meaning = names[name]
         if meaning is None:
-            recording.pass_by(name)
+            recording.note_other_span(name)
             continue
         if meaning.is_part:
             raise FileError(

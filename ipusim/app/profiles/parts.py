@@ -1,4 +1,4 @@
-"""Join passes that a profile records in parts: spans summed into a single span per pass."""
+"""Join partial spans of a profile into one span per pass."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
             yield replace(
                 spans_of_pass[0],
                 us=sum((span.us for span in spans_of_pass), Fraction(0)),
-                waited_us=sum((span.waited_us for span in spans_of_pass), Fraction(0)),
+                subtracted_us=sum((span.subtracted_us for span in spans_of_pass), Fraction(0)),
                 recomputed_us=sum((span.recomputed_us for span in spans_of_pass), Fraction(0)),
             )
 
 
-def refuse_unlike(spans: Sequence[Span]) -> None:
-    """Refuse unlike names for a pass of a stage, unless they are parts. Raises FileError with the reason."""
+def refuse_different_names(spans: Sequence[Span]) -> None:
+    """Refuse different names for a pass of a stage, unless the names are parts. Raises FileError with the reason."""
     kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:

@@ -1,4 +1,4 @@
-"""Determine the stages of measured passes: named by spans, stated by files, or equal groups of ranks."""
+"""Determine the stage of each measured pass: named by spans, stated by files, or equal groups of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.base.errors import FileError, OptionError
 from ipusim.base.units import enumerated
 
 _PIPELINE: Final = "pipeline_model_parallel_size"
-#: Most missing stages or ranks listed in a message.
+#: Maximum number of missing stages or ranks in a message.
 _MOST_NAMES: Final = 8
 
 
@@ -45,18 +45,20 @@ def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int |
     replica = "" if stages else _refuse_missing_ranks(measurement, ranks)
     if any(span.stage for span in passes):
         _refuse_partly_named(passes)
-        names = _in_order([span.stage for span in passes])
+        names = _sorted_stages([span.stage for span in passes])
         if stages is not None and stages != len(names):
             raise OptionError("stages", f"expected {len(names)}, as in the names, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
-    owner, source = _by_rank(measurement, ranks, stages)
+    owner, source = _stage_of_ranks(measurement, ranks, stages)
     if measurement.order == ASSUMED:
         _refuse_other_order(passes, owner)
-    return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{source}{replica}")
+    return Placement(
+        _sorted_stages([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{source}{replica}"
+    )
 
 
 def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str:
-    """Refuse missing ranks; return words if the ranks are assumed to be one of several replicas."""
+    """Refuse missing ranks; return a remark if the ranks are assumed to be one of several replicas."""
     world_size = measurement.facts.get("world_size")
     world = world_size.value if world_size else ranks[-1] + 1
     missing_ranks = sorted({*range(world)} - {*ranks})
@@ -90,8 +92,8 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
         )
 
 
-def _in_order(stages: Sequence[str]) -> list[str]:
-    """Return stages in order of number or appearance; raises FileError for a missing number."""
+def _sorted_stages(stages: Sequence[str]) -> list[str]:
+    """Return stages in order of their numbers, or of appearance; raises FileError for a missing number."""
     names = list(dict.fromkeys(stages))
     if not all(name.isdecimal() for name in names):
         return names
@@ -105,7 +107,7 @@ def _in_order(stages: Sequence[str]) -> list[str]:
     return names
 
 
-def _by_rank(measurement: Measurement, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
+def _stage_of_ranks(measurement: Measurement, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
     """Return the stage of each rank, and the source of this placement.
 
     By default consecutive ranks share a stage, as in Megatron's usual order of groups with the pipeline outermost. With

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ipusim.app.profiles.parts import join_parts, refuse_unlike
+from ipusim.app.profiles.parts import join_parts, refuse_different_names
 from ipusim.app.profiles.spans import Fact, Facts, Recording, Span
-from ipusim.app.profiles.steps import number_steps, without_warm_up
+from ipusim.app.profiles.steps import drop_warm_up, number_steps
 from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
 #: Rank in a file name; local ranks repeat on every node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
-#: Upper bound of numbers read as ranks.
+#: Smaller numbers in file names are ranks; larger numbers are times or process numbers.
 _MOST_RANKS: Final = 1 << 16
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -37,8 +37,9 @@ class Measurement:
         order: source of the order of ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.
-        stages_from: description of the missing line with the number of stages; empty if ranks may be stages.
-        coverage: least and largest share of a rank's time in passes and updates; None without times of events.
+        stages_from: description of a line with the number of stages, for messages about missing lines;
+            empty if ranks can be stages.
+        coverage: smallest and largest share of a rank's time in passes and updates; None for events without times.
     """
 
     files: str
@@ -57,8 +58,8 @@ class Measurement:
 def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Measurement:
     """Return the measurements of files, with process ranks.
 
-    ``parts`` is the option of :class:`.spans.Options`. Raises FileError for files of different runs, contradicting or
-    partly missing ranks, and passes of unlike parts.
+    ``parts`` is the number of spans per pass. Raises FileError for files of different runs, for ranks
+    that contradict each other or are missing in some files, and for passes with different parts.
     """
     files = enumerated((recording.path for recording in recordings), 1)
     facts, notes, names = Facts(), list[str](), Counter[str]()
@@ -66,33 +67,33 @@ def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Mea
     covered_us: dict[int, Fraction] = defaultdict(Fraction)
     stages: dict[int, int] = {}
     spans, sources, next_step = list[Span](), list[tuple[str, tuple[int, ...], str]](), Counter[int]()
-    places, order = _places(recordings)
-    for recording, (ranks, source) in zip(recordings, places, strict=True):
+    process_ranks, order = _process_ranks(recordings)
+    for recording, (ranks, source) in zip(recordings, process_ranks, strict=True):
         facts.add({key: fact for key, fact in recording.facts.items() if key not in ("rank", "stage")})
         notes += recording.notes
         names += recording.names
-        of_rank: dict[int, list[Span]] = defaultdict(list)
+        spans_by_rank: dict[int, list[Span]] = defaultdict(list)
         for span in recording.spans:
             if span.rank < 0:
                 span.rank = ranks[span.process]
-            of_rank[span.rank].append(span)
+            spans_by_rank[span.rank].append(span)
             covered_us[span.rank] += span.us
         for process, rank in {span.process: span.rank for span in recording.spans}.items():
             extents[rank] += recording.extents.get(process.partition(" thread ")[0], 0)
         if "stage" in recording.facts:
-            stages.update(dict.fromkeys(of_rank, recording.facts["stage"].value))
-        own_spans, remarks = list[Span](), list[str]()
-        for rank, of_one in of_rank.items():
+            stages.update(dict.fromkeys(spans_by_rank, recording.facts["stage"].value))
+        file_spans, remarks = list[Span](), list[str]()
+        for rank, spans_of_rank in spans_by_rank.items():
             try:
-                refuse_unlike(of_one)
-                whole = [*join_parts(of_one, parts, remarks)]
+                refuse_different_names(spans_of_rank)
+                joined_spans = [*join_parts(spans_of_rank, parts, remarks)]
             except FileError as error:
                 raise FileError(f"{recording.path}: {error}") from None
-            next_step[rank] = number_steps(whole, next_step[rank])
-            own_spans += whole
+            next_step[rank] = number_steps(joined_spans, next_step[rank])
+            file_spans += joined_spans
         notes += [note for note in dict.fromkeys(remarks) if note not in notes]
-        spans += without_warm_up(own_spans, notes, str(recording.path))
-        sources.append((recording.path.name, tuple(sorted(of_rank)), source))
+        spans += drop_warm_up(file_spans, notes, str(recording.path))
+        sources.append((recording.path.name, tuple(sorted(spans_by_rank)), source))
     shares = [
         min(covered_us[rank] / extent, Fraction(1)) for rank, extent in extents.items() if extent and rank in covered_us
     ]
@@ -111,24 +112,24 @@ def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Mea
     )
 
 
-def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
-    """Return ranks by process for every file with the source of these ranks, and the source of the order of ranks."""
+def _process_ranks(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
+    """Return ranks by process for every file, each with a source; also return the source of the order."""
     workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
     stated_ranks = [
         _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)
     ]
     facts = [fact for ranks in stated_ranks for fact in ranks.values()]
-    silent = [
+    unranked = [
         recording
         for recording, processes, ranks in zip(recordings, workers, stated_ranks, strict=True)
         if {*processes} - {*ranks}
     ]
-    if facts and silent:
+    if facts and unranked:
         raise FileError(
-            f"{silent[0].path}: expected the rank of each process, as {facts[0].place} has a rank, got none: name "
+            f"{unranked[0].path}: expected the rank of each process, as {facts[0].place} has a rank, got none: name "
             "files rank0, rank1 and so on, or import only files of one kind"
         )
-    if not silent:
+    if not unranked:
         return [
             (
                 {process: fact.value for process, fact in ranks.items()},
@@ -136,20 +137,20 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
             )
             for ranks in stated_ranks
         ], STATED
-    if len(silent) > 1:
-        if (most := max(map(len, workers))) > 1:
+    if len(unranked) > 1:
+        if (process_count := max(map(len, workers))) > 1:
             raise FileError(
-                f"{silent[0].path}: expected one process in each of several files without ranks, got {most}: import a "
-                "file of each rank"
+                f"{unranked[0].path}: expected one process in each of several files without ranks, got "
+                f"{process_count}: import a file of each rank"
             )
-        numbers, source = _numbers(silent)
-        by_path = {recording.path: number for recording, number in zip(silent, numbers, strict=True)}
+        numbers, source = _numbers(unranked)
+        by_path = {recording.path: number for recording, number in zip(unranked, numbers, strict=True)}
         return [
             (dict.fromkeys(processes, by_path.get(recording.path, 0)), source)
             for recording, processes in zip(recordings, workers, strict=True)
         ], source.partition(" ")[0].rstrip(":")
     (processes,) = filter(None, workers)
-    order = silent[0].order
+    order = unranked[0].order
     indices = {process: order.get(process.partition(" thread ")[0], -1) for process in processes}
     is_inferred = -1 not in indices.values() and len({*indices.values()}) > 1
     processes.sort(key=lambda process: (is_inferred and indices[process], _natural(process)))

@@ -16,17 +16,17 @@ from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
 from ipusim.base.units import format_bytes
 
-#: Most bytes of a file, unpacked, and most events.
+#: Maximum size of a file in bytes, unpacked, and maximum number of its events.
 MOST_BYTES: Final = 1 << 33
 MOST_EVENTS: Final = 50_000_000
-#: Most bytes without an event in a suspiciously compressed file, and its compression ratio; traces compress 10 to 30
-#: times.
-_IDLE_BYTES: Final = 1 << 26
-_MOST_PACKED: Final = 200
-#: Bytes that identify the kind of a file.
-_START: Final = 1 << 16
-#: Most characters read of a line.
-_LINE: Final = 1 << 13
+#: Limits against decompression bombs: bytes without an event, compression ratio; traces compress
+#: 10 to 30 times.
+_SUSPICIOUS_BYTES: Final = 1 << 26
+_MOST_COMPRESSION: Final = 200
+#: Number of bytes for identifying a file's kind.
+_FIRST_BYTES: Final = 1 << 16
+#: Maximum number of bytes read of a line.
+_MOST_LINE_BYTES: Final = 1 << 13
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -74,7 +74,7 @@ class Source:
 
     def start(self) -> bytes:
         """Return the first bytes, unpacked and without byte order mark, and rewind."""
-        data = self._stream.read(_START)
+        data = self._stream.read(_FIRST_BYTES)
         self._stream.seek(0)
         return data.removeprefix(_BOM)
 
@@ -93,7 +93,7 @@ class Source:
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield lines with their numbers from 1, without colour codes; very long lines are truncated."""
         number, begins = 0, True
-        while part := self._stream.readline(_LINE):
+        while part := self._stream.readline(_MOST_LINE_BYTES):
             self._count(len(part))
             if begins:
                 number += 1
@@ -109,11 +109,15 @@ class Source:
         self._bytes += size
         if self._bytes > MOST_BYTES:
             raise self._too_large(self._bytes)
-        idle = self._bytes - self._bytes_at_event
-        if self._is_packed and idle >= _IDLE_BYTES and self._bytes > _MOST_PACKED * self._file.tell():
+        bytes_without_event = self._bytes - self._bytes_at_event
+        if (
+            self._is_packed
+            and bytes_without_event >= _SUSPICIOUS_BYTES
+            and self._bytes > _MOST_COMPRESSION * self._file.tell()
+        ):
             raise FileError(
-                f"{self.path}: expected a trace, got an archive that unpacks to {_MOST_PACKED} times its size or more, "
-                f"without an event in {format_bytes(idle)}"
+                f"{self.path}: expected a trace, got an archive that unpacks to {_MOST_COMPRESSION} times its size or "
+                f"more, without an event in {format_bytes(bytes_without_event)}"
             )
         self._progress(
             lambda: f"{self._file.tell() / max(self._size, 1):.0%} of {self.path.name}, {self.events:,} events"

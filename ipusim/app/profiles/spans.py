@@ -1,4 +1,4 @@
-"""Define a recording, the result of every reader: spans, and facts stated by a file."""
+"""Define a recording, the result of every reader: spans and facts of one file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ipusim.api import hardware, runs
 from ipusim.app.profiles.names import NameMeaning
 from ipusim.base.errors import FileError
 
-#: Most spans of passes in a file.
-MOST: Final = 1 << 20
-#: Longest pass in microseconds: a scenario's limit of cycles on an import's default machine.
+#: Maximum number of pass spans per file.
+MOST_SPANS: Final = 1 << 20
+#: Maximum length of a pass in microseconds: a scenario's limit of cycles, on the default machine of imported stages.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
-#: Most names outside passes kept by a recording.
-_CACHE_SIZE: Final = 4096
+#: Maximum number of names of spans outside passes in a recording.
+_MOST_OTHER_NAMES: Final = 4096
 #: Facts in words, by key.
 _FACTS: Final = {
     "world_size": "ranks",
@@ -40,7 +40,7 @@ class Span:
         process: process in its file, with the thread if threads are ranks.
         start_us: start in microseconds of the file's clock; None if only the length was measured.
         us: length in microseconds; start plus length is the end.
-        waited_us: part of the length in receives, or in updates inside a backward pass.
+        subtracted_us: part of the length spent on nested receives and updates.
         recomputed_us: part of the length in forward passes inside a backward pass.
         micro_batches: number of micro-batches summed in the length.
         step: number of the next weight update, from 0 in each file.
@@ -55,7 +55,7 @@ class Span:
     process: str
     start_us: Fraction | None
     us: Fraction
-    waited_us: Fraction = Fraction(0)
+    subtracted_us: Fraction = Fraction(0)
     recomputed_us: Fraction = Fraction(0)
     micro_batches: int = 1
     step: int = 0
@@ -74,8 +74,8 @@ class Span:
 
     @property
     def pass_us(self) -> Fraction:
-        """Microseconds of a micro-batch, without waits."""
-        return (self.us - self.waited_us) / self.micro_batches
+        """Microseconds per micro-batch, without subtracted time."""
+        return (self.us - self.subtracted_us) / self.micro_batches
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,10 @@ class Recording:
         ranks: stated ranks by process.
         order: sort indices of processes without a rank.
         names: microseconds of spans outside passes, by name; the first few thousand names.
-        extents: microseconds from the first to the last event of each process.
+        extents: microseconds between first and last event, by process.
         notes: sentences for the user.
-        stages_from: description of the missing line with the number of stages; empty if ranks may be stages.
+        stages_from: description of a line with the number of stages, for messages about missing lines;
+            empty if ranks can be stages.
     """
 
     path: Path
@@ -159,8 +160,8 @@ class Recording:
         """Add a span called ``name``. Raises FileError if the length or number of spans exceeds a scenario's limits."""
         if not 0 <= span.us / span.micro_batches <= LONGEST_US:
             self.refuse_length(float(span.us / span.micro_batches), name)
-        if len(self.spans) >= MOST:
-            raise FileError(f"{self.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
+        if len(self.spans) >= MOST_SPANS:
+            raise FileError(f"{self.path}: expected at most {MOST_SPANS:,} passes, got more: profile fewer steps")
         self.spans.append(span)
 
     def refuse_length(self, us: float, name: str) -> None:
@@ -170,7 +171,7 @@ class Recording:
             f"{runs.show(name)}"
         )
 
-    def pass_by(self, name: str, us: float = 0) -> None:
-        """Add the length of a span outside passes."""
-        if name in self.names or len(self.names) < _CACHE_SIZE:
+    def note_other_span(self, name: str, us: float = 0) -> None:
+        """Add the length of a span outside passes, by name."""
+        if name in self.names or len(self.names) < _MOST_OTHER_NAMES:
             self.names[name] += int(us) + 1

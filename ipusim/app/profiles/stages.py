@@ -14,18 +14,18 @@ from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, PASSES, UPDATE
 from ipusim.app.profiles.placement import Placement, placement_of
 from ipusim.app.profiles.ranks import INFERRED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
-from ipusim.app.profiles.steps import of_usual_count
+from ipusim.app.profiles.steps import with_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
-#: Most span names in a message, and most files in a table.
+#: Maximum numbers: span names per message, files per table.
 _MOST_NAMES: Final = 6
 _MOST_FILES: Final = 16
 
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Statistics of a stage's pass or update, in microseconds: median, least, most, and number of measurements."""
+    """Statistics of a stage's pass or update: median, minimum and maximum in microseconds, number of measurements."""
 
     median: Fraction
     least: Fraction
@@ -43,7 +43,7 @@ class Stages:
         mapping: IPU of each stage; stages that share ranks share an IPU.
         count: micro-batches per weight update; None if unknown.
         notes: sentences for the user.
-        sources: name of each file, its ranks, stages and micro-batches, and their sources.
+        sources: a row per file: its name, ranks, stages and micro-batches, and how these are known.
         spans: passes with stage names, and updates.
     """
 
@@ -57,10 +57,10 @@ class Stages:
 
 
 def stages_of(measurement: Measurement, stages: int | None = None, count: int | None = None) -> Stages:
-    """Return the measured stages, from names or else from equal groups of ranks.
+    """Return measured stages: stated by names, or else equal groups of ranks.
 
     A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
-    Replicas of a stage are further measurements.
+    Every replica counts as one measurement of its stage.
 
     Args:
         measurement: spans of files.
@@ -68,7 +68,7 @@ def stages_of(measurement: Measurement, stages: int | None = None, count: int | 
         count: micro-batches per weight update; by default stated by files, or derived from names and updates.
 
     Raises OptionError for a number of stages that contradicts names or ranks, and FileError for missing ranks or
-    stages, for passes of unknown stage, and for stages without passes that other stages have.
+    stages, for passes of an unknown stage, and for a stage without a kind of pass that other stages have.
     """
     try:
         return _stages_of(measurement, stages, count)
@@ -78,7 +78,7 @@ def stages_of(measurement: Measurement, stages: int | None = None, count: int | 
 
 def _stages_of(measurement: Measurement, stages: int | None, count: int | None) -> Stages:
     notes = [*measurement.notes]
-    spans, usual = of_usual_count(measurement.spans, notes)
+    spans, usual_count = with_usual_count(measurement.spans, notes)
     passes = [span for span in spans if span.activity not in (UPDATE, OVERLAP)]
     if not passes:
         names_text = (
@@ -103,16 +103,22 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
         ranks[span.stage].add(span.rank)
         times[span.stage, span.activity].append(span.pass_us)
     for (rank, stage), us in _updates(spans):
-        own_stages = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
-        for name in own_stages:
-            times[name, UPDATE].append(us / len(own_stages))
+        rank_stages = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
+        for name in rank_stages:
+            times[name, UPDATE].append(us / len(rank_stages))
     _refuse_missing(names, set(times))
-    _note_unlike(spans, notes)
+    _note_unused_spans(spans, notes)
     groups = list(dict.fromkeys(frozenset(ranks[name]) for name in names))
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
     figures = {name: _figures(name, times) for name in names}
     is_stated = any(span.micro_batches > 1 for span in passes)
-    source = "stated by the option count" if count else f"{STATED if is_stated else INFERRED}" if usual else "not known"
+    source = (
+        "stated by the option count"
+        if count
+        else f"{STATED if is_stated else INFERRED}"
+        if usual_count
+        else "not known"
+    )
     if measurement.coverage:
         least, most = (f"{float(share):.0%}" for share in measurement.coverage)
         share = least if least == most else f"{least} to {most}"
@@ -122,8 +128,8 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
         notes.append(
             f"Spans of other names are in no pass: {names_text}{' and others' if len(measurement.names) > 3 else ''}."
         )
-    sources = _sources(measurement, placement, ranks, str(count or usual or "not known"), source)
-    return Stages(measurement.tool, figures, mapping, count or usual, tuple(notes), sources, tuple(spans))
+    sources = _sources(measurement, placement, ranks, str(count or usual_count or "not known"), source)
+    return Stages(measurement.tool, figures, mapping, count or usual_count, tuple(notes), sources, tuple(spans))
 
 
 def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
@@ -131,12 +137,12 @@ def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
     sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
     for span in spans:
         if span.activity == UPDATE:
-            sums[span.rank, span.stage, span.step] += span.us - span.waited_us
+            sums[span.rank, span.stage, span.step] += span.us - span.subtracted_us
     return [((rank, stage), us) for (rank, stage, _), us in sums.items()]
 
 
-def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
-    """Add notes on spans outside medians, and on recomputation."""
+def _note_unused_spans(spans: Sequence[Span], notes: list[str]) -> None:
+    """Add notes on overlapped pairs (excluded from medians) and on recomputation."""
     pairs = sum(span.activity == OVERLAP for span in spans)
     if pairs:
         notes.append(

@@ -11,8 +11,8 @@ from typing import Final
 from ipusim.app.profiles.names import FORWARD, OVERLAP, UPDATE
 from ipusim.app.profiles.spans import Span
 
-#: Least ratio of a warm-up step's passes to later passes.
-_WARM_UP: Final = Fraction(3, 2)
+#: Minimum ratio of the length of a warm-up step's passes to the length of later passes.
+_WARM_UP_RATIO: Final = Fraction(3, 2)
 
 
 def number_steps(spans: Sequence[Span], first: int = 0) -> int:
@@ -32,7 +32,7 @@ def number_steps(spans: Sequence[Span], first: int = 0) -> int:
     return max((span.step for span in spans), default=first - 1) + 1
 
 
-def without_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[Span]:
+def drop_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[Span]:
     """Drop a first step that took longer than the others, with a note."""
     means: dict[int, list[Fraction]] = defaultdict(list)
     for span in spans:
@@ -42,18 +42,18 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[
         return [*spans]
     first = min(means)
     mean = {step: sum(values, Fraction(0)) / len(values) for step, values in means.items()}
-    usual = statistics.median(value for step, value in mean.items() if step != first)
-    if mean[first] <= _WARM_UP * usual:
+    usual_us = statistics.median(value for step, value in mean.items() if step != first)
+    if mean[first] <= _WARM_UP_RATIO * usual_us:
         return [*spans]
-    times = float(mean[first] / usual) if usual else float("inf")
+    ratio = float(mean[first] / usual_us) if usual_us else float("inf")
     notes.append(
-        f"{path}: passes of the first step took {times:.3g} times as long as passes of the other steps: the first "
+        f"{path}: passes of the first step took {ratio:.3g} times as long as passes of the other steps: the first "
         "step is left out as warm-up."
     )
     return [span for span in spans if span.step != first]
 
 
-def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span], int | None]:
+def with_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span], int | None]:
     """Return the spans of steps with the usual number of micro-batches, and this number.
 
     Other steps are left out with a note: a restarted job, a ramp-up of the batch, or a partly measured step. The number

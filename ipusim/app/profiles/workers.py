@@ -9,8 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from ipusim.app.profiles.names import FORWARD, OVERLAP, PASSES, STEP, UPDATE, Names
-from ipusim.app.profiles.nesting import outermost
-from ipusim.app.profiles.spans import LONGEST_US, MOST, Recording, Span
+from ipusim.app.profiles.nesting import resolve_nesting
+from ipusim.app.profiles.spans import LONGEST_US, MOST_SPANS, Recording, Span
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted
 
@@ -37,14 +37,14 @@ class Lanes:
             self._extents[lane[0]] = (min(first, start), max(last, end))
         meaning = self._names[name]
         if meaning is None:
-            self._recording.pass_by(name, float(us))
+            self._recording.note_other_span(name, float(us))
         elif meaning.activity == STEP:
             return
         else:
             self._count += 1
-            if self._count > MOST:
+            if self._count > MOST_SPANS:
                 raise FileError(
-                    f"{self._recording.path}: expected at most {MOST:,} passes, got more: profile fewer steps"
+                    f"{self._recording.path}: expected at most {MOST_SPANS:,} passes, got more: profile fewer steps"
                 )
             if us > LONGEST_US and meaning.activity in PASSES:
                 self._recording.refuse_length(float(us), name)
@@ -60,10 +60,10 @@ class Lanes:
         recording, remarks = self._recording, Counter[tuple[str, str]]()
         self._names.refuse_unused(recording.path, (name for name, _ in recording.names.most_common()))
         try:
-            lanes = {lane: outermost(spans, remarks) for lane, spans in self._lanes.items()}
+            lanes = {lane: resolve_nesting(spans, remarks) for lane, spans in self._lanes.items()}
         except FileError as error:
             raise FileError(f"{recording.path}: {error}") from None
-        spans, notes = _by_worker(lanes, recording)
+        spans, notes = _spans_of_workers(lanes, recording)
         for span in spans:
             recording.add(span, span.kind)
         recording.notes += notes
@@ -84,8 +84,8 @@ def exact(value: Any) -> Fraction:
     return Fraction(str(value) if isinstance(value, float) else value)
 
 
-def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> tuple[list[Span], list[str]]:
-    """Return the relevant spans, with ranks as ``process``, and notes on dropped spans.
+def _spans_of_workers(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> tuple[list[Span], list[str]]:
+    """Return the spans to measure, with the rank's name as ``process``, and notes on dropped spans.
 
     If a device has spans of a stage's pass, the host's spans of this pass are dropped: they end at kernel launch. Of
     several streams of a device, the stream with most spans of the pass counts. Threads that run forward passes of the
@@ -93,8 +93,8 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
 
     Raises FileError if a thread's passes belong to no rank.
     """
-    devices = sorted({process for process, _, device in lanes if device}, key=_in_order)
-    hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_in_order)
+    devices = sorted({process for process, _, device in lanes if device}, key=_number_key)
+    hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_number_key)
     on_device = {(span.activity, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
     if on_device and len(hosts) > 1 and len(devices) != len(hosts):
         raise FileError(
@@ -105,17 +105,19 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
     by_host: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for (process, thread, device), spans in lanes.items():
         if not device:
-            rest_of_host = [span for span in spans if (span.activity, span.stage) not in on_device]
-            if rest_of_host:
-                by_host[process][thread] = rest_of_host
+            host_spans = [span for span in spans if (span.activity, span.stage) not in on_device]
+            if host_spans:
+                by_host[process][thread] = host_spans
     for process, threads in by_host.items():
         result += _ranks_of_threads(process, threads, recording, notes)
     for number, process in enumerate(devices):
         streams = {thread: spans for (owner, thread, device), spans in lanes.items() if device and owner == process}
         host = hosts[number] if number < len(hosts) else process
         for key in dict.fromkeys((span.activity, span.stage) for spans in streams.values() for span in spans):
-            of_key = [[span for span in spans if (span.activity, span.stage) == key] for spans in streams.values()]
-            best = max(of_key, key=lambda spans: (len(spans), sum(span.us for span in spans)))
+            spans_by_stream = [
+                [span for span in spans if (span.activity, span.stage) == key] for spans in streams.values()
+            ]
+            best = max(spans_by_stream, key=lambda spans: (len(spans), sum(span.us for span in spans)))
             for span in best:
                 span.process = host
             result += best
@@ -177,5 +179,5 @@ def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
     return all(stage == stages[0] for stage in stages)
 
 
-def _in_order(text: str) -> tuple[int, str]:
+def _number_key(text: str) -> tuple[int, str]:
     return (len(text), text)

@@ -29,12 +29,12 @@ class StagesResult(Result):
     stages: Stages
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield the measurements, and a note on a count changed for Grouped."""
+        """Yield the measurements, and a note if Grouped needs another count."""
         yield figures_table(self.stages)
         yield from filter(None, [legal_count(self.stages)[1]])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for every stage: medians in microseconds, and least number of measurements."""
+        """Return a row for every stage: medians in microseconds, and minimum number of measurements."""
         passes = [kind for kind in PASSES if any(kind in figures for figures in self.stages.stages.values())]
         rows: list[dict[str, Any]] = []
         for name, figures in self.stages.stages.items():
@@ -48,7 +48,7 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return the statistics of stage times, and sources of ranks. Median, least and most are in microseconds."""
+        """Return statistics of stage times in microseconds, and sources of ranks."""
         return {
             "tool": self.stages.tool,
             "count": self.stages.count,
@@ -97,9 +97,9 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
 
 
 def legal_count(stages: Stages) -> tuple[int | None, str]:
-    """Return the measured count, or the next count legal for Grouped, with an explanation.
+    """Return the measured count, or the next larger count that is legal for Grouped, with an explanation.
 
-    None for an unknown count.
+    Unknown counts are None.
     """
     number, count = len(stages.stages), stages.count
     if count is None:
@@ -119,11 +119,11 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
 def known_table(stages: Stages) -> Table:
     """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
-    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.sources))
+    return Table("What the files tell", header, tuple(tuple(map(printable, row)) for row in stages.sources))
 
 
 def figures_table(stages: Stages) -> Table:
-    """Return the table of measured times in milliseconds: medians, least and most."""
+    """Return the table of measured times in milliseconds: median, minimum and maximum."""
     rows = [
         (
             name,

@@ -11,9 +11,9 @@ import numpy as np
 
 from ipusim.api import Costs, Job, Request, Schedule, System, analysis, assemble, pipelines, pricing, runs, schedules
 from ipusim.app.study.trial import time_alone
-from ipusim.app.synthesize.in_turns import in_turns
+from ipusim.app.synthesize.in_turns import words_in_turns
 from ipusim.app.synthesize.periods import letters_of, without_periods
-from ipusim.app.synthesize.starts import assembled
+from ipusim.app.synthesize.starts import assemble_with
 from ipusim.app.synthesize.tasks import tasks_of
 
 #: Schedule name, in rows, for an order searched for the row's costs.
@@ -106,10 +106,10 @@ def job_of(case: Case, **holds: int) -> Job:
     job = assemble(request).whole
     tasks = tasks_of(replace(job, costs=_with_copies(job, case)))
     assert tasks is not None, "of whole micro-batches with one copy of each stage"
-    words = in_turns(tasks, case.micro_batches, case.cap)
+    words = words_in_turns(tasks, case.micro_batches, case.cap)
     assert words is not None, "of a stage a device, with backward passes in halves"
     letters = letters_of(without_periods(tasks, words, case.micro_batches))
-    jobs = assembled(request, schedules.in_words(SEARCHED, letters))
+    jobs = assemble_with(request, schedules.in_words(SEARCHED, letters))
     assert jobs is not None, "of words that run"
     return jobs.whole
 

@@ -187,7 +187,7 @@ class ComparedValue:
         return self.value
 
     @property
-    def explained(self) -> Fraction | None:
+    def explained_value(self) -> Fraction | None:
         """Value given by the explanation of the printed value; None without an explanation."""
         return _with_hidden_copies(self.row) if self.row.check == EXPLAINED else None
 
@@ -217,8 +217,8 @@ class ComparedValue:
             return "does not hold"
         if row.check == DIGITS:
             return "exact" if self.is_exact else "rounded"
-        if row.allowed is None:
-            return row.check if self.explained is None else f"explained: {row.check}"
+        if row.tolerance is None:
+            return row.check if self.explained_value is None else f"explained: {row.check}"
         off = f"{float(self.error):+.1%}" if row.check.endswith("%") else f"{float(self.error):+.2f}"
         return f"{off}, within {row.check}"
 
@@ -227,9 +227,9 @@ class ComparedValue:
         """Whether the value satisfies its check; single values of rankings and fitted values always do."""
         if self.row.check == DIGITS:
             return self.is_exact or _is_rounded(self.row, self.value)
-        if self.explained is not None:
-            return _is_rounded(self.row, self.explained)
-        return self.row.allowed is None or abs(self.error) <= self.row.allowed
+        if self.explained_value is not None:
+            return _is_rounded(self.row, self.explained_value)
+        return self.row.tolerance is None or abs(self.error) <= self.row.tolerance
 
 
 def _is_rounded(row: PublishedValue, value: Fraction | str) -> bool:

@@ -66,7 +66,7 @@ class PublishedValue:
         return len(self.printed.partition(".")[2])
 
     @property
-    def allowed(self) -> Fraction | None:
+    def tolerance(self) -> Fraction | None:
         """Allowed error, relative or in the figure's unit; None for other checks."""
         if not self.check[:1].isdigit():
             return None

@@ -76,14 +76,14 @@ class ScheduleValidation(Result):
         return [value for value in self.values if value.row.check == DIGITS]
 
     @property
-    def explained(self) -> list[ComparedValue]:
+    def explained_values(self) -> list[ComparedValue]:
         """Values explained by another rule than the schedule."""
-        return [value for value in self.values if value.explained is not None]
+        return [value for value in self.values if value.explained_value is not None]
 
     @property
     def near(self) -> list[ComparedValue]:
         """Values checked against an allowed error."""
-        return [value for value in self.values if value.row.allowed is not None]
+        return [value for value in self.values if value.row.tolerance is not None]
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
@@ -125,7 +125,7 @@ class ScheduleValidation(Result):
         exact = sum(value.is_exact for value in passes)
         yield (
             f"Printed values exact or rounded: {len(passes)} of {len(self.digits)} ({exact} exact); "
-            f"{len(self.explained)} more follow from another rule than their schedule, and are explained."
+            f"{len(self.explained_values)} more follow from another rule than their schedule, and are explained."
         )
         tables: dict[str, list[float]] = {}
         for value in self.near:
@@ -153,7 +153,10 @@ class ScheduleValidation(Result):
     def tables(self) -> tuple[Table, ...]:
         """Return the table of every tally."""
         fit_values = [value for value in self.values if value.row.check == FITTED]
-        values = {"Exact or rounded": self.digits + self.explained, "Within a stated error": self.near + fit_values}
+        values = {
+            "Exact or rounded": self.digits + self.explained_values,
+            "Within a stated error": self.near + fit_values,
+        }
         rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
         forms = ("schedule", "figure", "form", "points", "met", "p x v x m", "f-i-w", "more", "source")
         return (
@@ -169,7 +172,7 @@ class ScheduleValidation(Result):
                 "Exact: the simulated value equals the printed one; rounded: within the last digit. Explained: the "
                 "schedule gives the simulated value, and the printed digits follow from another rule, named in the "
                 "notes.",
-                *([EXPLANATION] if self.explained else []),
+                *([EXPLANATION] if self.explained_values else []),
             ),
             ("Fitted values are not counted, because they determine constants of a model.",),
             tuple(self._ranking_words()),

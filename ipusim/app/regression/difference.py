@@ -18,10 +18,10 @@ from ipusim.base.units import format_bytes
 
 #: Tolerances of losses and weights between machines with different rounding, by precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
-#: Most listed changes of the request.
+#: Maximum number of listed changes of the request.
 _MOST_ITEMS: Final = 5
 #: Losses closer to zero differ by rounding alone.
-_TOLERANCE: Final = 1e-12
+_ZERO_TOLERANCE: Final = 1e-12
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return bool(a == b)
     size = max(abs(a), abs(b), scale if isinstance(scale, int | float) else 0.0)
-    return abs(a - b) <= tolerance * size + _TOLERANCE
+    return abs(a - b) <= tolerance * size + _ZERO_TOLERANCE
 
 
 def _by_how_much(old: Any, new: Any) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from ipusim.api import Job, KeyPath, Problem, Request, RequestError, analysis, machine, runs
 from ipusim.base.near_names import did_you_mean
 
-#: Least relative difference from a bound that is printed as a multiple instead of a percentage.
-_TIMES: Final = 10.0
+#: Minimum relative difference from a bound that is printed as a multiple instead of a percentage.
+_LEAST_MULTIPLE: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Judgement:
             return ""
         part = abs(self.value / end - 1)
         more = "more" if self.value > end else "less"
-        return f", {self.value / end:.3g} times as much" if part >= _TIMES else f", {part:.2%} {more}"
+        return f", {self.value / end:.3g} times as much" if part >= _LEAST_MULTIPLE else f", {part:.2%} {more}"
 
 
 def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectation]]:
@@ -77,13 +77,13 @@ def check_expectations(job: Job) -> None:
     """Refuse expectations on figures missing from a run of ``job``. Raises RequestError with every problem."""
     problems = []
     for path, expectation in expectations(job.request.options):
-        if reason := _lacking(job, expectation):
+        if reason := _reason_for_lack(job, expectation):
             problems.append(Problem(path, f"expected a figure of this run, got {expectation.name}: {reason}"))
     if problems:
         raise RequestError(problems)
 
 
-def _lacking(job: Job, expectation: runs.Expectation) -> str:
+def _reason_for_lack(job: Job, expectation: runs.Expectation) -> str:
     """Return why a run lacks the figure; empty if it is known or may exist."""
     path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
     numbered = expectation.figure.name == "peak" and expectation.item.isdecimal()

@@ -15,15 +15,15 @@ from ipusim.base.files import has_run_file, read_run_file, write_file
 #: is its own IPU if a tensor arrives in the cycle in which this IPU becomes free.
 FORMAT: Final = "ipusim pin"
 VERSION: Final = 2
-_READ: Final = (1, VERSION)
+_READABLE_VERSIONS: Final = (1, VERSION)
 #: Suffix of a pin's file name behind the scenario's name.
 SUFFIX: Final = ".pin.json"
-#: Greatest size of a pin in bytes; ipusim writes at most a tenth.
+#: Maximum size of a pin in bytes; ipusim writes at most a tenth.
 _MOST_BYTES: Final = 1 << 20
-#: Most characters of a text in a pin.
-_LONGEST: Final = 4000
+#: Maximum number of characters of a text in a pin.
+_MOST_TEXT_CHARACTERS: Final = 4000
 #: Line width up to which a mapping or list stays on one line.
-_LINE: Final = 110
+_LINE_WIDTH: Final = 110
 _ITEMS: Final = {"count": int, "first": [str], "hashes": [str]}
 _NUMBER: Final = (int, float, str)
 #: Schema of a pin: mappings by key (None for any key), lists by item, types, and tuples of alternatives.
@@ -78,7 +78,7 @@ def pin_bytes(pin: Mapping[str, Any]) -> bytes:
 
 def _text(value: Any, depth: int) -> str:
     whole = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if not isinstance(value, dict | list) or (len(whole) + 2 * depth <= _LINE and depth):
+    if not isinstance(value, dict | list) or (len(whole) + 2 * depth <= _LINE_WIDTH and depth):
         return whole
     blank = " " * depth
     if isinstance(value, list):
@@ -105,10 +105,10 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
         raise FileError(f"{hint}, got a file without valid JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
         raise FileError(f"{hint}, got other JSON")
-    if pin.get("format_version") not in _READ:
+    if pin.get("format_version") not in _READABLE_VERSIONS:
         text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
         raise FileError(f"{path}: {text}: write the pin again with `ipusim test --pin`")
-    if wrong := _wrong(pin, _SHAPE, ""):
+    if wrong := _schema_violation(pin, _SHAPE, ""):
         raise FileError(f"{hint}, got a damaged one: {wrong}")
     if pin["scenario"] != name:
         text = f"expected the pin of {name}, got the pin of {pin['scenario'][:64]!r}"
@@ -116,15 +116,15 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
     return pin
 
 
-def _wrong(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one return for each form of shape
-    """Return a message on the first part that violates its schema; empty if valid."""
+def _schema_violation(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one return for each form of shape
+    """Return a message about the first part of a pin that violates the schema; empty for a valid pin."""
     if isinstance(shape, tuple):
-        fits = any(not _wrong(value, alternative, place) for alternative in shape)
+        fits = any(not _schema_violation(value, alternative, place) for alternative in shape)
         return "" if fits else f"{place} has another type"
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is not a list"
-        return next(filter(None, (_wrong(item, shape[0], place) for item in value)), "")
+        return next(filter(None, (_schema_violation(item, shape[0], place) for item in value)), "")
     if not isinstance(shape, dict):
         is_same = type(value) is shape or (shape is float and type(value) is int)
         return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'the pin'} has another type"
@@ -136,12 +136,14 @@ def _wrong(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one re
     if unclear := next((key for key in value if not _is_clear(key)), None):
         return f"{place or 'the pin'} has the key {unclear[:40]!r}"
     kinds = ((key, item, shape.get(key, shape.get(None))) for key, item in value.items())
-    return next(filter(None, (_wrong(item, kind, f"{place} {key}".strip()) for key, item, kind in kinds)), "")
+    return next(
+        filter(None, (_schema_violation(item, kind, f"{place} {key}".strip()) for key, item, kind in kinds)), ""
+    )
 
 
 def _is_clear(text: str) -> bool:
     """Return whether a message can show a text."""
-    return text.isprintable() and len(text) <= _LONGEST
+    return text.isprintable() and len(text) <= _MOST_TEXT_CHARACTERS
 
 
 def write_pin(scenario: Path, content: bytes) -> Path:

@@ -59,7 +59,7 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
         difference=str(change) if change else "",
         times=time_check.text if time_check is not None and time_check.outcome != "different" else "",
         details=change.to_dict() if change else None,
-        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew and not failures else None,
+        new_pin=_new_pin_bytes(path, run, pin is not None or not needs_pin) if renew and not failures else None,
     )
 
 
@@ -76,7 +76,7 @@ def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
         return None
 
 
-def _renewed(path: Path, run: Run, is_needed: bool) -> bytes | None:
+def _new_pin_bytes(path: Path, run: Run, is_needed: bool) -> bytes | None:
     """Return the content of a new pin; None if unchanged or not needed."""
     if not is_needed and not has_pin(path):
         return None

@@ -31,7 +31,7 @@ class Items:
     content: Callable[[int, int], bytes]
 
 
-def hashed(content: bytes) -> str:
+def hash_of(content: bytes) -> str:
     """Return the hash of bytes in a pin's form."""
     return sha256(content).hexdigest()[:DIGITS]
 
@@ -44,7 +44,7 @@ def fingerprint(items: Items, most: int) -> dict[str, Any]:
     return {
         "count": items.count,
         "first": [items.text(number) for number in range(min(most, items.count))],
-        "hashes": [hashed(items.content(start, min(start + size, items.count))) for start in starts],
+        "hashes": [hash_of(items.content(start, min(start + size, items.count))) for start in starts],
     }
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ipusim.api import Job, Plan, Run, Span, SpanKind, Timeline, analysis, hardware, pipelines, pricing, timelines
 from ipusim.app.regression.file import FORMAT, VERSION
-from ipusim.app.regression.listed import Items, fingerprint, hashed
+from ipusim.app.regression.listed import Items, fingerprint, hash_of
 from ipusim.app.run_folder.versions import version_of
 from ipusim.base.errors import OutputError
 
@@ -26,13 +26,13 @@ _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
 _SPANS: Final = 60
 _INSTRUCTIONS: Final = 240
 _LEAST_INSTRUCTIONS: Final = 8
-#: Most spans of a pinned run; spans are written out in parts.
+#: Maximum number of spans of a pinned run; spans are written out in parts.
 _MOST_SPANS: Final = 10 * timelines.MOST_SPANS
 #: Steps whose mean losses are kept.
 _STEPS: Final = 64
 #: Names of span kinds by number.
 _KINDS: Final = {int(kind): kind.name for kind in SpanKind}
-#: Most addends of a formula.
+#: Maximum number of addends of a formula.
 _ADDENDS: Final = 2
 
 
@@ -153,7 +153,7 @@ def _costs(job: Job) -> dict[str, Any]:
     return _short(costs_by_name)
 
 
-#: Most costs kept as numbers; the remaining costs become a hash.
+#: Maximum number of costs kept as numbers; the remaining costs become a hash.
 _COSTS: Final = 150
 
 
@@ -163,7 +163,7 @@ def _short(numbers: dict[str, Any]) -> dict[str, Any]:
     if len(names) <= _COSTS:
         return numbers
     lines = "\n".join(f"{name} {numbers[name]}" for name in names[_COSTS:])
-    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hashed(lines.encode())}
+    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hash_of(lines.encode())}
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -230,10 +230,10 @@ def spans(timeline: Timeline) -> Items:
     names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
-        rows = timeline.numbered(start, end)
+        rows = timeline.spans_by_number(start, end)
         return b"".join(np.ascontiguousarray(getattr(rows, name)).astype("<i8").tobytes() for name in names)
 
-    return Items(timeline.spans_in_all, lambda row: _span(timeline.numbered(row, row + 1), 0), content)
+    return Items(timeline.spans_in_all, lambda row: _span(timeline.spans_by_number(row, row + 1), 0), content)
 
 
 def _span(timeline: Timeline, row: int) -> str:
@@ -272,7 +272,7 @@ def _learning(run: Run) -> dict[str, Any] | None:
         "precision": run.job.request.options.precision,
         "losses": {
             "count": len(losses),
-            "sha256": hashed(losses.tobytes()),
+            "sha256": hash_of(losses.tobytes()),
             "mean_by_step": [_round(mean) for mean in means[:_STEPS]],
             "last": _round(means[-1]) if means else None,
         },
@@ -289,7 +289,7 @@ def _array(array: npt.NDArray[Any]) -> dict[str, Any]:
     norm = float(np.sqrt(np.sum(values * values)))
     return {
         "shape": list(array.shape),
-        "sha256": hashed(np.ascontiguousarray(array).tobytes()),
+        "sha256": hash_of(np.ascontiguousarray(array).tobytes()),
         "norm": _round(norm),
         "mean": _round(float(values.mean()) if values.size else 0.0),
     }

@@ -1,4 +1,4 @@
-"""Test scenarios that have expectations or pins in parallel, from files and folders.
+"""Test scenarios with expectations or pins, from files and folders, in parallel.
 
 A pin is a file beside a scenario with recorded results of its run.
 """
@@ -24,15 +24,15 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, open_file, read_up_to
 from ipusim.base.workers import side_by_side
 
 #: Top-level line of a scenario with expectations.
-_EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
+_EXPECT_LINE: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
 #: Top-level line of every scenario.
-_SCENARIO: Final = re.compile(rb"""^(?:["']?pipeline["']?[ \t]*:|\{.*\bpipeline["']?[ \t]*:)""", re.MULTILINE)
-#: Files of a run folder, whose scenario is a copy.
-_RUN: Final = {"summary.json", "timeline.npz"}
-#: Estimated run time in units of a span's time: arithmetic on a weight array per micro-batch, and work per price. Used
-#: only to start long runs first.
-_OF_ARRAY: Final = 16
-_OF_PRICE: Final = 500
+_PIPELINE_LINE: Final = re.compile(rb"""^(?:["']?pipeline["']?[ \t]*:|\{.*\bpipeline["']?[ \t]*:)""", re.MULTILINE)
+#: Files that identify a run folder; the scenario in a run folder is a copy.
+_RUN_FOLDER_FILES: Final = {"summary.json", "timeline.npz"}
+#: Estimated run time of arithmetic on a weight array per micro-batch, and of a price, in units of a span's time. The
+#: estimate only serves to start long runs first.
+_SPANS_PER_ARRAY: Final = 16
+_SPANS_PER_PRICE: Final = 500
 
 
 def scenarios_of(paths: Sequence[Path]) -> list[Path]:
@@ -84,7 +84,7 @@ def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterato
         for path in paths:
             if refuses_lone_pins and path.name.endswith(SUFFIX) and path not in pinned:
                 raise FileError(f"{path}: expected the scenario of this pin in the same folder, got no such file")
-        if not {*names} >= _RUN:
+        if not {*names} >= _RUN_FOLDER_FILES:
             yield from scenarios
 
 
@@ -94,7 +94,7 @@ def tests_anything(path: Path) -> bool:
     Unreadable scenarios and pins count, such as a link in place of a pin: their test reports the error.
     """
     try:
-        return has_pin(path) or _matches(_EXPECTS, path)
+        return has_pin(path) or _matches(_EXPECT_LINE, path)
     except OSError:
         return True
 
@@ -105,14 +105,14 @@ def without_pin(paths: Sequence[Path]) -> list[Path]:
     return [path for path in dict.fromkeys(files) if not os.path.lexists(pin_path(path)) and _is_scenario(path)]
 
 
-def words_on_pins(count: int) -> str:
+def pinless_text(count: int) -> str:
     """Return the sentence on the number of scenarios without a pin."""
     return f"no pin: {count} scenario{'' if count == 1 else 's'}"
 
 
 def _is_scenario(path: Path) -> bool:
     try:
-        return _matches(_SCENARIO, path)
+        return _matches(_PIPELINE_LINE, path)
     except OSError:
         return False
 
@@ -123,7 +123,7 @@ def _matches(pattern: re.Pattern[bytes], path: Path) -> bool:
         return pattern.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
 
 
-def hold_all(
+def check_all(
     paths: Iterable[Path],
     workers: int | None = None,
     *,
@@ -169,14 +169,16 @@ def _length(path: Path) -> float:
         pin = read_pin(pin_path(path), path.stem)
     except (IpusimError, OSError):
         return math.inf
-    spans: int = pin["spans"]["count"] + _OF_PRICE * sum(map(len, pin["prices"].values()))
+    spans: int = pin["spans"]["count"] + _SPANS_PER_PRICE * sum(map(len, pin["prices"].values()))
     learning = pin["learning"]
-    return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
+    return (
+        spans if learning is None else spans + _SPANS_PER_ARRAY * learning["losses"]["count"] * len(learning["weights"])
+    )
 
 
 def junit_bytes(outcomes: Sequence[Outcome]) -> bytes:
     """Return the outcomes as JUnit XML, with seconds."""
-    counts = {kind: sum(outcome.ended in kinds for outcome in outcomes) for kind, kinds in _OF_JUNIT.items()}
+    counts = {kind: sum(outcome.ended in kinds for outcome in outcomes) for kind, kinds in _JUNIT_KINDS.items()}
     suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(outcomes)))
     for kind, count in counts.items():
         suite.set(kind, str(count))
@@ -208,4 +210,4 @@ def check_junit(path: Path) -> None:
 
 
 #: JUnit names of the endings.
-_OF_JUNIT: Final = {"failures": ("missed",), "errors": ("mistake", "unfinished")}
+_JUNIT_KINDS: Final = {"failures": ("missed",), "errors": ("mistake", "unfinished")}

@@ -25,7 +25,7 @@ _INCHES_TO_A_TICK: Final = 0.95
 _UNIT: Final = (-16.0, 6.5)
 #: Axis with breaks: factor on a tick's room for long numbers, free inches beside a break, depth of torn edges in
 #: inches, points of a torn edge.
-_WIDER: Final = 1.3
+_TICK_ROOM_FACTOR: Final = 1.3
 _CLEAR: Final = 0.35
 _TOOTH: Final = 0.04
 _TEETH: Final = 31
@@ -81,7 +81,7 @@ def _unit_of(window: Window) -> int:
 def _set_ticks(axes: Axes, window: Window, factor: float, width_in: float) -> None:
     """Set ticks at round multiples of ``factor`` cycles, with room for labels beside breaks."""
     axes.set_xlim(window.start, window.end)
-    inches, widest = width_in / window.cycles, _WIDER if window.breaks else 1.0
+    inches, widest = width_in / window.cycles, _TICK_ROOM_FACTOR if window.breaks else 1.0
     label_of_tick: dict[float, str] = {}
     for begin, end, ahead in window.stretches:
         nbins = max(int((end - begin) * inches / widest / _INCHES_TO_A_TICK), 2)

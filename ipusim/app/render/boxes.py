@@ -23,7 +23,8 @@ from ipusim.app.render.window import Window
 #: Shares of a row's height: top of the I/O tiles' strip, and bottom of the boxes above it.
 _IO_TILES_TOP: Final = 0.24
 _ABOVE_IO_TILES: Final = 0.30
-#: Least size of a look's largest box, as share of the least visible size. Smaller looks are left out, not exaggerated.
+#: Minimum size of a look's largest box, as share of the least visible size. Smaller looks are left out, not
+#: exaggerated.
 FAINT: Final = 1 / 8
 
 
@@ -103,10 +104,10 @@ def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ip
         parts.append(replace(stack, bottom=foot + height * stack.bottom, top=foot + height * stack.top))
     if not parts:
         return spans
-    return concatenated(parts)
+    return concatenate_boxes(parts)
 
 
-def concatenated(parts: Sequence[Boxes]) -> Boxes:
+def concatenate_boxes(parts: Sequence[Boxes]) -> Boxes:
     """Concatenate the columns of one or more ``parts``."""
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
 

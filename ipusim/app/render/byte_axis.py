@@ -16,7 +16,7 @@ _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 TICK_IN: Final = 0.28
 #: Factor of room above the fullest level.
 HEADROOM: Final = 1.06
-#: Least fill of the fullest IPU, as share of the limit, for the limit to be drawn.
+#: Minimum fill of the fullest IPU, as share of the limit, for the limit to be drawn.
 _WITHIN_REACH: Final = 0.5
 
 

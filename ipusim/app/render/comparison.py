@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart, finish, own_settings
-from ipusim.app.render.fold import folded, spans_of
+from ipusim.app.render.figures import Chart, default_style_settings, finish
+from ipusim.app.render.fold import fold_rows, spans_of
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -20,15 +20,15 @@ from ipusim.app.render.window import Window
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.base.units import format_seconds
 
-#: Greatest ratio of longest to shortest run on the common axis; longer runs are cut.
-_LONGEST: Final = 4.0
-#: Least share of the common axis filled by a run; shorter runs get separate axes.
-_NARROWEST: Final = 1 / 8
-#: Least share of the common memory scale; smaller memories get separate scales.
+#: Maximum ratio of longest to shortest run on the common axis; longer runs are cut.
+_MOST_LENGTH_RATIO: Final = 4.0
+#: Minimum share of the common axis filled by a run; shorter runs get separate axes.
+_LEAST_AXIS_SHARE: Final = 1 / 8
+#: Minimum share of the common memory scale; smaller memories get separate scales.
 _LOWEST: Final = 1 / 8
-#: Least average share of panels filled by runs; otherwise the longest runs are cut.
+#: Minimum average share of panels filled by runs; otherwise the longest runs are cut.
 _FULL_AXIS: Final = 0.65
-#: Most runs in a figure: with more, rows would be too low to read.
+#: Maximum number of runs in a figure: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
 
 
@@ -79,7 +79,7 @@ def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
     return stack(panels, _window(panels), title)
 
 
-@own_settings()
+@default_style_settings()
 def slide(
     bars: TimeBars,
     runs: Sequence[TracedRun],
@@ -138,14 +138,14 @@ def _window(panels: Sequence[Headed]) -> Window:
 def _axis(lengths_s: Sequence[float]) -> float:
     """Return the common axis's seconds: longest run in the largest group of similar lengths."""
     groups = [
-        [length_s for length_s in lengths_s if shortest <= length_s <= _LONGEST * shortest]
+        [length_s for length_s in lengths_s if shortest <= length_s <= _MOST_LENGTH_RATIO * shortest]
         for shortest in sorted(lengths_s)
     ]
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
     # Cut or rescaled runs fill their panels.
     visible_parts = [
-        [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
+        [min(length_s / last, 1.0) if length_s >= _LEAST_AXIS_SHARE * last else 1.0 for length_s in lengths_s]
         for last in lengths_s
     ]
     filling = [
@@ -157,14 +157,14 @@ def _axis(lengths_s: Sequence[float]) -> float:
 def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
-    own_axis = whole_s < _NARROWEST * last_s
+    own_axis = whole_s < _LEAST_AXIS_SHARE * last_s
     is_cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
     short, window = shortened(timeline, Window(0, end))
     if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
         own_axis, is_cut = True, False
         short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
-    fold = folded(_first_execution(short, window), rows, window)
+    fold = fold_rows(_first_execution(short, window), rows, window)
     words = [_headline(run), run.remark, fold.words]
     words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if is_cut else "")
     if window.breaks:

@@ -19,12 +19,12 @@ from ipusim.app.render.window import Window
 #: Bounds for one box per span: number of boxes, and average pixels of a time-step or of a turn of the busiest stage.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
-#: Least box widths in pixels: the first width without stacks, otherwise the last.
+#: Minimum box widths in pixels: the first width without stacks, otherwise the last.
 _NARROWEST_BOXES: Final = (3.0, 2.0)
-#: Least height of stacked boxes in pixels, and its upper bound as share of a row.
+#: Minimum height of stacked boxes in pixels, and its upper bound as share of a row.
 _LOWEST_BOX: Final = 1.6
 _LARGEST_LOWEST: Final = 0.08
-#: Least distance of drawn sync points in points.
+#: Minimum distance of drawn sync points in points.
 _NARROWEST_SYNC: Final = 10.0
 
 

@@ -10,7 +10,7 @@ from matplotlib.patches import PathPatch
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
 from ipusim.app.render.panel import BOX_HEIGHT, rectangles
@@ -68,7 +68,7 @@ def trace_with_path(timeline: Timeline, path: Integers, part: Window, picture: P
         path = analysis.critical_path_of(timeline).rows
     timeline, window = without_gaps(timeline, window)
     chart = _chart_of(timeline, window, title, picture)
-    with own_settings():
+    with default_style_settings():
         rows = timeline.info.shards if replicas_alike(timeline, window) else len(timeline.info.ipus)
         _draw(chart.axes[-1], timeline, path, window, rows)
     return finish(chart, picture)

@@ -62,7 +62,7 @@ def finish(chart: Chart, picture: Picture) -> Chart:
     Raises OptionError if texts are cut off or overlap in a picture of a chosen size; default sizes are laid out without
     either.
     """
-    with own_settings():
+    with default_style_settings():
         if picture.height_in is not None:
             _check_legible(chart, picture)
         apply_theme(chart, picture.theme)
@@ -113,7 +113,7 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
 
 
 @contextmanager
-def own_settings() -> Iterator[None]:
+def default_style_settings() -> Iterator[None]:
     """Use matplotlib's defaults and the project's SVG and PDF settings, then restore the caller's.
 
     Text in an SVG stays text for search, screen readers and copying. The fallback fonts are hardly wider than
@@ -169,6 +169,6 @@ def to_pdf(figure: Figure) -> bytes:
 
 def _save(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     buffer = io.BytesIO()
-    with own_settings():
+    with default_style_settings():
         figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata)
     return buffer.getvalue()

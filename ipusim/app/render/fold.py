@@ -27,7 +27,7 @@ def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
     return -(-len(timeline.info.ipus) // ipus_to_a_row)
 
 
-def folded(timeline: Timeline, most_rows: int, window: Window) -> Folded:
+def fold_rows(timeline: Timeline, most_rows: int, window: Window) -> Folded:
     """Return ``timeline`` in at most ``most_rows`` rows.
 
     If all replicas do the same within ``window``, the first replaces all. Otherwise too many rows first reduce the
@@ -73,7 +73,7 @@ def first_replica(timeline: Timeline) -> Timeline:
     """Return the Timeline of the first replica, without causes."""
     info = timeline.info
     members = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
-    return spans_of(timeline, members).about(first_replica_info(info))
+    return spans_of(timeline, members).with_info(first_replica_info(info))
 
 
 def spans_of(timeline: Timeline, members: npt.NDArray[np.bool_]) -> Timeline:

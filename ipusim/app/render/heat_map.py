@@ -14,9 +14,9 @@ from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
-#: Most cells with written numbers.
+#: Maximum number of cells with written numbers.
 _MOST_NUMBERS: Final = 160
-#: Most tick labels of an axis.
+#: Maximum number of tick labels of an axis.
 _MOST_TICKS: Final = 16
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from ipusim.app.render.axes import second_unit
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.sweep_panel import place_legend
 from ipusim.app.render.titles import titled_chart
 from ipusim.base.units import format_seconds
 
-#: Most bars, and least runs per bar.
+#: Maximum number of bars, and least runs per bar.
 _MOST_BARS: Final = 40
 _RUNS_TO_A_BAR: Final = 5
 #: Inches: default height, least height of the bars, numbers beside and below the bars.
@@ -33,7 +33,7 @@ class Mark(NamedTuple):
     name: str
 
 
-@own_settings()
+@default_style_settings()
 def histogram(
     seconds: Sequence[float], marks: Sequence[Mark], name: str, title: str, picture: Picture = DEFAULT
 ) -> Chart:

@@ -10,29 +10,29 @@ from matplotlib.axes import Axes
 
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.growth_strip import STRIP_WORDS, draw_strip, strip_width
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
 from ipusim.app.render.time_bars import write_share
-from ipusim.app.render.titles import headed, title_lines, titles_height, write_titles
+from ipusim.app.render.titles import title_lines, titles_height, with_headline, write_titles
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
 #: Inches: largest and smallest pitch of bars, height of the bars together; margins around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
-#: Least width of bars in inches, in a picture of a chosen size.
-_NARROWEST: Final = 1.0
-#: Least width of bars beside colours for growth, in inches.
-_NARROWEST_BESIDE: Final = 3.0
+#: Minimum width of bars in inches, in a picture of a chosen size.
+_LEAST_BARS_WIDTH: Final = 1.0
+#: Minimum width of bars beside colours for growth, in inches.
+_LEAST_BARS_WIDTH_WITH_GROWTH: Final = 3.0
 _BAR_SHARE: Final = 0.8
-#: Least inches of a part that shows its share.
+#: Minimum inches of a part that shows its share.
 _WRITTEN_IN: Final = 0.34
 
 
-@own_settings()
+@default_style_settings()
 def idle_chart(
     timeline: Timeline,
     ipu_time: Sequence[tuple[Look, Integers]],
@@ -57,10 +57,10 @@ def idle_chart(
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * _EDGE)
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     strip_in = strip_width(growth or {})
-    if figure_in - _LEFT - _RIGHT - strip_in < _NARROWEST_BESIDE:
+    if figure_in - _LEFT - _RIGHT - strip_in < _LEAST_BARS_WIDTH_WITH_GROWTH:
         strip_in = 0.0
     words = f"{info.order_and_sync}, time of each IPU, {length}{f'; {STRIP_WORDS}' if strip_in else ''}"
-    title = title_lines(headed(timeline, words, picture.title), figure_in - 2 * _EDGE)
+    title = title_lines(with_headline(timeline, words, picture.title), figure_in - 2 * _EDGE)
     head, foot = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
     if picture.height_in is not None:
         bar = (picture.height_in - head - foot) / ipus
@@ -70,8 +70,8 @@ def idle_chart(
     figure = Chart(figsize=(figure_in, height), facecolor="white")
     write_titles(figure, title, _EDGE)
     width = figure_in - _LEFT - _RIGHT - strip_in
-    if width < _NARROWEST:
-        raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _NARROWEST:.1f} inches of width")
+    if width < _LEAST_BARS_WIDTH:
+        raise picture.refusal(f"names and bars take at least {_LEFT + _RIGHT + _LEAST_BARS_WIDTH:.1f} inches of width")
     axes = figure.add_axes((_LEFT / figure_in, foot / height, width / figure_in, bar * ipus / height))
     _draw_bars(axes, info.ipu_rows, parts, window_cycles, (width, bar))
     draw_legend(figure, legend, _EDGE, _EDGE)

@@ -16,7 +16,7 @@ from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import FAINT_TEXT
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
-#: Most rungs side by side; longer ladders continue in the next line.
+#: Maximum number of rungs side by side; longer ladders continue in the next line.
 _RUNGS: Final = 16
 #: Inches: distance of a rung's IPUs, length of a stub, smallest distance of rungs.
 _ROWS, _STUB, _NARROWEST = 1.05, 0.5, 0.3

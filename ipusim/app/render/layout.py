@@ -10,7 +10,7 @@ from ipusim.api import Timeline, timelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, draw_torn_edge, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.content import Content, content
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings
 from ipusim.app.render.fold import rows_of
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_entries, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
@@ -34,27 +34,27 @@ _WIDEST_HEADING: Final = 0.97
 #: Target height of the rows together, bounds of a row's height, and their greatest total height.
 _ALL_ROWS: Final = 7.0
 _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
-#: Greatest height of several panels with legend: at default width, an 850 pixel wide picture fits a screen.
-_TALLEST: Final = 12.0
-#: Greatest height with bars: 1080 pixels of a PNG, a slide's height.
+#: Maximum height of several panels with legend: at default width, an 850 pixel wide picture fits a screen.
+_MOST_HEIGHT: Final = 12.0
+#: Maximum height with bars: 1080 pixels of a PNG, a slide's height.
 SLIDE_IN: Final = 1080 / DPI
-#: Least legible height of a row: 4 pixels in an 850 pixel wide picture.
+#: Minimum legible height of a row: 4 pixels in an 850 pixel wide picture.
 _LOWEST_SEEN: Final = 0.05
 #: Estimated inches for title, time axes and legend around panels.
 _AROUND: Final = 1.8
 #: Estimated inches on a slide, with two lines of legend.
 _AROUND_SLIDE: Final = 1.6
-#: Least height of a row on a slide; lower rows are refused.
+#: Minimum height of a row on a slide; lower rows are refused.
 _LEAST_ROW: Final = 0.02
-#: Least height of rows and width of axes in pictures of a chosen size, and rounds of layout until sizes agree.
+#: Minimum height of rows and width of axes in pictures of a chosen size, and rounds of layout until sizes agree.
 _LEAST_SHARE, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
 #: Inches of the memory strip, of the strip in figures with many panels, and between strip and rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
-#: Most boxes drawn as vectors in an SVG. Beyond, artists below the z-order become an image.
+#: Maximum number of boxes drawn as vectors in an SVG. Beyond, artists below the z-order become an image.
 _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
-#: Most rows with full resolution in time; more rows get proportionally wider bins.
+#: Maximum number of rows with full resolution in time; more rows get proportionally wider bins.
 _MOST_FINE_ROWS: Final = 256
 #: Inches of a tooth of a torn edge.
 _TOOTH: Final = 0.10
@@ -92,12 +92,12 @@ class Headed:
         rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
         if self.strip is None:
             return rows
-        return max(rows, text_width(STRIP_NAME, TEXT_SIZE), text_width(self.strip.of_which, STAGE_SIZE))
+        return max(rows, text_width(STRIP_NAME, TEXT_SIZE), text_width(self.strip.ipu_text, STAGE_SIZE))
 
 
 def most_rows(panels: int, strips: int) -> int:
     """Return the number of legible rows in a figure with several panels."""
-    room = _TALLEST - _AROUND - _headed(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
+    room = _MOST_HEIGHT - _AROUND - _headings_height(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
     return max(int(room / _LOWEST_SEEN), panels)
 
 
@@ -110,12 +110,12 @@ def slide_rows(panels: int, strips: int, bars_in: float, picture: Picture = DEFA
         (picture.height_in or SLIDE_IN)
         - bars_in
         - _AROUND_SLIDE
-        - _headed(panels)
+        - _headings_height(panels)
         - strips * (_ABOVE_STRIP + _LOW_STRIP)
     )
 
 
-def _headed(panels: int) -> float:
+def _headings_height(panels: int) -> float:
     return panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _PANEL_GAP)
 
 
@@ -137,7 +137,7 @@ def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
     return min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
 
 
-@own_settings()
+@default_style_settings()
 def stack(
     panels: Sequence[Headed],
     window: Window,
@@ -256,7 +256,7 @@ def _draw_panels(
     return figure
 
 
-@own_settings()
+@default_style_settings()
 def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
     """Return a figure of bars under a title; raises OptionError for too low a picture."""
     width = picture.width_in
@@ -289,9 +289,9 @@ def _draw(
         foot = top + _BAND + tall + _ABOVE_STRIP
         rows_and_strip.append(figure.add_clear_axes(sizes.left, foot, sizes.width, sizes.strip))
         draw_strip(rows_and_strip[1], panel.strip, content.window, sizes.strip, int(sizes.width * DPI))
-        corner, of_which = (sizes.left - sizes.ticks, foot + sizes.strip / 2), panel.strip.of_which
-        figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
-        figure.write(*corner, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
+        corner, ipu_text = (sizes.left - sizes.ticks, foot + sizes.strip / 2), panel.strip.ipu_text
+        figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if ipu_text else "center_baseline")
+        figure.write(*corner, ipu_text, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
     in_seconds = any(part.timeline.info.clock_hz != clock_hz for part in sizes.contents)
     for part in rows_and_strip:
@@ -312,7 +312,7 @@ def _heading_in(lines: Sequence[str]) -> float:
 def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
     """Return ``row``, bounded by the room of several panels. Raises OutputError if a slide has no room."""
     if not slide:
-        return max(min(row, (_TALLEST - base_in) / rows), _LEAST_ROW)
+        return max(min(row, (_MOST_HEIGHT - base_in) / rows), _LEAST_ROW)
     room = (SLIDE_IN - base_in) / rows
     if room < _LEAST_ROW:
         least = base_in + _LEAST_ROW * rows

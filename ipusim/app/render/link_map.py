@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Polygon
 
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.ladder import EDGE, Ladder, Place, map_panels
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width
@@ -21,7 +21,7 @@ from ipusim.base.looks import Look
 MOST_IPUS: Final = 64
 #: Inches: largest distance of rungs, margin above and below a rung.
 _WIDEST, _MARGIN = 1.19, 0.3
-#: Largest radius of an IPU in inches, and radius as share of the distance to the next rung.
+#: Maximum radius of an IPU in inches, and radius as share of the distance to the next rung.
 _RADIUS, _CIRCLE = 0.17, 0.27
 #: Inches: widest arrow, thinnest arrow, gap between cable and arrows, head of an arrow. Fifth: widest arrow as share of
 #: the distance to the next rung.
@@ -87,7 +87,7 @@ class LinkMap:
         return max((flow.load for flow in self.flows.values()), default=0.0)
 
 
-@own_settings()
+@default_style_settings()
 def link_maps(maps: Sequence[LinkMap], title: str, picture: Picture = DEFAULT) -> Chart:
     """Return a panel for every selection order, with a common scale of widths.
 

@@ -15,7 +15,7 @@ from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, label_bytes, limit_in_sight
 from ipusim.app.render.content import phases_in
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.fold import first_replica_info
 from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
@@ -38,15 +38,15 @@ _LINE, _SECONDS, _BAND, _ROW_GAP, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Share of a default picture's width used by memory over time.
 _OVER_TIME: Final = 0.6
-#: Greatest height of a bar in inches.
+#: Maximum height of a bar in inches.
 _THICKEST_BAR: Final = 0.5
-#: Least width of memory over time in a picture of a chosen size, and rounds until width and height agree.
+#: Minimum width of memory over time in a picture of a chosen size, and rounds until width and height agree.
 _NARROWEST, _ROUNDS = 0.8, 2
-#: Least duration of a visible layer in pixels: shorter layers disappear in their hatch.
-_FEW: Final = 6
+#: Minimum duration of a visible layer in pixels: shorter layers disappear in their hatch.
+_LEAST_LAYER_PIXELS: Final = 6
 
 
-@own_settings()
+@default_style_settings()
 def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the memory chart of a run in ``window``.
 
@@ -79,7 +79,7 @@ def _chart(
     tall: float,
 ) -> Chart:
     """Return the memory chart of a Timeline without blocks; rows are ``tall`` inches high."""
-    of_one = timeline.about(first_replica_info(timeline.info))
+    of_one = timeline.with_info(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     figure_in = picture.width_in
@@ -209,7 +209,7 @@ def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
     """
     changes = np.flatnonzero(np.diff(row.heights[layer] >= least, prepend=False, append=False))
     longest = (row.edges[changes[1::2]] - row.edges[changes[::2]]).max(initial=0.0)
-    return bool(row.peak[layer] >= least or longest * pixels >= _FEW * (row.edges[-1] - row.edges[0]))
+    return bool(row.peak[layer] >= least or longest * pixels >= _LEAST_LAYER_PIXELS * (row.edges[-1] - row.edges[0]))
 
 
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:

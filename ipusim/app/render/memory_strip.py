@@ -53,7 +53,7 @@ class MemoryStrip:
         return window.start <= self.peak_cycle < min(window.end, self.end_cycle)
 
     @property
-    def of_which(self) -> str:
+    def ipu_text(self) -> str:
         """Second line of the label: the fullest IPU."""
         return f"of IPU {self.fullest.ipu}" if len(self.curves) > 1 else ""
 

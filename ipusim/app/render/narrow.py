@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 
 from ipusim.app.render.arrays import Floats
-from ipusim.app.render.boxes import FAINT, Boxes, concatenated, select_boxes, share_boxes
+from ipusim.app.render.boxes import FAINT, Boxes, concatenate_boxes, select_boxes, share_boxes
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 
-#: Largest move of a box, and width of a bin of stacks, in widths of the narrowest visible box.
+#: Maximum move of a box, and width of a bin of stacks, in widths of the narrowest visible box.
 _FARTHEST: Final = 4
 _BIN: Final = 2
 
@@ -42,7 +42,7 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
             separate, merged_stacks = _legible_strip(visible, window, narrowest, least)
             parts.append(separate)
             stacks += merged_stacks
-    return concatenated([*parts, *stacks]), bool(stacks)
+    return concatenate_boxes([*parts, *stacks]), bool(stacks)
 
 
 def _remove_looks(strip: Boxes, looks: list[int]) -> Boxes:

@@ -17,14 +17,14 @@ from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 
-#: Points of a box's width that stay free beside a number, horizontal or upright; half as many were too few in pictures
-#: shown 850 pixels (720 points) wide.
+#: Points of a box's width that stay free beside a number, horizontal or upright. Half of these points were too few in
+#: pictures shown 850 pixels (720 points) wide.
 _MARGIN: Final = {False: 4.0, True: 2.8}
 #: Points of a box's height that stay free above an upright number.
 _HEADROOM: Final = 2.0
 #: Height of a digit as share of its font size.
 DIGIT: Final = 0.73
-#: Most numbers of a look: more are unreadable and slow to draw.
+#: Maximum number of numbers of a look: more are unreadable and slow to draw.
 _MOST_NUMBERS: Final = 1_500
 #: Divisors of micro-batch numbers to write if room is short; the first and last are always written.
 _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -70,7 +70,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
             if several:
                 stages = boxes.stage[members].tolist()
                 texts = [f"{stage}.{text}" for stage, text in zip(stages, texts, strict=True)]
-            yield from _of_row(content, members, is_cut[members], texts, height_points, most)
+            yield from _draw_row(content, members, is_cut[members], texts, height_points, most)
 
 
 def words(content: Content, height_points: float) -> Iterator[Label]:
@@ -97,7 +97,7 @@ def _is_cut(content: Content) -> npt.NDArray[np.bool_]:
     return from_earlier | (boxes.end >= window.end) & np.isin(boxes.ipu, late)
 
 
-def _of_row(
+def _draw_row(
     content: Content,
     members: Integers,
     is_cut: npt.NDArray[np.bool_],

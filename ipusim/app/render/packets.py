@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 #: Payload bits of a varint's byte; the eighth bit announces another byte.
 _BITS: Final = 7
 _MORE: Final = 1 << _BITS
-#: Least bytes of a placeholder, so no other part of a message equals it by chance.
+#: Minimum number of bytes of a placeholder, so no other part of a message equals it by chance.
 _SHORTEST: Final = 4
 #: Bit set in every fixed64 placeholder, to tell it from the zeros around small numbers.
 _HIGH: Final = 1 << 62

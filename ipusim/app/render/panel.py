@@ -19,13 +19,13 @@ from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, 
 
 #: Share of a row's pitch filled by boxes.
 BOX_HEIGHT: Final = 0.84
-#: Least width of a pass with white edges, in points; edges separate neighbours.
+#: Minimum width of a pass with white edges, in points; edges separate neighbours.
 _NARROWEST_EDGE: Final = 4.0
-#: Least width of a hatched box, in points; narrower hatches would hide the colour.
+#: Minimum width of a hatched box, in points; narrower hatches would hide the colour.
 _NARROWEST_HATCH: Final = 2.0
-#: Least height of rows snapped to whole pixels, in points; snapping could hide shares in lower rows.
+#: Minimum height of rows snapped to whole pixels, in points; snapping could hide shares in lower rows.
 _LOWEST_SNAPPED: Final = 7.0
-#: Most boxes in a path: Agg rasterises a whole path at once and limits its size.
+#: Maximum number of boxes in a path: Agg rasterises a whole path at once and limits its size.
 _BOXES_TO_A_PATH: Final = 2_000
 #: Points: distance of a row and its name, and largest width of stage names, cut beyond it.
 _BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0

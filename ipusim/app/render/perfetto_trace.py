@@ -144,8 +144,8 @@ def _value(track: int, marks: Mapping[str, int]) -> bytes:
 
 def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> list[bytes]:
     """Return the interned names of slices, then begin and end packets of each."""
-    events, event_numbers = _numbered(slices.name)
-    texts, text_numbers = _numbered([*stages, *layers, *slices.sends, *slices.receives])
+    events, event_numbers = _with_numbers(slices.name)
+    texts, text_numbers = _with_numbers([*stages, *layers, *slices.sends, *slices.receives])
     sizes = [len(stages), len(layers), len(slices.name)]
     of_stage, of_layers, sends, receives = np.split(text_numbers, np.cumsum(sizes))
     numbers: dict[str, Integers] = {
@@ -178,7 +178,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
     return [_names(events, texts), *packets.tolist()]
 
 
-def _numbered(names: Sequence[str]) -> tuple[list[str], Integers]:
+def _with_numbers(names: Sequence[str]) -> tuple[list[str], Integers]:
     """Return the distinct names, and each name's number from 1 up; 0 for an empty name."""
     distinct = [name for name in dict.fromkeys(names) if name]
     numbers = {name: number for number, name in enumerate(distinct, start=1)} | {"": 0}

@@ -12,7 +12,7 @@ from ipusim.app.render.style import WIDTH_IN
 from ipusim.base.errors import OptionError
 
 _SIZE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)x(\d{1,3}(?:\.\d{1,3})?)in")
-#: Least and largest side in inches.
+#: Minimum and maximum side in inches.
 _LEAST, _MOST = 1.0, 40.0
 _LONGEST_TITLE: Final = 1000
 #: Names of themes, the default first.

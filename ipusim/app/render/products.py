@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings
 from ipusim.app.render.picture import DEFAULT
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.titles import titled_chart
@@ -30,7 +30,7 @@ class ShapePoint(NamedTuple):
     modelled: float
 
 
-@own_settings()
+@default_style_settings()
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
     """Return a panel for each dtype: TFLOP/s over n by m x k."""
     dtypes = sorted({point.dtype for point in points})

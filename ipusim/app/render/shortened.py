@@ -18,11 +18,11 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.window import Break, Window
 from ipusim.base.errors import OptionError
 
-#: Least number of micro-batches drawn on either side of a break.
+#: Minimum number of micro-batches drawn on either side of a break.
 MICRO_BATCHES: Final = 8
 #: Width of a break as share of the picture.
 _ROOM: Final = 0.03
-#: Most spans of a run that a file contains in full.
+#: Maximum number of spans of a run that a file contains in full.
 _MOST_SPANS: Final = 200_000
 
 
@@ -38,7 +38,7 @@ def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Ti
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
     """Return the same run with rows for spans shown in ``window``; other spans stay in blocks."""
-    return timeline.around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
+    return timeline.expanded_around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
@@ -115,7 +115,7 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
         )
     if full or spans <= _MOST_SPANS:
         return timeline.expanded()
-    return timeline.around(0, timeline.makespan_cycles, 0, MICRO_BATCHES)
+    return timeline.expanded_around(0, timeline.makespan_cycles, 0, MICRO_BATCHES)
 
 
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, TEXT_SIZE
@@ -17,7 +17,7 @@ from ipusim.app.render.tables import text_of
 from ipusim.app.render.titles import titled_chart
 from ipusim.base.errors import OutputError
 
-#: Least number of distinct values for a line; fewer become bars.
+#: Minimum number of distinct values for a line; fewer become bars.
 _A_LINE: Final = 3
 #: Inches: least height of a panel, width of the numbers beside panels, height of the numbers below.
 _LOWEST_PANEL, _LABELS, _FOOT = 0.7, 0.75, 0.53
@@ -38,7 +38,7 @@ class Panel:
     level: tuple[float, str] | None = None
 
 
-@own_settings()
+@default_style_settings()
 def sweep_chart(
     axes: Sequence[ChartAxis],
     points: Sequence[tuple[Any, ...]],

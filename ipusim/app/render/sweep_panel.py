@@ -19,21 +19,21 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.tables import text_of
 from ipusim.base.units import format_figure
 
-#: Least ratio of largest to smallest value on a logarithmic axis.
-_WIDE: Final = 16
-#: Most tick labels below an axis.
+#: Minimum ratio of largest to smallest value on a logarithmic axis.
+_LEAST_LOG_RATIO: Final = 16
+#: Maximum number of tick labels below an axis.
 _MOST_TICKS: Final = 12
-#: Most points of a line with a marker each.
+#: Maximum number of points of a line with a marker each.
 _MOST_MARKERS: Final = 40
 #: Widths of lines in points; earlier lines are wider, since later ones may cover them.
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
-#: Largest drawn level, as multiple of the axis's top.
-_FAR: Final = 4.0
+#: Maximum drawn level, as multiple of the axis's top.
+_HIGHEST_LEVEL: Final = 4.0
 #: Share of a group's width taken by its bars.
 _BARS: Final = 0.8
-#: Largest width of a name in a legend, in points.
+#: Maximum width of a name in a legend, in points.
 _NAME: Final = 560.0
-#: Most columns of a legend.
+#: Maximum number of columns of a legend.
 _COLUMNS: Final = 4
 #: Distance between bars and legend, as share of the panel's height.
 _BELOW_LEGEND: Final = 0.04
@@ -235,7 +235,7 @@ def _write_above(panel: Axes, level: float, words: str, points: float, **style: 
 def draw_level(panel: Axes, level: float, words: str) -> None:
     """Draw a labelled horizontal line unless it lies far above all values."""
     top = panel.get_ylim()[1]
-    if level > _FAR * top:
+    if level > _HIGHEST_LEVEL * top:
         return
     panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
     _write_above(panel, level, words, 3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})
@@ -246,7 +246,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
     """Name the x axis; wide ranges become logarithmic, with the values as ticks."""
     values = sorted(axis.distinct)
     panel.set_xlabel(axis.name, fontsize=TEXT_SIZE)
-    if values[0] > 0 and values[-1] / values[0] >= _WIDE:
+    if values[0] > 0 and values[-1] / values[0] >= _LEAST_LOG_RATIO:
         panel.set_xscale("log", base=2)
         if len(values) > _MOST_TICKS:
             powers = np.arange(np.ceil(np.log2(values[0])), np.floor(np.log2(values[-1])) + 1)

@@ -12,7 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.patches import Circle
 
-from ipusim.app.render.figures import Chart, finish, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings, finish
 from ipusim.app.render.ladder import EDGE, Ladder, map_panels
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -44,7 +44,7 @@ class SystemMap:
     cables: Mapping[tuple[int, int], float]
 
 
-@own_settings()
+@default_style_settings()
 def system_maps(
     maps: Sequence[SystemMap],
     physical: Sequence[int],

@@ -22,7 +22,7 @@ from ipusim.app.render.style import DPI, luminance
 
 #: Paper of the dark theme, as on the page of runs.
 _DARK: Final = "#181b21"
-#: Least contrast of text and of lines in WCAG 2.1.
+#: Minimum contrast of text and of lines in WCAG 2.1.
 _OF_TEXT, _OF_LINES = 4.5, 3.0
 #: Share of a text's background that must contrast with its ink; lines may cross the remainder.
 _VISIBLE_SHARE: Final = 0.9
@@ -85,11 +85,11 @@ def apply_theme(figure: Figure, name: str) -> None:
     for artist in (*figure.findobj(), *filter(None, grounds)):
         _recolour(artist, theme)
     for text in texts:
-        text.set_color(_themed(theme, text.get_color()))
+        text.set_color(_with_theme(theme, text.get_color()))
     _ink(figure, texts)
 
 
-def _themed(theme: Theme, colour: Any, is_face: bool = False) -> Any:
+def _with_theme(theme: Theme, colour: Any, is_face: bool = False) -> Any:
     """Return the RGBA colour in a theme, with unchanged opacity; ``none`` stays."""
     red, green, blue, opaque = to_rgba(colour)
     return (*to_rgba(theme(to_hex((red, green, blue)), is_face))[:3], opaque) if opaque else "none"
@@ -102,21 +102,21 @@ def _recolour(artist: Artist, theme: Theme) -> None:
     """
     if isinstance(artist, Patch):
         face, edge = artist.get_facecolor(), artist.get_edgecolor()
-        artist.set_facecolor(_themed(theme, face, True))
+        artist.set_facecolor(_with_theme(theme, face, True))
         if theme is in_grey or not artist.get_hatch():
-            artist.set_edgecolor(_themed(theme, edge))
+            artist.set_edgecolor(_with_theme(theme, edge))
     elif isinstance(artist, Line2D):
         line, face, edge = artist.get_color(), artist.get_markerfacecolor(), artist.get_markeredgecolor()
-        artist.set_color(_themed(theme, line))
-        artist.set_markerfacecolor(_themed(theme, face))
-        artist.set_markeredgecolor(_themed(theme, edge))
+        artist.set_color(_with_theme(theme, line))
+        artist.set_markerfacecolor(_with_theme(theme, face))
+        artist.set_markeredgecolor(_with_theme(theme, edge))
     elif isinstance(artist, ScalarMappable) and artist.get_array() is not None:  # a heat map or its colour bar
         artist.set_cmap("gray" if theme is in_grey else artist.get_cmap())
     elif isinstance(artist, Collection):
         faces, edges = artist.get_facecolor(), artist.get_edgecolor()
-        artist.set_facecolor([_themed(theme, face, True) for face in faces])
+        artist.set_facecolor([_with_theme(theme, face, True) for face in faces])
         if theme is in_grey or not artist.get_hatch():
-            artist.set_edgecolor([_themed(theme, edge) for edge in edges])
+            artist.set_edgecolor([_with_theme(theme, edge) for edge in edges])
 
 
 def _ink(figure: Figure, texts: Sequence[Text]) -> None:

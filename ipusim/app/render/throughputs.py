@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from ipusim.app.render.figures import Chart, own_settings
+from ipusim.app.render.figures import Chart, default_style_settings
 from ipusim.app.render.picture import DEFAULT
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.titles import titled_chart
@@ -28,7 +28,7 @@ class ThroughputPoint(NamedTuple):
     is_fitted: bool
 
 
-@own_settings()
+@default_style_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated against published throughput, and the relative errors with bands."""
     figure = titled_chart(title, DEFAULT, 4.8, left=_SIDE, foot=_FOOT, least=0.0)

@@ -24,18 +24,18 @@ _EDGE, _HEADING, _AXIS, _FOOT = 0.10, 0.20, 0.24, 0.06
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Inches of a row: with few runs, and with as many as fit.
 _HIGHEST, _LOWEST = 0.22, 0.13
-#: Greatest inches of few rows together.
-_FEW: Final = 2.2
+#: Maximum height of a few rows together, in inches.
+_MOST_FEW_ROWS_HEIGHT: Final = 2.2
 #: Share of a row filled by its bar.
 _BAR_SHARE: Final = 0.76
-#: Greatest shares of the width for names, and for words behind bars.
+#: Maximum shares of the width for names, and for words behind bars.
 _NAMES, _WORDS = 0.30, 0.32
 #: Inches beside names and words.
 _NAME_GAP: Final = 0.08
 #: Points left and right of a share in its part.
 _ROOM: Final = 3.0
 #: Rendered letters are slightly wider than their outlines.
-_WIDER: Final = 1.03
+_LETTER_WIDTH_FACTOR: Final = 1.03
 #: Number of teeth of a torn edge.
 _TEETH: Final = 3
 #: Clock of the time axis: :func:`second_axis` counts cycles.
@@ -110,7 +110,7 @@ class TimeBars:
     @property
     def row_in(self) -> float:
         """Height of a row in inches."""
-        return min(max(_FEW / len(self.rows), _LOWEST), _HIGHEST)
+        return min(max(_MOST_FEW_ROWS_HEIGHT / len(self.rows), _LOWEST), _HIGHEST)
 
     def height_in(self, width_in: float) -> float:
         """Return the height of bars, axis and legend in inches."""
@@ -122,8 +122,10 @@ class TimeBars:
         wide, tall = figure.get_size_inches()
         names = [truncate(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
         words = [truncate(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
-        left = _EDGE + _NAME_GAP + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
-        right = wide - _EDGE - _NAME_GAP - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
+        left = _EDGE + _NAME_GAP + _LETTER_WIDTH_FACTOR * max(text_width(name, TEXT_SIZE) for name in names) / 72
+        right = (
+            wide - _EDGE - _NAME_GAP - _LETTER_WIDTH_FACTOR * max(text_width(word, TEXT_SIZE) for word in words) / 72
+        )
         width, rows = right - left, self.row_in * len(self.rows)
         for line in self._heading(wide):
             figure.write(_EDGE, top, line, fontsize=_HEADING_SIZE)
@@ -159,7 +161,7 @@ class TimeBars:
 
     def _heading(self, width_in: float) -> list[str]:
         """Return the lines of the heading."""
-        return wrap(self.heading, _HEADING_SIZE, (width_in - 2 * _EDGE) * 72 / _WIDER)
+        return wrap(self.heading, _HEADING_SIZE, (width_in - 2 * _EDGE) * 72 / _LETTER_WIDTH_FACTOR)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
         """Return the lines of the legend: parts of any run, in order."""

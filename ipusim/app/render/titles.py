@@ -59,10 +59,10 @@ def default_title(
             *([window.name] if window and window.name else []),
         )
     )
-    return headed(timeline, words, headline)
+    return with_headline(timeline, words, headline)
 
 
-def headed(timeline: Timeline, words: str, headline: str = "") -> str:
+def with_headline(timeline: Timeline, words: str, headline: str = "") -> str:
     """Return ``words`` below a headline, by default the run's description.
 
     Without either, the single line begins with the run's name.

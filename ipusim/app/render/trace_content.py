@@ -29,7 +29,7 @@ _OF_RUN: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
 ABOUT: Final = ("cycles", *_OF_RUN)
 _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices are named with their micro-batch.
-_NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
+_NUMBERED: Final = timelines.kinds_with(lambda row: row.names_micro_batch)
 #: Name of the tensors that an all-reduce over replicas sends over links.
 _ALL_GRADIENTS: Final = "gradients of all micro-batches"
 
@@ -105,9 +105,9 @@ class TraceContent:
         """
         self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
-        self.timeline = timeline.rows_alone()
+        self.timeline = timeline.without_copies()
         run = timeline.contiguous()
-        _, further, *_ = timeline.blocks.added(timeline.columns)
+        _, further, *_ = timeline.blocks.added_by_copies(timeline.columns)
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing, self.flows = drawn_flows(timeline)
         self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
@@ -277,9 +277,9 @@ class TraceContent:
             names[index] += f" {name_of(number)}"
         links = np.flatnonzero(kind == SpanKind.LINK)
         members = row[links]
-        carried = self._tensors.carried(members)
+        tensors_on_links = self._tensors.tensors_on_links(members)
         summing = (timeline.time_step[members] == timeline.info.time_steps).tolist()
-        for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
+        for index, text, sums in zip(links.tolist(), tensors_on_links, summing, strict=True):
             names[index] = _ALL_GRADIENTS if sums else text or names[index]
         return names
 

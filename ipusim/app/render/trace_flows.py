@@ -55,7 +55,7 @@ def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     Rows that stand for several periods of the run count once.
     """
     # With every period once, each tensor has a consuming pass, perhaps outside the drawn rows.
-    later, *_ = timeline.blocks.added(timeline.columns)
+    later, *_ = timeline.blocks.added_by_copies(timeline.columns)
     crossing = flows(timeline.contiguous())
     return crossing, crossing.select(later[crossing.source] == later[crossing.target])
 

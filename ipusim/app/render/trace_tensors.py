@@ -53,7 +53,7 @@ class Tensors:
         """Return the tensors that IPUs receive after their rows' time-steps; columns of equal length."""
         return self._names_at(self._receives, rows, ipu)
 
-    def carried(self, rows: Integers) -> list[str]:
+    def tensors_on_links(self, rows: Integers) -> list[str]:
         """Return the tensors on links during the spans ``rows``."""
         timeline = self._timeline
         link = timeline.link[rows]

@@ -110,7 +110,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         if ipu is None:
             result.counter[name, None] = result.add(name, unit=unit)
     result.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
-    if carrying := np.unique(timeline.link[_carried(timeline)]).tolist():
+    if carrying := np.unique(timeline.link[_transfer_rows(timeline)]).tolist():
         group = result.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
         ends = {link: [int(ipu) for ipu in re.findall(r"\d+", info.links[link])] for link in carrying}
         for link in sorted(carrying, key=lambda link: (ends[link], info.links[link])):
@@ -156,7 +156,7 @@ def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
     """
     ipus = timeline.info.ipus
     numbered = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
-    return ipus if not numbered and len(_carried(timeline)) else ()
+    return ipus if not numbered and len(_transfer_rows(timeline)) else ()
 
 
 def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
@@ -165,7 +165,7 @@ def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
     return f"on physical IPU {begin}" if begin == end else f"on physical IPU {begin}, at the end of the run on {end}"
 
 
-def _carried(timeline: Timeline) -> Integers:
+def _transfer_rows(timeline: Timeline) -> Integers:
     """Return the rows of link transfers that take time."""
     rows = timeline.rows(SpanKind.LINK)
     carried: Integers = rows[timeline.end[rows] > timeline.start[rows]]

@@ -18,9 +18,9 @@ from ipusim.base.units import (
     numbered,
 )
 
-#: Least share of time for a part to be named.
+#: Minimum share of time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
-#: Most disturbed cables named in a sentence.
+#: Maximum number of disturbed cables named in a sentence.
 _MOST_CABLES: Final = 3
 
 

@@ -28,7 +28,7 @@ KINDS: Final = dict(
 )
 #: Passes that produce the tensor for the previous stage's backward pass.
 _BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
-#: Greatest error from rounding by profilers, in microseconds.
+#: Maximum error from rounding by profilers, in microseconds.
 _TOLERANCE_US: Final = 2
 #: A send within a pass's span takes at most the shortest pass's time, divided by this number.
 _SEND: Final = 20
@@ -124,7 +124,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
             )
     ipu_of = {rank: ipu for ipu, (rank,) in ranks.items()}
     by_step: dict[int, list[Span]] = defaultdict(list)
-    for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.waited_us):
+    for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.subtracted_us):
         if span.rank in ipu_of:
             by_step[span.step].append(span)
     origin = min(span.start_us or Fraction(0) for span in stages.spans)
@@ -132,7 +132,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     sizes = [sum(map(len, step.passes.values())) for step in steps]
     whole = [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
     shifts = _shifts(whole)
-    return [_shifted(step, shifts) for step in whole], shifts
+    return [_shift_step(step, shifts) for step in whole], shifts
 
 
 def _step(
@@ -150,8 +150,8 @@ def _step(
     last_ends: dict[int, int] = {}
     last: dict[int, Fraction] = defaultdict(Fraction)
     for span in spans:
-        ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
-        end = begin - span.waited_us + span.us
+        ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.subtracted_us
+        end = begin - span.subtracted_us + span.us
         if span.activity == OVERLAP:
             if not any(_within(neighbour, span) for neighbour in spans):
                 raise FileError(
@@ -221,7 +221,7 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     return shifts
 
 
-def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
+def _shift_step(step: Step, shifts: Mapping[int, int]) -> Step:
     """Return a step with aligned clocks, in cycles from its first pass.
 
     A pass ends at the latest when another IPU first uses its tensor; the rest of its span was a send, and is cut off.

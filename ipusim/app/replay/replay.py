@@ -115,7 +115,7 @@ class Replay(Result):
             if cycles:
                 yield (
                     f"Tensors of IPU {ipu} usually arrive before the end of their pass: the IPU's clock is shifted by "
-                    f"{_signed(cycles / hz)}, unless spans of passes contain sends."
+                    f"{_signed_text(cycles / hz)}, unless spans of passes contain sends."
                 )
         yield BUBBLE
 
@@ -124,12 +124,12 @@ class Replay(Result):
         times, bubbles = self._seconds, self._seconds_of(lambda run: run.summary.bubble.idle_fraction)
         hz, whole = self.measured_run.timeline.info.clock_hz, self.measured_run.timeline.makespan_cycles
         rows = (
-            ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
+            ("time of the step", *map(format_seconds, times), _signed_text(times[0] - times[1])),
             ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
         )
         yield Table("The step", ("what", "measured", "simulated", "difference"), rows)
         parts = tuple(
-            (part, _signed(self.parts[part] / hz), f"{analysis.ratio(self.parts[part], whole):+.2%}", meaning)
+            (part, _signed_text(self.parts[part] / hz), f"{analysis.ratio(self.parts[part], whole):+.2%}", meaning)
             for part, meaning in PARTS.items()
         )
         yield Table("The difference by part", ("part", "time", "of the step", "meaning"), parts)
@@ -292,5 +292,5 @@ def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key,
     return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
 
 
-def _signed(seconds: float) -> str:
+def _signed_text(seconds: float) -> str:
     return f"{'+' if seconds > 0 else ''}{format_seconds(seconds)}"

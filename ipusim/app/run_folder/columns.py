@@ -138,7 +138,7 @@ def in_rows(timeline: Timeline) -> Timeline:
 
 def _part_between(timeline: Timeline, start: int, end: int) -> Timeline:
     """Return the spans between two cycles. Raises OutputError if spans exceed a table's rows."""
-    part = timeline.around(start, end, timelines.MOST_SPANS, 1)
+    part = timeline.expanded_around(start, end, timelines.MOST_SPANS, 1)
     if any(gap.start < end and gap.end > start for gap in left_out(part)):
         raise _too_many(timeline)
     return timeline.spans(start, end)

@@ -48,7 +48,7 @@ def table_names(out: Path) -> tuple[str, ...]:
 TABLE_FILES: Final = tuple(name for ending in TABLES for name in table_names(Path(f"spans{ending}")))
 
 
-def exported(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
+def export_files(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
     """Return the tables of a run folder or Timeline file, by name.
 
     ``out`` names the table of spans; ``start`` and ``end`` restrict it to spans between these cycles. The memory table

@@ -21,7 +21,7 @@ _OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
 _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
 #: Column of repeated blocks of entries: number of the curve, and block.
 _BLOCKS: Final = "blocks"
-#: Greatest size in bytes, unpacked: a pass or update makes two entries of three numbers, and most spans make none.
+#: Maximum size in bytes, unpacked: a pass or update makes two entries of three numbers, and most spans make none.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 2 * 3 * 8
 
 

@@ -23,7 +23,7 @@ from ipusim.base.units import enumerated
 
 #: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
-#: Most files named in a message.
+#: Maximum number of files named in a message.
 _MOST_NAMES: Final = 4
 #: Hint for scenarios that name Python or files elsewhere.
 _TRUSTED: Final = "the option trust of explain runs and reads these files"

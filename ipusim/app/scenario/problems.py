@@ -48,7 +48,7 @@ class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
         self.job = job
         self.remedy = remedy
 
-    def advised(self, advice: str) -> ScenarioMemoryError:
+    def with_advice(self, advice: str) -> ScenarioMemoryError:
         """Return the same error with other advice."""
         problems = [replace(problem, text=problem.text.replace(self.remedy, advice)) for problem in self.problems]
         return ScenarioMemoryError(problems, self.job, advice)

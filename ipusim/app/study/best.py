@@ -19,8 +19,8 @@ def best_first(
 ) -> list[T]:
     """Return the outcomes that fit, or have unknown memory, by rank.
 
-    The least cost ranks first. Ties rank by the fullest IPU's bytes if known for every tied outcome, otherwise by
-    order.
+    The lowest cost ranks first. Ties rank by the fullest IPU's bytes, or by order if bytes of any tied outcome are
+    unknown.
 
     Args:
         outcomes: outcomes in the order of the request.

@@ -14,8 +14,8 @@ MEASURES: Final = sorted(
     (figure for figure in analysis.FIGURES if figure.measure), key=lambda figure: figure.name != "throughput"
 )
 #: Names of the measures of time, which every run has.
-TIMES: Final = {figure.name for figure in MEASURES if not figure.path.startswith(("memory.", "learning."))}
-#: Measures by name in messages, with the name under ``expect`` where another.
+TIME_MEASURES: Final = {figure.name for figure in MEASURES if not figure.path.startswith(("memory.", "learning."))}
+#: Names of measures in messages, with differing names under ``expect``.
 MEASURE_NAMES: Final = [
     figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
 ]
@@ -27,7 +27,7 @@ _COLUMNS: Final = sorted(
 
 
 #: Bound on integers about a run.
-_MOST: Final = 2**63
+_INTEGER_BOUND: Final = 2**63
 
 
 def outcome_figures(parts: Mapping[str, Any], whole: Callable[[], Mapping[str, Any]] | None = None) -> dict[str, Any]:
@@ -35,10 +35,10 @@ def outcome_figures(parts: Mapping[str, Any], whole: Callable[[], Mapping[str, A
 
     Args:
         parts: parts of ``summary.json``.
-        whole: function to the whole, called for a measure of time outside the parts.
+        whole: function that returns the whole ``summary.json``; called if parts lack a measure of time.
     """
     known = analysis.known_figures(parts)
-    if whole is not None and not known.keys() >= TIMES:
+    if whole is not None and not known.keys() >= TIME_MEASURES:
         known = analysis.known_figures({**whole(), **parts})
     return {name: value for name, value in known.items() if is_value(analysis.figure(name), value)}
 
@@ -48,7 +48,7 @@ def is_value(figure: analysis.Figure, value: Any) -> bool:
     if figure.unit == "fits":
         return value in tuple(analysis.Fits)
     if figure.unit in ("bytes", "count"):
-        return type(value) is int and 0 <= value < _MOST
+        return type(value) is int and 0 <= value < _INTEGER_BOUND
     if type(value) not in (int, float) or isnan(value):
         return figure.unit == "name"
     unit = analysis.FIGURE_UNITS[figure.unit]

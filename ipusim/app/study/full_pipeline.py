@@ -20,13 +20,13 @@ from ipusim.base.errors import CountError, IpusimError
 
 #: Option with the count of micro-batches.
 COUNT: Final = "pipeline.gradient_accumulation_count"
-#: First count as multiple of the schedule's step, and most doublings of this count.
-_FIRST: Final = 2
+#: First count to try, as multiple of the schedule's step, and maximum number of doublings of this count.
+_FIRST_MULTIPLE: Final = 2
 _MOST_DOUBLINGS: Final = 6
 #: Candidate periods of a full pipeline, as multiples of the schedule's step.
-_PERIODS: Final = 1, 2, 3, 4
+_PERIOD_MULTIPLES: Final = 1, 2, 3, 4
 #: Counts that prove linear growth.
-_TRIPLE: Final = 3
+_COUNTS_IN_PROOF: Final = 3
 
 
 class NeverFullError(IpusimError):
@@ -51,7 +51,7 @@ class Full:
 
     @property
     def fixed_cycles(self) -> Fraction:
-        """Cycles independent of the count: ramps, weight update, all-reduce."""
+        """Cycles independent of the count: fill and drain, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
 
     def share(self, count: int) -> Fraction:
@@ -59,14 +59,14 @@ class Full:
         return count * self.slope / (count * self.slope + self.fixed_cycles)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
-        """Return the least multiple of ``multiple`` with ``share`` of the limiting throughput."""
+        """Return the smallest multiple of ``multiple`` that reaches ``share`` of the limiting throughput."""
         if not self.slope:
             return multiple
         least = self.fixed_cycles * share / ((1 - share) * self.slope)
         return max(math.ceil(least / multiple) * multiple, multiple)
 
 
-def once_full(
+def full_growth(
     cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1, counts: Sequence[int] = ()
 ) -> Full:
     """Return the linear growth of a full pipeline's time.
@@ -75,9 +75,9 @@ def once_full(
 
     Args:
         cycles_at: function from a count to cycles; counts with a CountError are skipped.
-        multiple: divisor of every count.
-        least: least count of a full pipeline. Below it, time may grow evenly too, as zero bubble's time without passes
-            for weights.
+        multiple: common factor of all counts.
+        least: minimum count of a full pipeline. Smaller counts may grow evenly too, such as zero bubble's time without
+            weight-gradient passes.
         counts: ascending counts with known cycles; the last three are tried first.
 
     Raises CountError if every count is refused, NeverFullError without equal slopes.
@@ -85,10 +85,12 @@ def once_full(
     refusal: CountError | None = None
     has_count = False
     known_counts = [count for count in counts[-3:] if count >= least and not (counts[-1] - count) % multiple]
-    triples = [known_counts] if len(known_counts) == _TRIPLE else []
+    triples = [known_counts] if len(known_counts) == _COUNTS_IN_PROOF else []
     for doubling in range(_MOST_DOUBLINGS):
-        first = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
-        triples += [[first + turn * period * multiple for turn in range(_TRIPLE)] for period in _PERIODS]
+        first = max(_FIRST_MULTIPLE, -(-least // multiple)) * multiple * 2**doubling
+        triples += [
+            [first + turn * period * multiple for turn in range(_COUNTS_IN_PROOF)] for period in _PERIOD_MULTIPLES
+        ]
     for triple in triples:
         try:
             cycles = [Fraction(cycles_at(count)) for count in triple]
@@ -129,7 +131,7 @@ class Ceiling:
         full: time per weight update at any count of micro-batches, including the host between session runs.
         busiest, mean: cycles of a micro-batch's passes on the busiest IPU, and on average over the IPUs.
         samples: samples of a micro-batch, over all replicas of all hosts.
-        multiple: number that divides all counts accepted by the schedule.
+        multiple: common factor of all counts that the schedule accepts.
         clock_hz: frequency of the tile clock.
     """
 
@@ -150,7 +152,7 @@ class Ceiling:
         return float(self.full.share(count))
 
     def count_for(self, share: Fraction) -> int:
-        """Return the least count that reaches ``share`` of the ceiling."""
+        """Return the smallest count reaching ``share`` of the ceiling."""
         return self.full.least_count(share, self.multiple)
 
     @property
@@ -190,7 +192,7 @@ def ceiling_of(
 
     try:
         full_counts = runs.full_counts(job)
-        full = once_full(cycles_at or trial_cycles, full_counts.apart, full_counts.least, counts)
+        full = full_growth(cycles_at or trial_cycles, full_counts.apart, full_counts.least, counts)
     except NeverFullError:
         return ""
     except CountError as error:

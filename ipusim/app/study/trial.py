@@ -30,8 +30,8 @@ class Trial:
     Attributes:
         job: laid out program; None if refused.
         refusal: reasons of the refusal, a line per problem; empty with a Job.
-        priced: function to other costs and another System of the Job; None for the Job's.
-        run_cycles: cycles of the whole run, if computed without events.
+        priced: function that returns other costs and another System for the Job; None to keep the Job's.
+        run_cycles: cycles of the whole run if computed without event simulation, else None.
     """
 
     job: Job | None

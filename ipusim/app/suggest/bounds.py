@@ -74,7 +74,7 @@ class Bounds:
         #: Numbers of the terms with large parts of the time, and least cycles of everything else; see :meth:`within`.
         self._heavy: list[int] = []
         self._light = 0.0
-        #: Least cycles of all copies, for bounds by prices.
+        #: Minimum cycles of all copies, for bounds by prices.
         self._base = 0
         self._to_come: dict[tuple[int, int], Numbers] = {}
         terms = self._terms.passes

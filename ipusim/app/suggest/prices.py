@@ -25,7 +25,7 @@ _SLOWER: Final = 50
 _FIRST_FINE: Final = 0.1
 _FINE: Final = 15
 #: Number of returned cuts: the cheapest of the last steps.
-_LAST: Final = 8
+_RETURNED_CUTS: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +200,7 @@ def raise_prices(
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)
         fines = fines * (1 + np.clip(_FINE * size * maxima.excess(cut), -0.5, 1))
     assert best is not None
-    return replace(best, cuts=tuple(last)[-_LAST:], weights=weights, fines=fines, steps=first + steps)
+    return replace(best, cuts=tuple(last)[-_RETURNED_CUTS:], weights=weights, fines=fines, steps=first + steps)
 
 
 def _cheapest(takes: Numbers, remainders: Numbers) -> tuple[int, ...]:

@@ -38,13 +38,13 @@ from ipusim.app.suggest.units import Units, units_of
 #: Growth factor of the width of a choice's portions of cuts.
 _GROWS: Final = Fraction(3, 2)
 #: Maximum number of simultaneous partial cuts; the worst are dropped.
-_MOST: Final = 400_000
+_MOST_PARTIAL_CUTS: Final = 400_000
 #: Number of passes of a plan that takes negligible time to simulate.
 _PASSES: Final = 10_000
 #: Width, in multiples of the least time, beyond which all remaining cuts form one portion.
-_FAR: Final = 64
+_WIDEST_PORTION: Final = 64
 #: Number of cuts of a choice that justifies prices and a good cut, and number of attempts at a good cut.
-_MANY: Final = 20_000
+_COSTLY_CUTS: Final = 20_000
 _GOOD_CUTS: Final = 3
 #: Number of steps that raise prices before the first cuts of a choice.
 _MORE_STEPS: Final = 1000
@@ -53,7 +53,7 @@ _PORTIONS: Final = 2
 #: Maximum number of bounds to look at for each runner-up.
 _LOOKED: Final = 100
 #: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
-_FEW: Final = 300
+_MOST_RUNNER_UP_CUTS: Final = 300
 _UNREACHABLE: Final = 1 << 61
 
 
@@ -177,7 +177,7 @@ class Search:
             try:
                 self._spend()
                 if isinstance(item, OpenChoice):
-                    for row in item.cutter.below(_UNREACHABLE, _FEW, self._spend).cuts[:1].tolist():
+                    for row in item.cutter.below(_UNREACHABLE, _MOST_RUNNER_UP_CUTS, self._spend).cuts[:1].tolist():
                         self._try(CompleteCut(item, tuple(row), next(iter(item.layouts))))
                 else:
                     self._look(item, self._at_least(choice))
@@ -278,10 +278,10 @@ class Search:
             return
         best, least = self.searched.best, item.cutter.least
         # If no plan fits so far, even the slowest cuts must be checked before concluding that no plan fits.
-        limit = least + int(least * item.width) + 1 if item.width < _FAR else _UNREACHABLE
+        limit = least + int(least * item.width) + 1 if item.width < _WIDEST_PORTION else _UNREACHABLE
         if best is not None:
             limit = min(limit, best)
-        cuts = item.cutter.below(limit, _MOST, self._spend)
+        cuts = item.cutter.below(limit, _MOST_PARTIAL_CUTS, self._spend)
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.least_bound:
                 self._push(bound, CompleteCut(item, tuple(row)))
@@ -289,7 +289,7 @@ class Search:
             self._try(CompleteCut(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.searched.best
         if cuts.skipped_bound is not None:
-            self.searched.leave(cuts.skipped_bound, f"the limit of {_MOST} cuts at once")
+            self.searched.leave(cuts.skipped_bound, f"the limit of {_MOST_PARTIAL_CUTS} cuts at once")
         elif (best is None or limit < best) and limit < _UNREACHABLE:
             self._push(limit, replace(item, least_bound=limit, width=item.width * _GROWS))
 
@@ -306,7 +306,7 @@ class Search:
 
     def _look_closer(self, item: OpenChoice) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
-        cutter, searched, many = item.cutter, self.searched, item.cutter.count > _MANY
+        cutter, searched, many = item.cutter, self.searched, item.cutter.count > _COSTLY_CUTS
         limit = cutter.memory.sram_bytes
         if many and limit is not None and cutter.memory.fullest_bytes(item.possible, self._spend) > limit:
             searched.too_large += 1

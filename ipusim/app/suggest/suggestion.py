@@ -160,7 +160,7 @@ class Suggestion:
     def given_with_equal_samples(self) -> Trial | None:
         """Trial of the given plan with as many samples in a weight update as the suggested plan.
 
-        None for plans of equal samples, and if no legal count gives as many.
+        None if both plans have equal samples, and if no legal count gives the suggested plan's samples.
         """
         given, trial = self.given_trial, self.trial
         if given.job is None or given.samples == trial.samples:

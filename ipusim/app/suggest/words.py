@@ -21,7 +21,7 @@ from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
 #: Share of the ceiling for which the report states the needed count.
-_SHARE: Final = Fraction(9, 10)
+_CEILING_SHARE: Final = Fraction(9, 10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +224,7 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     yield (
         f"{owner}, its throughput with ever more micro-batches: {format_throughput(ceiling.samples_per_s)}. "
         f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of this ceiling, "
-        f"{ceiling.count_for(_SHARE)} are enough for 90 %."
+        f"{ceiling.count_for(_CEILING_SHARE)} are enough for 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
     yield f"At this ceiling the time goes into: {parts}."

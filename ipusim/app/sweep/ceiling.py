@@ -23,10 +23,10 @@ from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError
 from ipusim.base.units import format_throughput
 
-#: Share of the ceiling called near, and share that is often sufficient.
-NEAR: Final = Fraction(95, 100)
-ENOUGH: Final = Fraction(90, 100)
-#: Most counts tried besides an estimated count; estimates may miss if the pipeline is not yet full.
+#: Share of the ceiling that counts as near it, and share that is often sufficient.
+NEAR_SHARE: Final = Fraction(95, 100)
+ENOUGH_SHARE: Final = Fraction(90, 100)
+#: Maximum number of counts tried besides an estimated count; estimates may miss if the pipeline is not yet full.
 _MOST_TRIED: Final = 64
 #: What keeps IPUs with balanced stages from computing all the time.
 _OTHER_LOSSES: Final = "Copies, syncs, host{} and order of passes"
@@ -39,7 +39,8 @@ class SweepCeiling:
     Attributes:
         options: values of the other options by path.
         samples_per_s: upper bound of the throughput at any count.
-        enough_count, near_count: least counts with shares ENOUGH and NEAR of the limit that the schedule can lay out.
+        enough_count, near_count: smallest counts accepted by the schedule that reach the shares ENOUGH_SHARE and
+            NEAR_SHARE of the ceiling.
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
             extrapolates the line.
         balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
@@ -57,7 +58,7 @@ class SweepCeiling:
     is_disturbed: bool
 
     @property
-    def of_ideal(self) -> float:
+    def share_of_ideal(self) -> float:
         """Ceiling as a share of the ideal, with every IPU computing all the time."""
         return self.balance * self.other_share
 
@@ -66,13 +67,14 @@ class SweepCeiling:
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}Ceiling, the throughput with ever more micro-batches: "
-            f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach {float(ENOUGH):.0%} of "
-            f"the ceiling, counts from {self.near_count} on {float(NEAR):.0%}{beyond}. {self._losses()}"
+            f"{format_throughput(self.samples_per_s)}. Counts from {self.enough_count} on reach "
+            f"{float(ENOUGH_SHARE):.0%} of the ceiling, counts from {self.near_count} on "
+            f"{float(NEAR_SHARE):.0%}{beyond}. {self._losses()}"
         )
 
     def _losses(self) -> str:
         """Return a sentence on the throughput of IPUs that always compute, and on what lowers it to the ceiling."""
-        ideal = self.samples_per_s / self.of_ideal
+        ideal = self.samples_per_s / self.share_of_ideal
         balanced = ideal * self.balance
         others = _OTHER_LOSSES.format(", disturbances" if self.is_disturbed else "")
         lowered = {"Unequal stages": (ideal, balanced), others: (balanced, self.samples_per_s)}
@@ -132,7 +134,7 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
         return outcome_at(count).has_run and count * slope >= share * cycles_at(count)
 
     def least(share: Fraction) -> int:
-        """Return the least count from which every simulated count has ``share``; larger counts follow the line."""
+        """Return the smallest count from which every simulated count has ``share``; larger counts follow the line."""
         count = limit.count_for(share)
         if count > most:
             return count
@@ -148,7 +150,7 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
         later = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
         return max(later) + step if later else count
 
-    enough, near = least(ENOUGH), least(NEAR)
+    enough, near = least(ENOUGH_SHARE), least(NEAR_SHARE)
     rate = outcome_at(near).samples_per_s if near <= most else None
     balance, other_share = float(limit.mean / limit.busiest), float(limit.busiest / slope)
     is_disturbed = bool(job.request.options.disturbances)

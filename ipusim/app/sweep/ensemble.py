@@ -58,7 +58,7 @@ class Ensemble(Result):
     """
 
     sweep: Sweep
-    calm: Outcome
+    undisturbed: Outcome
     picture: Picture = DEFAULT
 
     @cached_property
@@ -74,8 +74,8 @@ class Ensemble(Result):
     @cached_property
     def slowdowns(self) -> list[float]:
         """Slow-down S of the successful runs: time over undisturbed time."""
-        calm = max(self.calm.run_cycles, 1)
-        return [outcome.run_cycles / calm for outcome in self.outcomes]
+        undisturbed = max(self.undisturbed.run_cycles, 1)
+        return [outcome.run_cycles / undisturbed for outcome in self.outcomes]
 
     @cached_property
     def percentiles(self) -> dict[int, list[float]]:
@@ -103,18 +103,18 @@ class Ensemble(Result):
     def words(self) -> Iterator[str]:
         """Yield the distribution of the time, and the cost of the jitter."""
         (low, *_), (middle, _, slow), (high, *_) = (self.percentiles[share] for share in _MARKED)
-        calm = format_seconds(self.calm.weight_update_period_s or 0.0)
+        undisturbed = format_seconds(self.undisturbed.weight_update_period_s or 0.0)
         if len(self.outcomes) == 1:
             yield f"One run: {format_seconds(middle)} for a weight update."
-            yield f"Without disturbances it takes {calm}: S = {slow:.4f}."
+            yield f"Without disturbances it takes {undisturbed}: S = {slow:.4f}."
         else:
             yield (
                 f"{len(self.outcomes)} runs: {format_seconds(middle)} for a weight update in the middle one, nine of "
                 f"ten from {format_seconds(low)} to {format_seconds(high)}."
             )
             yield (
-                f"Without disturbances it takes {calm}: S = {slow:.4f} in the middle run, {max(self.slowdowns):.4f} in "
-                "the slowest."
+                f"Without disturbances it takes {undisturbed}: S = {slow:.4f} in the middle run, "
+                f"{max(self.slowdowns):.4f} in the slowest."
             )
         refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
         if refusals:
@@ -139,7 +139,7 @@ class Ensemble(Result):
             "runs": len(self.outcomes),
             "weight_update_period_s": {str(share): time for share, (time, *_) in self.percentiles.items()},
             "mean_weight_update_period_s": float(np.mean(self.times_s)),
-            "without_disturbances_s": self.calm.weight_update_period_s,
+            "without_disturbances_s": self.undisturbed.weight_update_period_s,
             "slowdown": {str(share): slowdown for share, (*_, slowdown) in self.percentiles.items()},
             "slowdowns": self.slowdowns,
         }
@@ -154,7 +154,7 @@ class Ensemble(Result):
         title = f"{name}\n{self._title}"
         low, middle, high = (self.percentiles[share][0] for share in _MARKED)
         marks = [
-            Mark(self.calm.weight_update_period_s or 0.0, "without disturbances"),
+            Mark(self.undisturbed.weight_update_period_s or 0.0, "without disturbances"),
             Mark(middle, "middle run"),
             Mark(low, "5th percentile"),
             Mark(high, "95th percentile"),

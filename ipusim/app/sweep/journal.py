@@ -127,11 +127,11 @@ class Journal:
         self._folder.check_mine()
         self.outcomes[key] = outcome
         text = json.dumps({"key": key, "outcome": asdict(outcome)}).encode()
-        self._file.write(self._hashed(text))
+        self._file.write(self._with_hash(text))
         self._file.flush()
         os.fsync(self._file.fileno())
 
-    def _hashed(self, text: bytes) -> bytes:
+    def _with_hash(self, text: bytes) -> bytes:
         """Return a JSON object as line with hash."""
         digest = hashlib.sha256(self._head + text).hexdigest().encode()
         return _HASHED % (digest, text[1:])
@@ -143,7 +143,7 @@ class Journal:
         for line in lines if head == self._head else ():
             text = b"{" + line[len(_HASHED % (b"0" * 64, b"")) - 1 : -1]
             try:
-                if line != self._hashed(text):
+                if line != self._with_hash(text):
                     raise FileError("another hash")
                 read = json.loads(text)
                 self.outcomes[str(read["key"])] = stored_outcome(read["outcome"])

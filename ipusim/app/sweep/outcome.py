@@ -20,7 +20,7 @@ from ipusim.api import (
     runs,
     timelines,
 )
-from ipusim.app.study.figures import TIMES, is_value, outcome_figures
+from ipusim.app.study.figures import TIME_MEASURES, is_value, outcome_figures
 from ipusim.base.errors import FileError, IpusimError
 
 
@@ -60,7 +60,7 @@ class Outcome:
     @property
     def is_complete(self) -> bool:
         """Whether every measure of time is known."""
-        return self.figures.keys() >= TIMES
+        return self.figures.keys() >= TIME_MEASURES
 
     def value(self, figure: analysis.Figure) -> float | None:
         """Return the value of a figure; None if missing."""

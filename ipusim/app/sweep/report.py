@@ -26,12 +26,12 @@ from ipusim.base.units import counted, format_bytes, format_figure
 
 #: Option of the sync mode.
 _SYNC: Final = "pipeline.sync"
-#: Most rows on a terminal; of more, number of best rows shown.
+#: Maximum number of rows on a terminal; of more, number of best rows shown.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
-#: Most ties named in a sentence.
+#: Maximum number of ties named in a sentence.
 _MOST_TIES: Final = 4
-#: Most reasons shown on a terminal.
+#: Maximum number of reasons shown on a terminal.
 _MOST_REASONS: Final = 5
 
 
@@ -205,9 +205,9 @@ def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figu
     if note := pipelines.idealised(modes):
         lines.append(f"{note} So each point is compared only with points of its sync mode.")
     lines += _memory_words(swept)
-    failures = Counter(_alike(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
+    failures = Counter(_same_reason(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
     for alike, times in failures.most_common(_MOST_REASONS):
-        first, outcome = next(row for row in swept.finished_points if _alike(row[1].message) == alike)
+        first, outcome = next(row for row in swept.finished_points if _same_reason(row[1].message) == alike)
         lines.append(f"{times} of {number} did not run, for example {swept.words(first)}: {outcome.message}")
     if len(failures) > _MOST_REASONS:
         lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
@@ -288,7 +288,7 @@ def _memory_words(swept: Sweep) -> list[str]:
     return [f"{words}, too much {places}."]
 
 
-def _alike(message: str) -> str:
+def _same_reason(message: str) -> str:
     """Return the common text of messages that differ only in numbers, or in how many there are (``4 or 8``)."""
     return re.sub(r"\d+( or \d+)*", "#", message)
 
@@ -325,7 +325,7 @@ def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
             format_figure(limit.samples_per_s),
             str(limit.enough_count),
             str(limit.near_count),
-            f"{limit.of_ideal:.1%}",
+            f"{limit.share_of_ideal:.1%}",
             f"{limit.balance:.1%}",
             f"{limit.other_share:.1%}",
         )

@@ -1,4 +1,4 @@
-"""Compute sweep points over jitter seeds, slower IPUs and cables, without events where exact."""
+"""Compute sweep points over jitter seeds, slower IPUs and slower cables, without event simulation if exact."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ipusim.base.errors import IpusimError
 #: Option of all disturbances, and option of a jitter's seed.
 _ALL: Final = "disturbances"
 _SEED: Final = re.compile(rf"{_ALL}\.\d+\.seed")
-#: Least number of points computed together; fewer are simulated separately.
+#: Minimum number of points computed together; fewer are simulated separately.
 _FEWEST: Final = 3
-#: Most passes per simulated span of runs that are faster to compute than to simulate.
+#: Maximum number of passes per simulated span of runs that are faster to compute than to simulate.
 _MOST_PASSES: Final = 3
 
 
@@ -33,7 +33,7 @@ def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]
         points: changes of the request by the number of the point.
 
     Yields:
-        Number and outcome of each point whose times are exact without events.
+        Number and outcome of each point with exact times.
     """
     groups = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for number, changes in points.items():

@@ -1,6 +1,6 @@
 """Run a sweep: workers simulate a request at every point once, and save points as they finish.
 
-Points that differ only in disturbances are computed without events where exact.
+Points that differ only in disturbances are computed without event simulation, if this gives exact times.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def sweep(
     crew: Crew | None = None,
     journal: Journal | None = None,
     progress: Progress | None = None,
-    landed: Callable[[Sweep], None] | None = None,
+    on_point: Callable[[Sweep], None] | None = None,
 ) -> Sweep:
-    """Run ``request`` at every point of ``axes``, for time alone unless ``losses``.
+    """Run ``request`` at every point of ``axes``; arithmetic runs only with ``losses``.
 
-    Points in ``journal`` are reused, and new points stored as they end. After every point ``landed`` receives the
-    partial sweep. A failing point is recorded; the sweep continues.
+    Points in ``journal`` are reused, and new points are stored as they end. After every point, ``on_point`` receives
+    the partial sweep. A failing point is recorded; the sweep continues.
 
     Raises OptionError for invalid axes and pools; AllFailedError, or the request's error, if no point runs; OutputError
     for an unwritable journal and a silent cluster.
@@ -95,29 +95,29 @@ def sweep(
     if not losses:
         request = time_alone(request)
     study = Sweep(request, tuple(axes), vary_together, points, (None,) * len(points))
-    outcomes, keys = _refused_or_known(study, journal)
+    outcomes, keys = _known_outcomes(study, journal)
     reused = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
 
-    def so_far() -> Sweep:
+    def partial_sweep() -> Sweep:
         return Sweep(request, study.axes, vary_together, points, tuple(outcomes), reused)
 
-    todo = {number: study.changes(points[number]) for number in keys if outcomes[number] is None}
-    progress_count = len(points) - len(todo)
+    pending_changes = {number: study.changes(points[number]) for number in keys if outcomes[number] is None}
+    progress_count = len(points) - len(pending_changes)
     if progress:
         progress(progress_count, len(points))
-    with closing(_outcome_stream(request, todo, crew, losses=losses)) as outcome_stream:
+    with closing(_outcome_stream(request, pending_changes, crew, losses=losses)) as outcome_stream:
         for number, outcome in outcome_stream:
             outcomes[number] = outcome
             progress_count += 1
             if journal is not None and outcome.has_run:  # errors are quickly found again
                 journal.add(keys[number], outcome)
-            if landed:
-                landed(so_far())
+            if on_point:
+                on_point(partial_sweep())
             if progress:
                 progress(progress_count, len(points))
-    result = so_far()
+    result = partial_sweep()
     if not any(outcome.has_run for _, outcome in result.finished_points):
-        _raise_why(result)
+        _raise_first_error(result)
     return result
 
 
@@ -133,24 +133,24 @@ def _outcome_stream(
     yield from crew.run(request, left)
 
 
-def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
+def _known_outcomes(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
     """Return outcomes known before any run, of invalid options and from the journal; and keys."""
     outcomes: list[Outcome | None] = [None] * len(study.points)
     keys: dict[int, str] = {}
-    making = Keys()
+    keys_of = Keys()
     for number, point in enumerate(study.points):
         try:
             variant = study.request.replace(study.changes(point))
         except RequestError:
             outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
-        keys[number] = making.key_of(variant) if journal is not None else ""
+        keys[number] = keys_of.key_of(variant) if journal is not None else ""
         if journal is not None:
             outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys
 
 
-def _raise_why(result: Sweep) -> None:
+def _raise_first_error(result: Sweep) -> None:
     """Raise the error of a sweep without successful points: the request's, or the first point's."""
     assemble(result.request)
     assemble(result.request.replace(result.changes(result.points[0])))

@@ -14,17 +14,17 @@ from ipusim.api import runs
 from ipusim.app.render.tables import text_of
 from ipusim.base.errors import OptionError
 
-#: Most points of a sweep: a quarter of an hour at a hundredth of a second per point.
+#: Maximum number of points of a sweep: a quarter of an hour at a hundredth of a second per point.
 MOST_POINTS: Final = 100_000
-_MOST: Final = float(runs.MOST_NUMBER)
+_LARGEST_NUMBER: Final = float(runs.MOST_NUMBER)
 #: Precision of numbers in a range, above any written bound; powers of 1.0001 would have ever more digits.
-_NUMBERS: Final = Context(prec=200, traps=[])
+_RANGE_CONTEXT: Final = Context(prec=200, traps=[])
 _NUMBER: Final = r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
 #: Text that begins like a range; refused unless it is a valid range.
-_LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
+_RANGE_START: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
 #: Keys used by many mappings.
-_SAYS_LITTLE: Final = ("name", "type")
+_COMMON_KEYS: Final = ("name", "type")
 #: List whose items are named in a path.
 _NAMED_ITEMS: Final = "stages"
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
@@ -48,7 +48,7 @@ class Axis:
         parts = self.path.split(".")
         first = len(parts) - 1
         while first and (
-            parts[first] in _SAYS_LITTLE
+            parts[first] in _COMMON_KEYS
             or parts[first].isdecimal()
             or parts[first - 1].isdecimal()
             or (first > 1 and parts[first - 2] == _NAMED_ITEMS)
@@ -101,7 +101,7 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
     keys = tuple(path.split("."))
     entries = _split_values(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
-    items = tuple(item for value in entries for item in _expanded(path, value))
+    items = tuple(item for value in entries for item in _expand_range(path, value))
     if not items:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
     return Axis(path, items)
@@ -126,8 +126,8 @@ def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...
     if not axes:
         raise OptionError("vary", "expected options to vary, got none")
     paths = [axis.path for axis in axes]
-    if twice := sorted({path for path in paths if paths.count(path) > 1}):
-        raise OptionError("vary", f"expected each option once, got {twice[0]} a second time")
+    if repeated := sorted({path for path in paths if paths.count(path) > 1}):
+        raise OptionError("vary", f"expected each option once, got {repeated[0]} a second time")
     if vary_together:
         lengths = {axis.path: len(axis.values) for axis in axes}
         if len(set(lengths.values())) > 1:
@@ -151,28 +151,28 @@ def _split_values(path: str, text: str) -> list[Any]:
     return items
 
 
-def _expanded(path: str, value: Any) -> Iterator[Any]:
+def _expand_range(path: str, value: Any) -> Iterator[Any]:
     """Yield a value, or the values of a range."""
-    if not isinstance(value, str) or not _LIKE_A_RANGE.match(value):
+    if not isinstance(value, str) or not _RANGE_START.match(value):
         yield value
         return
     if (match := _RANGE.fullmatch(value)) is None:
         raise OptionError("vary", f"{path}: expected a range such as {_EXAMPLES}, got {value!r}")
-    first, last, way, step = match.groups()
+    first, last, operator, step = match.groups()
     numbers = [Decimal(first), Decimal(last), Decimal(step)]
-    grows = numbers[2] > 1 and numbers[0] > 0 if way == "x" else numbers[2] > 0
+    grows = numbers[2] > 1 and numbers[0] > 0 if operator == "x" else numbers[2] > 0
     if not grows or numbers[0] > numbers[1]:
         raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
-    yield from _range(path, value, numbers, way, whole=all(end.lstrip("+-").isdecimal() for end in (first, step)))
+    yield from _range(path, value, numbers, operator, whole=all(end.lstrip("+-").isdecimal() for end in (first, step)))
 
 
-def _range(path: str, text: str, numbers: Sequence[Decimal], way: str, *, whole: bool) -> Iterator[int | float]:
+def _range(path: str, text: str, numbers: Sequence[Decimal], operator: str, *, whole: bool) -> Iterator[int | float]:
     number, last, step = numbers
     if max(abs(number), last) >= runs.MOST_NUMBER:
-        raise OptionError("vary", f"{path}: expected a range within {_MOST:.0e} of 0, got {runs.show(text)}")
+        raise OptionError("vary", f"{path}: expected a range within {_LARGEST_NUMBER:.0e} of 0, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
         yield int(number) if whole else float(number)
-        number = _NUMBERS.multiply(number, step) if way == "x" else _NUMBERS.add(number, step)
+        number = _RANGE_CONTEXT.multiply(number, step) if operator == "x" else _RANGE_CONTEXT.add(number, step)
         if number > last:
             return
     raise OptionError("vary", f"{path}: expected a range of at most {MOST_POINTS} values, got {text!r}")

@@ -23,7 +23,7 @@ from ipusim.base.errors import OptionError
 
 #: Option varied by the points.
 _PATH: Final = "disturbances"
-#: Most rows of a table.
+#: Maximum number of rows of a table.
 _MOST_ROWS: Final = 20
 #: Slow-downs below this share of the time count as none.
 _TOLERANCE: Final = 5e-4

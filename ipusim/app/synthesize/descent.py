@@ -20,42 +20,42 @@ from ipusim.app.synthesize.evaluate import Outcome, evaluate
 from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import Tasks, Words
-from ipusim.app.synthesize.time_steps import improved_grid
+from ipusim.app.synthesize.time_steps import improve_grid
 
 #: Length of the late-acceptance history in steps.
-_LATE: Final = 60
-#: One in this many moves takes an arbitrary pass.
-_FARTHEST_MOVE: Final = 8
+_HISTORY_LENGTH: Final = 60
+#: Number of moves of which one, on average, takes an arbitrary pass.
+_MOVES_PER_ARBITRARY_MOVE: Final = 8
 #: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
 
 
-def improved(
-    memory: Memory, words: Words, least: int, go_on: Callable[[], bool], seed: int = 0, cost: float = inf
+def improve_words(
+    memory: Memory, words: Words, bound: int, go_on: Callable[[], bool], seed: int = 0, cost: float = inf
 ) -> tuple[Words, int]:
-    """Return words no slower than ``words``, and their makespan.
+    """Return words at least as fast as ``words``, and their makespan.
 
     Args:
         memory: memory of the IPUs, which words must fit.
         words: initial words.
-        least: lower bound, at which the search ends.
+        bound: lower bound, at which the search ends.
         go_on: whether time is left; called before every step.
         seed: seed of random moves.
         cost: maximum cycles from an IPU's first pass to its last, in point-to-point.
     """
     tasks, random = memory.tasks, Random(seed)
-    if tasks.meeting is not None:
+    if tasks.meeting_cycles is not None:
         grid = Grid.from_words(tasks, words)
         assert grid is not None, "of words that run"
-        grid = improved_grid(memory, grid, least, go_on, seed)
+        grid = improve_grid(memory, grid, bound, go_on, seed)
         return grid.words, grid.cycles
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     current, best = (words, outcome), (words, outcome)
-    late = [outcome.makespan] * _LATE
+    history = [outcome.makespan] * _HISTORY_LENGTH
     step = idle_steps = 0
     path = _moves(tasks, *current)
-    while best[1].makespan > least and go_on():
+    while best[1].makespan > bound and go_on():
         step, idle_steps = step + 1, idle_steps + 1
         move = _random_move(tasks, current[0], path, random)
         if move is None:
@@ -63,8 +63,8 @@ def improved(
         number, word = move
         candidate = (*current[0][:number], word, *current[0][number + 1 :])
         outcome = evaluate(tasks, candidate)
-        slot = step % _LATE
-        worst = max(late[slot], current[1].makespan)
+        slot = step % _HISTORY_LENGTH
+        worst = max(history[slot], current[1].makespan)
         is_better = outcome is not None and outcome.makespan <= worst and outcome.cost <= cost
         if outcome is not None and is_better and memory.fits(number, word):
             current = candidate, outcome
@@ -72,15 +72,15 @@ def improved(
             if outcome.makespan < best[1].makespan:
                 best, idle_steps = current, 0
         if idle_steps > _PATIENCE:
-            current, idle_steps = _shaken(memory, *best, random), 1
+            current, idle_steps = _shake(memory, *best, random), 1
             path = _moves(tasks, *current)
-            late = [current[1].makespan] * _LATE
-        late[slot] = min(late[slot], current[1].makespan) if idle_steps else current[1].makespan
+            history = [current[1].makespan] * _HISTORY_LENGTH
+        history[slot] = min(history[slot], current[1].makespan) if idle_steps else current[1].makespan
     return best[0], best[1].makespan
 
 
-def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tuple[Words, Outcome]:
-    """Apply some random moves that run and fit, whatever their cost."""
+def _shake(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tuple[Words, Outcome]:
+    """Apply random moves that keep words valid and within memory, even if slower."""
     tasks = memory.tasks
     for _ in range(random.randint(2, 12)):
         move = _random_move(tasks, words, [], random)
@@ -97,7 +97,7 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
     for word in words:
         for index, letter in enumerate(word):
             indices[letter].append(index)
-    last = max(range(len(ends)), key=lambda letter: ends[letter][-1] + tasks.updates[tasks.word_of[letter]])
+    last = max(range(len(ends)), key=lambda letter: ends[letter][-1] + tasks.update_cycles[tasks.word_of[letter]])
     letter, turn = last, len(ends[last]) - 1
     movable: list[tuple[int, int]] = []
     while True:
@@ -112,7 +112,7 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
                 movable.append((number, index))
                 letter, turn = previous, earlier
                 continue
-        came = [(outcome.comes if is_apart else ends)[need][turn] for need, is_apart in tasks.needs[letter]]
+        came = [(outcome.arrivals if is_apart else ends)[need][turn] for need, is_apart in tasks.needs[letter]]
         letter = tasks.needs[letter][came.index(begin)][0]
 
 
@@ -120,7 +120,7 @@ def _random_move(
     tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the number and the changed word of a random move; None for an impossible move."""
-    if path and random.randrange(_FARTHEST_MOVE):
+    if path and random.randrange(_MOVES_PER_ARBITRARY_MOVE):
         number, index = path[random.randrange(len(path))]
         kind = random.randrange(3)
         far = min(int(random.expovariate(0.4)) + 1, len(words[number]))
@@ -133,14 +133,14 @@ def _random_move(
     target = min(max(target, 0), len(word) - 1)
     crossed_letters = word[target:source] if target < source else word[source + 1 : target + 1]
     letter = word[source]
-    # A move past passes of the same letter changes nothing, and a move past needs is impossible.
-    needs = tasks.own_needs[letter]
+    # A move past passes of the same letter changes nothing, and a pass cannot move past its needs.
+    needs = tasks.needs_in_word[letter]
     if not crossed_letters or all(letter_between == letter for letter_between in crossed_letters):
         return None
     kept_letters = word[:source] + word[source + 1 :]
     new_word = (*kept_letters[:target], letter, *kept_letters[target:])
     if any(
-        letter_between in needs or letter in tasks.own_needs[letter_between] for letter_between in crossed_letters
+        letter_between in needs or letter in tasks.needs_in_word[letter_between] for letter_between in crossed_letters
     ) and not tasks.is_ordered(new_word):
         return None
     return number, new_word

@@ -19,31 +19,31 @@ class Outcome:
     """Times of words.
 
     Attributes:
-        makespan: cycles from the first pass to the end of the last, or of a later weight update of an IPU.
+        makespan: cycles from the first pass to the end of the last pass, or to the end of a later weight update.
         cost: longest time from an IPU's first pass to its last, in cycles; 0 if IPUs meet.
         ends: end of every pass by letter and micro-batch; empty if IPUs meet.
-        comes: arrival of every pass's output on another IPU, by letter and micro-batch; empty if IPUs meet.
+        arrivals: arrival of every pass's output on another IPU, by letter and micro-batch; empty if IPUs meet.
     """
 
     makespan: int
     cost: int
     ends: Sequence[Sequence[int]]
-    comes: Sequence[Sequence[int]]
+    arrivals: Sequence[Sequence[int]]
 
 
 def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
-    """Return the times of ``words``; None for deadlocks or missed meetings."""
-    if tasks.meeting is None:
-        return _free(tasks, words)
+    """Return the times of ``words``; None for words that deadlock or are illegal in lock-step."""
+    if tasks.meeting_cycles is None:
+        return _evaluate_point_to_point(tasks, words)
     grid = Grid.from_words(tasks, words)
     return None if grid is None else Outcome(grid.cycles, 0, (), ())
 
 
-def _free(tasks: Tasks, words: Words) -> Outcome | None:
-    cycles, ways = tasks.cycles, tasks.ways
+def _evaluate_point_to_point(tasks: Tasks, words: Words) -> Outcome | None:
+    cycles, sends = tasks.cycles, tasks.sends
     ends: list[list[int]] = [[] for _ in tasks.letters]
-    comes: list[list[int]] = [[] for _ in tasks.letters]
-    sources = [[comes[need] if is_apart else ends[need] for need, is_apart in needs] for needs in tasks.needs]
+    arrivals: list[list[int]] = [[] for _ in tasks.letters]
+    sources = [[arrivals[need] if is_apart else ends[need] for need, is_apart in needs] for needs in tasks.needs]
     indices, times, busy_until = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
     pending = list(range(len(words)))
     while pending:
@@ -54,8 +54,8 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
             length = len(word)
             while index < length:
                 letter = word[index]
-                own_ends = ends[letter]
-                turn = len(own_ends)
+                letter_ends = ends[letter]
+                turn = len(letter_ends)
                 begin = time
                 for source_ends in sources[letter]:
                     if len(source_ends) <= turn:
@@ -64,12 +64,12 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
                         begin = source_ends[turn]
                 else:
                     time = begin + cycles[letter]
-                    own_ends.append(time)
-                    way = ways[letter]
-                    if way is not None:
-                        pair, lead, busy = way
-                        busy_until[pair] = come = max(time + lead, busy_until[pair]) + busy
-                        comes[letter].append(come)
+                    letter_ends.append(time)
+                    send = sends[letter]
+                    if send is not None:
+                        pair, lead, busy = send
+                        busy_until[pair] = arrival = max(time + lead, busy_until[pair]) + busy
+                        arrivals[letter].append(arrival)
                     index += 1
                     continue
                 break
@@ -82,4 +82,4 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
             return None
         pending = blocked
     begins = (ends[word[0]][0] - cycles[word[0]] for word in words)
-    return Outcome(max(map(add, times, tasks.updates)), max(map(sub, times, begins)), ends, comes)
+    return Outcome(max(map(add, times, tasks.update_cycles)), max(map(sub, times, begins)), ends, arrivals)

@@ -1,9 +1,9 @@
-"""Prove optimal time-steps for few passes in lock-step: shortest paths through pipeline states (A*).
+"""Prove which time-steps are optimal, for few passes in lock-step: shortest paths through pipeline states (A*).
 
 A state counts finished passes of each stage; as micro-batches are alike, their order does not matter. A time-step leads
 from state to state, and takes as long as its slowest IPU plus the meeting. If an IPU has time for another forward pass,
-whole backward pass or weight-gradient half within a time-step, it runs that pass: this can only reduce later work. The
-rule prunes most time-steps, but never an optimal solution.
+whole backward pass or weight-gradient half within a time-step, it runs the pass: this can only reduce later work. The
+rule discards most time-steps, but never all optimal Orders.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ class _State(NamedTuple):
     """Progress of a pipeline, and whether a result waits for the host."""
 
     stages: tuple[_Stage, ...]
-    sends: bool
+    has_result_to_send: bool
 
 
 class _Work(NamedTuple):
-    """Passes of an IPU in a time-step: their cycles, and passes of every stage (forward, halved, whole, weight half).
+    """Passes of an IPU in one time-step.
 
-    ``further`` is the least cycles of another possible pass that would reduce later work; None without such a pass.
+    Attributes:
+        cycles: cycles of the passes.
+        further: minimum cycles of another possible pass that would reduce later work; None if there is none.
+        passes: passes of each of the IPU's stages.
     """
 
     cycles: int
@@ -63,23 +66,24 @@ class Proof:
 
 def is_small(tasks: Tasks, count: int) -> bool:
     """Tell whether an exhaustive search of ``count`` micro-batches is feasible."""
-    return tasks.meeting is not None and comb(count + 3, 3) ** tasks.stages <= _MOST_STATES
+    return tasks.meeting_cycles is not None and comb(count + 3, 3) ** tasks.stage_count <= _MOST_STATES
 
 
 def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> Proof | None:
-    """Return the minimum cycles of Orders in lock-step; None if stopped, or if no Order reaches ``known_cycles``.
+    """Return the minimum cycles of Orders in lock-step; None if stopped, or if every Order takes longer than
+    ``known_cycles``.
 
     Args:
         tasks: letters in lock-step that satisfy :func:`is_small`.
         count: number of micro-batches.
-        known_cycles: cycles of a known Order; an equally fast Order is found again.
+        known_cycles: cycles of a known Order; an equally fast Order counts as found.
         go_on: whether time is left.
     """
     search = _Search(tasks, count)
-    start = _State(((0, 0, 0),) * tasks.stages, False)
+    start = _State(((0, 0, 0),) * tasks.stage_count, False)
     best = {start: 0}
-    came: dict[_State, tuple[_State, tuple[_Work, ...]]] = {}
-    queue = [(search.least(start), 0, start)]
+    predecessor: dict[_State, tuple[_State, tuple[_Work, ...]]] = {}
+    queue = [(search.bound(start), 0, start)]
     visited_states: set[_State] = set()
     while queue and go_on():
         _, cycles, state = heapq.heappop(queue)
@@ -89,81 +93,87 @@ def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], 
         if search.is_end(state):
             path = []
             while state != start:
-                state, step = came[state]
+                state, step = predecessor[state]
                 path.append(step)
             return Proof(cycles, search.grid(path[::-1]), len(visited_states))
         for more, successor, works in search.time_steps(state):
             total = cycles + more
             if (
                 total < best.get(successor, known_cycles + 1)
-                and total + (least := search.least(successor)) <= known_cycles
+                and total + (bound := search.bound(successor)) <= known_cycles
             ):
                 best[successor] = total
-                came[successor] = state, works
-                heapq.heappush(queue, (total + least, total, successor))
+                predecessor[successor] = state, works
+                heapq.heappush(queue, (total + bound, total, successor))
     return None
 
 
 class _Search:
-    """Time-steps from a state onwards, and bounds on the remainder."""
+    """Possible next time-steps of a state, and lower bounds on the cycles from a state to the end."""
 
     def __init__(self, tasks: Tasks, count: int) -> None:
         self._tasks, self._count = tasks, count
-        kinds, stages = pipelines.Pass, range(tasks.stages)
-        cost = dict(zip(tasks.passes, (*tasks.cycles, *tasks.whole), strict=True))
+        kinds, stages = pipelines.Pass, range(tasks.stage_count)
+        cost = dict(zip(tasks.passes, (*tasks.cycles, *tasks.whole_cycles), strict=True))
         self._forward, self._whole, self._input, self._weights = (
             [cost.get((kind, stage), 0) for stage in stages]
             for kind in (kinds.FORWARD, kinds.BACKWARD, kinds.INPUT_GRADIENT, kinds.WEIGHT_GRADIENT)
         )
-        self._trains = len(tasks.passes) > tasks.stages
-        self._last = tasks.stages - 1
+        self._is_training = len(tasks.passes) > tasks.stage_count
+        self._last = tasks.stage_count - 1
         word_of = {stage: word for (_, stage), word in zip(tasks.letters, tasks.word_of, strict=True)}
-        self._of_word = [[stage for stage in stages if word_of[stage] == word] for word in range(tasks.words)]
+        self._stages_by_word = [
+            [stage for stage in stages if word_of[stage] == word] for word in range(tasks.word_count)
+        ]
         self._backward, first = list(self._whole), list(self._whole)
-        if tasks.whole:
+        if tasks.whole_cycles:
             self._backward = [min(self._whole[stage], self._input[stage] + self._weights[stage]) for stage in stages]
             first = [min(self._whole[stage], self._input[stage]) for stage in stages]
         self._first = first
-        # Longest path from the begin of a stage's backward pass, and of its forward pass.
+        # Cycles from the begin of a stage's backward pass to the end of a micro-batch, and from the begin of its
+        # forward pass.
         self._backward_sums = [sum(first[: stage + 1]) for stage in stages]
-        self._through = [sum(self._forward[stage:]) + self._backward_sums[-1] for stage in stages]
-        self._leasts: dict[tuple[_Stage, ...], int] = {}
+        self._forward_sums = [sum(self._forward[stage:]) + self._backward_sums[-1] for stage in stages]
+        self._bounds: dict[tuple[_Stage, ...], int] = {}
         self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
 
     def is_end(self, state: _State) -> bool:
         """Tell whether every pass is finished."""
-        return all(stage == (self._count, self._count * self._trains, 0) for stage in state.stages)
+        return all(stage == (self._count, self._count * self._is_training, 0) for stage in state.stages)
 
-    def least(self, state: _State) -> int:
+    def bound(self, state: _State) -> int:
         """Return a lower bound on the cycles from a state to the end: busiest IPU or longest path, plus meetings."""
-        least = self._leasts.get(state.stages)
-        if least is None:
-            least = self._leasts[state.stages] = self._least(state.stages)
-        return least
+        bound = self._bounds.get(state.stages)
+        if bound is None:
+            bound = self._bounds[state.stages] = self._bound(state.stages)
+        return bound
 
-    def _least(self, stages: tuple[_Stage, ...]) -> int:
+    def _bound(self, stages: tuple[_Stage, ...]) -> int:
         longest = steps = 0
         work = [0] * len(stages)
         for stage, (forward, backward, weights) in enumerate(stages):
-            forwards, backwards = self._count - forward, (self._count - backward) * self._trains
+            forwards, backwards = self._count - forward, (self._count - backward) * self._is_training
             work[stage] = forwards * self._forward[stage] + backwards * self._backward[stage]
             work[stage] += weights * self._weights[stage]
             steps = max(steps, weights)
             if forwards:
-                steps = max(steps, forwards + self._last - stage + self._last * self._trains)
-                longest = max(longest, (forwards - 1) * self._forward[stage] + self._through[stage])
+                steps = max(steps, forwards + self._last - stage + self._last * self._is_training)
+                longest = max(longest, (forwards - 1) * self._forward[stage] + self._forward_sums[stage])
             if backwards:
                 # An input-gradient half and a whole backward pass are different programs and may share a time-step.
-                steps = max(steps, -(-backwards // (2 if self._tasks.whole else 1)) + stage)
+                steps = max(steps, -(-backwards // (2 if self._tasks.whole_cycles else 1)) + stage)
                 longest = max(longest, (backwards - 1) * self._first[stage] + self._backward_sums[stage])
-        busiest = max(sum(work[stage] for stage in stages) for stages in self._of_word)
-        return max(busiest, longest) + steps * (self._tasks.meeting or 0)
+        busiest = max(sum(work[stage] for stage in stages) for stages in self._stages_by_word)
+        return max(busiest, longest) + steps * (self._tasks.meeting_cycles or 0)
 
     def time_steps(self, state: _State) -> Iterator[tuple[int, _State, tuple[_Work, ...]]]:
         """Yield possible next time-steps: cycles, resulting state, and each IPU's passes."""
-        works = [self._works_of(word, state.stages) for word in range(self._tasks.words)]
-        sends = [self._tasks.outfeed * (state.sends and self._last in stages) for stages in self._of_word]
-        lengths = {work.cycles + more for options, more in zip(works, sends, strict=True) for work in options}
+        works = [self._works_of(word, state.stages) for word in range(self._tasks.word_count)]
+        send_cycles = [
+            self._tasks.outfeed_cycles * (state.has_result_to_send and self._last in stages)
+            for stages in self._stages_by_word
+        ]
+        lengths = {work.cycles + more for options, more in zip(works, send_cycles, strict=True) for work in options}
         for length in sorted(lengths):
             fitting = [
                 [
@@ -172,22 +182,22 @@ class _Search:
                     if work.cycles + more <= length
                     and (work.further is None or work.cycles + more + work.further > length)
                 ]
-                for options, more in zip(works, sends, strict=True)
+                for options, more in zip(works, send_cycles, strict=True)
             ]
             for step_works in product(*fitting):
-                if max(map(add, sends, (work.cycles for work in step_works))) == length:
+                if max(map(add, send_cycles, (work.cycles for work in step_works))) == length:
                     successor = self._successor(state.stages, step_works)
                     if successor.stages != state.stages:
-                        yield length + (self._tasks.meeting or 0), successor, step_works
+                        yield length + (self._tasks.meeting_cycles or 0), successor, step_works
 
     def _works_of(self, word: int, stages: tuple[_Stage, ...]) -> list[_Work]:
         """Return all sets of passes that an IPU can run in the next time-step."""
-        ready = tuple(self._ready(stage, stages) for stage in self._of_word[word])
+        ready = tuple(self._ready(stage, stages) for stage in self._stages_by_word[word])
         works = self._works.get((word, ready))
         if works is None:
             choices = [
                 self._works_of_stage(stage, *passes_left)
-                for stage, passes_left in zip(self._of_word[word], ready, strict=True)
+                for stage, passes_left in zip(self._stages_by_word[word], ready, strict=True)
             ]
             works = self._works[word, ready] = [
                 _Work(
@@ -207,17 +217,17 @@ class _Search:
         forward, backward, weights = stages[stage]
         upstream = self._count if stage == 0 else stages[stage - 1][0]
         above = forward if stage == self._last else min(forward, stages[stage + 1][1])
-        return min(upstream - forward, 1), min(above - backward, 2) * self._trains, min(weights, 1)
+        return min(upstream - forward, 1), min(above - backward, 2) * self._is_training, min(weights, 1)
 
     def _works_of_stage(self, stage: int, forwards: int, backwards: int, weights: int) -> Iterator[_Work]:
         costs = self._forward[stage], self._input[stage], self._whole[stage], self._weights[stage]
         for forward, halved, whole, half in product((False, True), repeat=4):
             passes: _Passes = forward, halved, whole, half
-            left = backwards + (forward and stage == self._last and self._trains) - halved - whole
-            if forward > forwards or left < 0 or half > weights or (halved and not self._tasks.whole):
+            left = backwards + (forward and stage == self._last and self._is_training) - halved - whole
+            if forward > forwards or left < 0 or half > weights or (halved and not self._tasks.whole_cycles):
                 continue
             # A stage whose result is sent one time-step later may prefer to delay its forward pass.
-            waits = stage == self._last and self._tasks.outfeed > 0
+            waits = stage == self._last and self._tasks.outfeed_cycles > 0
             could = (forwards > forward and not waits, False, left > 0 and not whole, weights > half)
             further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
             yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
@@ -225,20 +235,20 @@ class _Search:
     def _successor(self, stages: tuple[_Stage, ...], works: Sequence[_Work]) -> _State:
         """Return the state after a time-step."""
         progress = list(stages)
-        sends = False
-        for own_stages, work in zip(self._of_word, works, strict=True):
-            for stage, (forward, halved, whole, half) in zip(own_stages, work.passes, strict=True):
+        has_result_to_send = False
+        for word_stages, work in zip(self._stages_by_word, works, strict=True):
+            for stage, (forward, halved, whole, half) in zip(word_stages, work.passes, strict=True):
                 forwards, backwards, weights = stages[stage]
                 progress[stage] = forwards + forward, backwards + halved + whole, weights + halved - half
-                sends |= forward and stage == self._last and self._tasks.outfeed > 0
-        return _State(tuple(progress), sends)
+                has_result_to_send |= forward and stage == self._last and self._tasks.outfeed_cycles > 0
+        return _State(tuple(progress), has_result_to_send)
 
     def grid(self, works: Sequence[Sequence[_Work]]) -> Grid:
         """Return the passes of time-steps, with micro-batches in order."""
         kinds, letter_of = pipelines.Pass, {letter: number for number, letter in enumerate(self._tasks.passes)}
-        words: list[list[int]] = [[] for _ in self._of_word]
+        words: list[list[int]] = [[] for _ in self._stages_by_word]
         for step_works in works:
-            for word, stages, work in zip(words, self._of_word, step_works, strict=True):
+            for word, stages, work in zip(words, self._stages_by_word, step_works, strict=True):
                 for stage, (forward, halved, whole, half) in zip(stages, work.passes, strict=True):
                     runs = {kinds.WEIGHT_GRADIENT: half, kinds.FORWARD: forward}
                     runs |= {kinds.INPUT_GRADIENT: halved, kinds.BACKWARD: whole}

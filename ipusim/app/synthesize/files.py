@@ -25,7 +25,7 @@ from ipusim.base.units import format_seconds
 WORDS_FILE: Final = f"{NAME}.py"
 TORCH_FILE: Final = f"{NAME}.csv"
 #: Maximum letters per line.
-_WIDTH: Final = 116
+_LINE_WIDTH: Final = 116
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class SynthesisResult(Result):
 
     @property
     def comparison_result(self) -> ComparisonResult:
-        """Comparison of the Order with the best named schedule; the latter alone without a better Order."""
+        """Comparison of the Order with the best named schedule; only the named schedule if no Order is faster."""
         order = self.synthesis.new_order
         return ComparisonResult(Comparison((self.synthesis.best_named, *([] if order is None else [order]))))
 
@@ -69,7 +69,7 @@ class SynthesisResult(Result):
             "makespan_cycles": times.makespan_cycles,
             "bound_cycles": self.synthesis.bound.cycles,
             "letters": {str(ipu): list(parts) for ipu, parts in self.synthesis.words.items()},
-            "least_count": self.synthesis.least,
+            "least_count": self.synthesis.least_count,
             "every_count": self.synthesis.is_periodic,
             "comparison": self.comparison_result.data(),
         }
@@ -101,7 +101,7 @@ class SynthesisResult(Result):
 
 def words_file(synthesis: Synthesis) -> str:
     """Return a Python file with a schedule of the best words."""
-    counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
+    counts = f"{synthesis.least_count} micro-batches" + (" or more" if synthesis.is_periodic else "")
     assert synthesis.new_order is not None, "words were found"
     assert synthesis.new_order.times is not None, "of a row with a result"
     period = format_seconds(synthesis.new_order.times.throughput.weight_update_period_s)
@@ -110,8 +110,8 @@ def words_file(synthesis: Synthesis) -> str:
         f'"""The Order that `ipusim suggest --order` found for {synthesis.new_order.source}: {period} per '
         "weight update.",
         "",
-        f"For {counts}. Of each IPU the letters before its period, of it, and behind it: a letter is a",
-        "pass of a stage over the micro-batch that is next for it, and with a period more there is a micro-batch more.",
+        f"For {counts}. For each IPU: the letters before, in and after its period. A letter is a pass of a",
+        "stage over its next micro-batch; each repetition of the period adds a micro-batch.",
         *(["A bar ends a time-step."] if has_bars else []),
         '"""',
         "",
@@ -120,13 +120,13 @@ def words_file(synthesis: Synthesis) -> str:
         "WORDS = {",
     ]
     for ipu, parts in synthesis.words.items():
-        lines += [f"    {ipu}: (", *(line for part in parts for line in _broken(part)), "    ),"]
+        lines += [f"    {ipu}: (", *(line for part in parts for line in _split_lines(part)), "    ),"]
     lines += ["}", f'{NAME} = schedules.in_words("{NAME}", WORDS)', ""]
     return "\n".join(lines)
 
 
-def _broken(letters: str) -> Iterator[str]:
+def _split_lines(letters: str) -> Iterator[str]:
     """Yield text lines for an element of a tuple of letters."""
-    *lines, last = textwrap.wrap(letters, _WIDTH - 12) or [""]
+    *lines, last = textwrap.wrap(letters, _LINE_WIDTH - 12) or [""]
     yield from (f'        "{line} "' for line in lines)
     yield f'        "{last}",'

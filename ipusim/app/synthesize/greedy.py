@@ -14,7 +14,7 @@ from math import inf
 from operator import itemgetter
 
 from ipusim.api import pipelines
-from ipusim.app.synthesize.bound import earliest
+from ipusim.app.synthesize.bound import earliest_begins
 from ipusim.app.synthesize.tasks import Tasks, Words
 
 #: A pass that can begin: begin, urgency, and letter.
@@ -29,7 +29,7 @@ def greedy(
     rests: Sequence[int],
     patience: float,
     *,
-    awaits: bool,
+    avoids_delay: bool,
 ) -> Words | None:
     """Return words of ``count`` micro-batches; None if memory blocks every IPU.
 
@@ -38,16 +38,16 @@ def greedy(
         count: number of micro-batches.
         room: capacity of every word's IPU, in the unit of ``stashed`` and ``rests``.
         stashed: size of every stage's micro-batch from the start of its forward pass to the end of its backward pass.
-        rests: size from there to the end of the weight-gradient half.
+        rests: size of every stage's micro-batch from then to the end of the weight-gradient half.
         patience: fraction of a weight-gradient half that an IPU may wait for a more urgent pass.
         awaits: whether IPUs avoid forward passes during which their first backward pass could begin.
     """
     state = _State(tasks, count, stashed, rests)
-    if awaits:
+    if avoids_delay:
         state.await_first_backward()
     while any(left for left in state.left):
         best: tuple[int, int, int] | None = None
-        for word in range(tasks.words):
+        for word in range(tasks.word_count):
             choice = state.next(word, room[word], patience)
             if choice is not None and (best is None or choice < best[:2]):
                 best = (*choice, word)
@@ -62,15 +62,15 @@ class _State:
 
     def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rests: Sequence[int]) -> None:
         self.tasks, self.count, self._stashed, self._rests = tasks, count, stashed, rests
-        self.left = [count * len(letters) for letters in tasks.of_word]
+        self.left = [count * len(letters) for letters in tasks.letters_by_word]
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
-        self._times = [0] * tasks.words
-        self._stashed_now = [0] * tasks.words
+        self._times = [0] * tasks.word_count
+        self._stashed_now = [0] * tasks.word_count
         #: Latest end of forward passes before an IPU's first backward pass.
-        self._limits = [inf] * tasks.words
+        self._limits = [inf] * tasks.word_count
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
-        self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
+        self._lag = [0 if send is None else send.lead + send.cycles for send in tasks.sends]
         #: Cached results of :meth:`next` by IPU, until invalidated.
         self._next: dict[int, tuple[int, int] | None] = {}
         self._word_after: list[set[int]] = [set() for _ in tasks.letters]
@@ -80,8 +80,8 @@ class _State:
 
     def await_first_backward(self) -> None:
         """Forbid forward passes that could delay their IPU's first backward pass."""
-        heads, _ = earliest(self.tasks, 1)
-        for word, letters in enumerate(self.tasks.of_word):
+        heads, _ = earliest_begins(self.tasks, 1)
+        for word, letters in enumerate(self.tasks.letters_by_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
             self._limits[word] = min(
                 (heads[turn][0] for kind, turn in kinds if kind != pipelines.Pass.FORWARD), default=inf
@@ -97,7 +97,7 @@ class _State:
         time = self._times[word]
         urgent: list[_Candidate] = []
         filling: list[_Candidate] = []
-        for letter in self.tasks.of_word[word]:
+        for letter in self.tasks.letters_by_word[word]:
             begin = self._begin(letter, time)
             if begin is None:
                 continue

@@ -26,11 +26,11 @@ class Layout:
         letter_of: letter of every pass.
         number_of: pass of every (letter, micro-batch).
         needs, users: predecessors and successors of every pass, with minimum distance in time-steps.
-        partner: other half of every pass's backward pass; -1 without one.
+        partner: other half of every half of a backward pass; -1 for other passes.
     """
 
     def __init__(self, tasks: Tasks, begins: Sequence[int], ends: Sequence[int]) -> None:
-        """Take the micro-batches from ``begins`` up to ``ends`` of every letter; earlier ones have run."""
+        """Take each letter's micro-batches from ``begins`` up to ``ends``; earlier micro-batches have run."""
         self.tasks = tasks
         keys = [(letter, turn) for letter in range(len(begins)) for turn in range(begins[letter], ends[letter])]
         self.letter_of = [letter for letter, _ in keys]
@@ -69,7 +69,7 @@ class Layout:
         return len(set(programs)) == len(programs)
 
     def earliest(self) -> list[int]:
-        """Return the earliest time-step of every pass, with whole backward passes."""
+        """Return the earliest time-step of every pass, if backward passes run whole."""
         steps = [-1] * len(self.letter_of)
         occupied: set[tuple[int, int]] = set()
         pending = list(range(len(steps)))
@@ -102,7 +102,7 @@ class Layout:
         tasks = self.tasks
         steps = [-1] * len(self.letter_of)
         counts = [0] * len(tasks.letters)
-        halved: list[list[int]] = [[] for _ in tasks.letters]
+        half_turns: list[list[int]] = [[] for _ in tasks.letters]
         for word in words:
             step = 0
             for letter in word:
@@ -114,12 +114,12 @@ class Layout:
                 turn = counts[first]
                 counts[first] += 1
                 if kind == pipelines.Pass.INPUT_GRADIENT:
-                    halved[stage].append(turn)
+                    half_turns[stage].append(turn)
                 elif kind == _WEIGHTS:
-                    if turn >= len(halved[stage]):
+                    if turn >= len(half_turns[stage]):
                         return None
-                    turn = halved[stage][turn]
-                if any(counts[need] <= turn for need in tasks.own_needs[first]):
+                    turn = half_turns[stage][turn]
+                if any(counts[need] <= turn for need in tasks.needs_in_word[first]):
                     return None
                 for part in (first, *second):
                     steps[self.number_of[part, turn]] = step
@@ -141,20 +141,20 @@ class Grid:
         number_of = {step: number for number, step in enumerate(sorted(set(steps)))}
         self.layout, self.steps, self.length = layout, [number_of[step] for step in steps], len(number_of)
         tasks = layout.tasks
-        self._loads = [[0] * tasks.words for _ in range(self.length + 1)]
+        self._loads = [[0] * tasks.word_count for _ in range(self.length + 1)]
         self._inside = [0] * self.length
-        everything = range(len(self.steps))
-        for number in everything:
+        numbers = range(len(self.steps))
+        for number in numbers:
             self._add(number, 1)
-        self._add_whole(everything, 1)
-        self._programs = {layout.program(number, self.steps) for number in everything}
+        self._add_whole(numbers, 1)
+        self._programs = {layout.program(number, self.steps) for number in numbers}
         self._peaks = [max(load) for load in self._loads]
-        self.cycles = sum(self._peaks) + self.length * (tasks.meeting or 0)
+        self.cycles = sum(self._peaks) + self.length * (tasks.meeting_cycles or 0)
 
     @classmethod
     def from_words(cls, tasks: Tasks, words: Words) -> Grid | None:
         """Return the grid of words with bars; None for words without a valid execution."""
-        layout = Layout.of_count(tasks, max(word.count(tasks.outfed) for word in words))
+        layout = Layout.of_count(tasks, max(word.count(tasks.outfeed_letter) for word in words))
         steps = layout.steps_of_words(words)
         return None if steps is None else cls(layout, steps)
 
@@ -163,8 +163,8 @@ class Grid:
         tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]
         self._inside[step] += sign
         self._loads[step][tasks.word_of[letter]] += sign * tasks.cycles[letter]
-        if letter == tasks.outfed:
-            self._loads[step + 1][tasks.word_of[letter]] += sign * tasks.outfeed
+        if letter == tasks.outfeed_letter:
+            self._loads[step + 1][tasks.word_of[letter]] += sign * tasks.outfeed_cycles
 
     def _add_whole(self, numbers: Iterable[int], sign: int) -> None:
         """Add the difference between whole backward passes among ``numbers`` and their halves."""
@@ -172,7 +172,7 @@ class Grid:
         for number in numbers:
             partner, letter = layout.partner[number], layout.letter_of[number]
             if partner > number and self.steps[partner] == self.steps[number]:
-                more = tasks.whole[tasks.letters[letter][1]] - tasks.cycles[letter]
+                more = tasks.whole_cycles[tasks.letters[letter][1]] - tasks.cycles[letter]
                 more -= tasks.cycles[layout.letter_of[partner]]
                 self._loads[self.steps[number]][tasks.word_of[letter]] += sign * more
 
@@ -205,10 +205,10 @@ class Grid:
         for number in numbers:
             steps[number] = step
         programs = {layout.program(number, steps) for number in moved_numbers}
-        occupied = (programs - old_programs - {None}) & self._programs
+        repeated_programs = (programs - old_programs - {None}) & self._programs
         for number, old in zip(numbers, old_steps, strict=True):
             steps[number] = old
-        if occupied:
+        if repeated_programs:
             return False
         self._programs -= old_programs
         self._programs |= programs
@@ -234,9 +234,9 @@ class Grid:
         for pass_, step in enumerate(self.steps):
             program = layout.program(pass_, self.steps)
             if program is not None and tasks.word_of[layout.letter_of[pass_]] == number:
-                turns = any(self.steps[user] == step for user, gap in layout.users[pass_] if not gap)
+                has_user_in_step = any(self.steps[user] == step for user, gap in layout.users[pass_] if not gap)
                 kind = tasks.passes[program[0]][0]
-                rank = _RANKS.index(kind) if kind != pipelines.Pass.FORWARD or not turns else 0.5
+                rank = _RANKS.index(kind) if kind != pipelines.Pass.FORWARD or not has_user_in_step else 0.5
                 inside[step].append((rank, program[0]))
         word = [letter for letters in inside for letter in (*(letter for _, letter in sorted(letters)), BAR)]
         while word and word[-1] == BAR and not keeps_end:
@@ -246,7 +246,7 @@ class Grid:
     @property
     def words(self) -> Words:
         """Words of all IPUs."""
-        return tuple(self.word(number) for number in range(self.layout.tasks.words))
+        return tuple(self.word(number) for number in range(self.layout.tasks.word_count))
 
 
 def words_in_time_steps(tasks: Tasks, order: pipelines.Order) -> Words | None:

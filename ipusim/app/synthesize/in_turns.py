@@ -2,10 +2,10 @@
 
 A turn has a forward pass of every IPU, then a backward pass of every IPU.
 
-The search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as in the authors' code (module
-``zb`` of sail-sg/zero-bubble-pipeline-parallelism). It requires a single stage per IPU and split backward passes, puts
-weight-gradient halves into gaps, and keeps a memory limit. Three binary choices give eight candidates; the search keeps
-the best.
+The method is the search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as in the authors' code
+(module ``zb`` of sail-sg/zero-bubble-pipeline-parallelism). It requires a single stage per IPU and split backward
+passes, puts weight-gradient halves into gaps, and keeps a memory limit. Three binary choices give eight candidates; the
+search keeps the best.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from ipusim.app.synthesize.tasks import Tasks, Words
 _FORWARD, _INPUT, _WEIGHTS = range(3)
 _KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
 #: Change in half micro-batches held by an IPU, by kind of pass.
-_GROWS: Final = (2, -1, -1)
+_STASH_CHANGES: Final = (2, -1, -1)
 
 
-def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
-    """Return the best words of ``count`` micro-batches; None for unsupported passes, or too little memory.
+def words_in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
+    """Return the best words of ``count`` micro-batches; None for unsupported passes or too little memory.
 
-    The best words have the least cost: longest time from an IPU's first pass to its last.
+    The best words have the lowest cost: the longest time from an IPU's first pass to its last.
 
     Args:
         tasks: the letters.
         count: number of micro-batches.
         most: maximum number of held micro-batches per IPU; after the input-gradient half a micro-batch counts half.
     """
-    kinds = {tuple(sorted(tasks.letters[letter] for letter in letters)) for letters in tasks.of_word}
-    if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
+    kinds = {tuple(sorted(tasks.letters[letter] for letter in letters)) for letters in tasks.letters_by_word}
+    if tasks.meeting_cycles is not None or kinds != {
+        tuple((kind, word) for kind in _KINDS) for word in range(tasks.word_count)
+    }:
         return None
     best: tuple[int, Words] | None = None
     for choices in product((True, False), repeat=3):
@@ -47,27 +49,27 @@ def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
 class _Turns:
     """Words under construction, by three binary choices.
 
-    An IPU that ``waits`` for its first backward pass runs no further forward pass that would delay it. An IPU that
-    ``yields`` skips a forward pass that the next IPU could not run before its backward pass. With ``fills`` a
-    weight-gradient half fills a shorter gap, even if other IPUs have longer gaps.
+    With ``waits``, an IPU runs no forward pass that would delay its first backward pass. With ``yields``, an IPU skips
+    a forward pass if the next IPU could not run its own forward pass before a backward pass. With ``fills``, a
+    weight-gradient half fills a gap shorter than itself, even if other IPUs have waited longer.
     """
 
     def __init__(self, tasks: Tasks, count: int, most: int, waits: bool, yields: bool, fills: bool) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
-        self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
+        self._letters = [[number_of[kind, stage] for stage in range(tasks.word_count)] for kind in _KINDS]
         self._cycles = [[tasks.cycles[letter] for letter in letters] for letters in self._letters]
-        ways = [[tasks.ways[letter] for letter in letters] for letters in self._letters]
-        self._lag = [[0 if way is None else way.lead + way.cycles for way in word_ways] for word_ways in ways]
+        sends = [[tasks.sends[letter] for letter in letters] for letters in self._letters]
+        self._lag = [[0 if send is None else send.lead + send.cycles for send in word_ways] for word_ways in sends]
         self._count, self._room = count, 2 * most
         self._waits_first, self._yields, self._fills = waits, yields, fills
-        self._last = tasks.words - 1
+        self._last = tasks.word_count - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         #: Ends of passes by kind and IPU.
         self._ends: list[list[list[int]]] = [[[] for _ in tasks.ipus] for _ in _KINDS]
-        self._times = [0] * tasks.words
-        self._stocks = [0] * tasks.words
+        self._times = [0] * tasks.word_count
+        self._stashes = [0] * tasks.word_count
         #: Cycles of waits since the first pass, by IPU.
-        self._waits = [0] * tasks.words
+        self._waits = [0] * tasks.word_count
 
     @property
     def cost(self) -> int:
@@ -87,7 +89,7 @@ class _Turns:
             self._append(_INPUT, ipu)
         for _ in range(1, self._count):
             for ipu in self._going_forward():
-                while self._stocks[ipu] + _GROWS[_FORWARD] > self._room:
+                while self._stashes[ipu] + _STASH_CHANGES[_FORWARD] > self._room:
                     if not self._weights_left(ipu):
                         return False
                     self._append(_WEIGHTS, ipu)
@@ -103,27 +105,27 @@ class _Turns:
         return True
 
     def _ahead(self) -> list[int]:
-        """Return every IPU's further forward passes before its first backward pass."""
+        """Return the number of forward passes that every IPU runs between its first forward and first backward pass."""
         cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
         ahead = [0] * (self._last + 1)
-        comes = self._times[-1] + inputs[-1]
+        arrivals = self._times[-1] + inputs[-1]
         for ipu in reversed(range(self._last)):
-            time, comes = self._times[ipu], comes + self._lag[_INPUT][ipu + 1]
-            stock = self._stocks[ipu] + _GROWS[_FORWARD]
+            time, arrivals = self._times[ipu], arrivals + self._lag[_INPUT][ipu + 1]
+            stock = self._stashes[ipu] + _STASH_CHANGES[_FORWARD]
             while ahead[ipu] + 1 < self._count and stock <= self._room:
-                if (time + cycles[ipu] > comes) if self._waits_first else (time >= comes):
+                if (time + cycles[ipu] > arrivals) if self._waits_first else (time >= arrivals):
                     break
                 ahead[ipu] += 1
-                time, stock = time + cycles[ipu], stock + _GROWS[_FORWARD]
-            comes = max(time, comes) + inputs[ipu]
+                time, stock = time + cycles[ipu], stock + _STASH_CHANGES[_FORWARD]
+            arrivals = max(time, arrivals) + inputs[ipu]
         for ipu in range(1, self._last + 1):
             # An IPU cannot run passes whose inputs have not arrived.
-            most = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
-            ahead[ipu] = max(0, min(ahead[ipu], most))
+            limit = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
+            ahead[ipu] = max(0, min(ahead[ipu], limit))
         return ahead
 
     def _going_forward(self) -> Iterator[int]:
-        """Yield the IPUs that run a forward pass in a turn: an IPU joins if all later IPUs do."""
+        """Yield the IPUs that run a forward pass in a turn: an IPU takes part if all later IPUs take part."""
         goes = [len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])]
         first = next((ipu for ipu in reversed(range(len(goes))) if not goes[ipu]), -1) + 1
         yield from range(first, len(goes))
@@ -134,14 +136,14 @@ class _Turns:
         if not self._yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
             return False
         of_next = self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._lag[_INPUT][ipu + 1]
-        comes = self._times[ipu + 1] + of_next
-        if self._times[ipu] >= comes:
+        arrivals = self._times[ipu + 1] + of_next
+        if self._times[ipu] >= arrivals:
             return True
-        excess = self._stocks[ipu] + _GROWS[_FORWARD] - self._room
+        excess = self._stashes[ipu] + _STASH_CHANGES[_FORWARD] - self._room
         halves = min(max(0, excess), self._weights_left(ipu))
-        if self._times[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
+        if self._times[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= arrivals:
             return False
-        return comes - self._times[ipu] <= max(self._waits) - self._waits[ipu]
+        return arrivals - self._times[ipu] <= max(self._waits) - self._waits[ipu]
 
     def _weights_left(self, ipu: int) -> int:
         return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
@@ -150,11 +152,11 @@ class _Turns:
         """Run weight-gradient halves until the next pass's input arrives from ``source``."""
         if not 0 <= source <= self._last:
             return
-        comes = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
+        arrivals = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
         cycles = self._cycles[_WEIGHTS][ipu]
-        while self._weights_left(ipu) and self._times[ipu] + cycles <= comes:
+        while self._weights_left(ipu) and self._times[ipu] + cycles <= arrivals:
             self._append(_WEIGHTS, ipu)
-        gap = comes - self._times[ipu]
+        gap = arrivals - self._times[ipu]
         longer = gap > max(self._waits) - self._waits[ipu]
         if gap > 0 and self._weights_left(ipu) and (self._fills or longer):
             self._append(_WEIGHTS, ipu)
@@ -174,5 +176,5 @@ class _Turns:
             self._waits[ipu] += begin - self._times[ipu]
         self._times[ipu] = begin + self._cycles[kind][ipu]
         ends[ipu].append(self._times[ipu])
-        self._stocks[ipu] += _GROWS[kind]
+        self._stashes[ipu] += _STASH_CHANGES[kind]
         self.words[ipu].append(self._letters[kind][ipu])

@@ -1,6 +1,6 @@
 """Compute the memory of every IPU under given words, the sequences of the IPUs' passes.
 
-The bytes equal those of the words' Plan, except for tensors that wait to be received.
+The bytes equal the bytes of the words' Plan, without tensors that wait for their receiver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipusim.api import Job, pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks
 
 #: Change in half micro-batches held by an IPU, by kind of pass.
-_HALVES: Final[Mapping[int, int]] = {
+_STASH_CHANGES: Final[Mapping[int, int]] = {
     pipelines.Pass.FORWARD: 2,
     pipelines.Pass.BACKWARD: -2,
     pipelines.Pass.INPUT_GRADIENT: -1,
@@ -30,7 +30,8 @@ class Limits:
 
     Attributes:
         sizes: maximum bytes by IPU number; empty if only the machine sets limits.
-        micro_batches: maximum number of micro-batches held by an IPU, see :func:`held_by`; None for no limit.
+        micro_batches: maximum number of micro-batches held by an IPU, see :func:`held_micro_batches`; None for no
+            limit.
     """
 
     sizes: Mapping[int, int]
@@ -60,7 +61,7 @@ class Memory:
         limit = self.limits[word]
         if self.micro_batches is not None:
             passes = [self.tasks.passes[letter] for letter in letters if letter != BAR]
-            if held_by(passes) > self.micro_batches:
+            if held_micro_batches(passes) > self.micro_batches:
                 return False
         return limit is None or self.peak(word, letters) <= limit
 
@@ -82,7 +83,7 @@ def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:
     """Return the memory of a Job's IPUs, for words of its passes.
 
     Args:
-        job: a Plan of equal passes in any order.
+        job: Job of a Plan with the same passes, in any order.
         tasks: letters of these passes.
         limits: limits of memory.
     """
@@ -94,7 +95,7 @@ def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:
     return Memory(tasks, footprint.stages, [base[ipu] for ipu in tasks.ipus], sizes, limits.micro_batches)
 
 
-def held_by(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
+def held_micro_batches(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
     """Return the maximum number of micro-batches that an IPU holds at once.
 
     A micro-batch counts fully until the end of its backward pass or input-gradient half, and then half until the end of
@@ -105,10 +106,10 @@ def held_by(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
         passes: kind and stage of every pass of an IPU, in order.
         segments: number of segments per micro-batch.
     """
-    halves_held = most = 0
+    halves_held = most_halves = 0
     stages = set()
     for kind, stage in passes:
         stages.add(stage)
-        halves_held += _HALVES[kind]
-        most = max(most, halves_held)
-    return most / (2 * max(1, len(stages)) * segments)
+        halves_held += _STASH_CHANGES[kind]
+        most_halves = max(most_halves, halves_held)
+    return most_halves / (2 * max(1, len(stages)) * segments)

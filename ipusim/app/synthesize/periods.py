@@ -1,4 +1,4 @@
-"""Make words periodic for any count of micro-batches: a period in their middle has every letter once.
+"""Give words a period in their middle, so that they serve any count of micro-batches; a period has every letter once.
 
 A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 
@@ -18,12 +18,12 @@ from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import BAR, Tasks, Words
-from ipusim.app.synthesize.time_steps import improved_grid
+from ipusim.app.synthesize.time_steps import improve_grid
 
-#: Number of tried cuts, of which the best is kept.
+#: Number of cuts to try; the best is kept.
 _CUTS: Final = 12
 #: Maximum number of moves in a search for a period of time-steps.
-_MOVES: Final = 2000
+_MOST_MOVES: Final = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,26 +33,26 @@ class Periodic:
     Attributes:
         tasks: letters of the words.
         heads, periods, tails: letters before, in and after the period, by IPU.
-        least: micro-batches of the words without periods.
+        least_count: micro-batches of the words without periods.
     """
 
     tasks: Tasks
     heads: Words
     periods: Words
     tails: Words
-    least: int
+    least_count: int
 
     def words(self, count: int) -> Words:
-        """Return the words of ``count`` micro-batches, at least ``least``."""
+        """Return the words of ``count`` micro-batches, at least ``least_count``."""
         parts = zip(self.heads, self.periods, self.tails, strict=True)
-        return tuple(head + period * (count - self.least) + tail for head, period, tail in parts)
+        return tuple(head + period * (count - self.least_count) + tail for head, period, tail in parts)
 
     def makespan(self, count: int) -> int | None:
         """Return the cycles of ``count`` micro-batches; None for words without a valid execution.
 
-        For counts far above ``least``, the cycles are extrapolated linearly.
+        For counts far above ``least_count``, the cycles are extrapolated linearly.
         """
-        near, step = self.least + 4 * self.tasks.words, self.tasks.words
+        near, step = self.least_count + 4 * self.tasks.word_count, self.tasks.word_count
         if count <= near + step:
             outcome = evaluate(self.tasks, self.words(count))
             return None if outcome is None else outcome.makespan
@@ -62,29 +62,31 @@ class Periodic:
         return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - near - step) // step)
 
 
-def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Callable[[], bool]) -> Periodic | None:
+def with_periods(
+    memory: Memory, words: Words, count: int, target_count: int, go_on: Callable[[], bool]
+) -> Periodic | None:
     """Add periods to ``words`` of ``count`` micro-batches; None if no tried period fits the memory.
 
     Args:
         memory: memory of the IPUs.
         words: words to cut.
         count: micro-batches of the words.
-        most: number of micro-batches whose time is minimised.
+        target_count: number of micro-batches whose time is minimised.
         go_on: whether time is left for improvements.
     """
     tasks = memory.tasks
-    more = max(most, count + 4 * tasks.words)
+    large_count = max(target_count, count + 4 * tasks.word_count)
     best: tuple[int, Periodic] | None = None
-    if tasks.meeting is not None:
-        return _in_time_steps(memory, words, count, more, go_on)
+    if tasks.meeting_cycles is not None:
+        return _in_time_steps(memory, words, count, large_count, go_on)
     for parts in _cuts(tasks, words, count):
-        cycles = _cycles(memory, parts, more)
+        cycles = _cycles(memory, parts, large_count)
         if cycles is not None and (best is None or cycles < best[0]):
             best = cycles, parts
     if best is None:
         return None
     random = Random(0)
-    movable = [word for word in range(tasks.words) if len(tasks.of_word[word]) > 1]
+    movable = [word for word in range(tasks.word_count) if len(tasks.letters_by_word[word]) > 1]
     while movable and go_on():
         cycles, parts = best
         word = random.choice(movable)
@@ -93,25 +95,27 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
         period.insert(random.randrange(len(period) + 1), letter)
         periods = (*parts.periods[:word], tuple(period), *parts.periods[word + 1 :])
         candidate = replace(parts, periods=periods)
-        least = _cycles(memory, candidate, more)
-        if least is not None and least <= cycles:
-            best = least, candidate
+        new_cycles = _cycles(memory, candidate, large_count)
+        if new_cycles is not None and new_cycles <= cycles:
+            best = new_cycles, candidate
     return best[1]
 
 
-def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: Callable[[], bool]) -> Periodic | None:
+def _in_time_steps(
+    memory: Memory, words: Words, count: int, large_count: int, go_on: Callable[[], bool]
+) -> Periodic | None:
     """Add a period of whole time-steps to words in lock-step; None if no tried period fits the memory."""
     tasks = memory.tasks
-    # Memory in a period depends on passes around it.
-    free = replace(memory, limits=[None] * tasks.words, micro_batches=None)
+    # The memory of a period depends on the passes around it, so it is checked later, with these passes.
+    unlimited_memory = replace(memory, limits=[None] * tasks.word_count, micro_batches=None)
     candidates: list[tuple[int, int, Periodic]] = []
     for seed, (heads, tails, begins) in enumerate(_between_time_steps(tasks, words)):
         layout = Layout(tasks, begins, [turn + 1 for turn in begins])
-        grid = improved_grid(free, Grid(layout, layout.earliest()), 0, _at_most(_MOVES, go_on), seed)
+        grid = improve_grid(unlimited_memory, Grid(layout, layout.earliest()), 0, _at_most(_MOST_MOVES, go_on), seed)
         for steps in (grid, Grid(layout, layout.earliest())):
-            periods = tuple(steps.word(number, keeps_end=True) for number in range(tasks.words))
+            periods = tuple(steps.word(number, keeps_end=True) for number in range(tasks.word_count))
             parts = Periodic(tasks, heads, periods, tails, count)
-            cycles = _cycles(memory, parts, more)
+            cycles = _cycles(memory, parts, large_count)
             if cycles is not None:
                 candidates.append((cycles, len(candidates), parts))
     return min(candidates)[2] if candidates else None
@@ -141,17 +145,17 @@ def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Wor
 
 
 def _cycles(memory: Memory, parts: Periodic, count: int) -> int | None:
-    """Return the cycles of words that run and fit; None for other words."""
+    """Return the cycles of words that run and fit the memory; None for other words."""
     tasks = memory.tasks
-    twice = parts.words(parts.least + 2)
-    in_order = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
-    if not in_order or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
+    twice = parts.words(parts.least_count + 2)
+    in_order = tasks.meeting_cycles is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
+    if not in_order or not all(memory.fits(word, twice[word]) for word in range(tasks.word_count)):
         return None
     return parts.makespan(count)
 
 
 def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
-    """Yield cuts at begins of micro-batches, with the next letters as periods."""
+    """Yield words cut at the begin of a micro-batch, in all words at once; the next letters form the periods."""
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]
@@ -170,9 +174,9 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
                 index += 1
             heads.append(word[:index])
             tails.append(word[index:])
-            own_letters = tasks.of_word[tasks.word_of[word[0]]]
+            word_letters = tasks.letters_by_word[tasks.word_of[word[0]]]
             periods.append(
-                tuple(dict.fromkeys((*word[index:], *(letter for letter in order if letter in own_letters))))
+                tuple(dict.fromkeys((*word[index:], *(letter for letter in order if letter in word_letters))))
             )
         yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
         plain = [tuple(letter for letter in order if letter in period) for period in periods]

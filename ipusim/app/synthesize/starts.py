@@ -23,7 +23,7 @@ from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.exact import find_proof, is_small
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.grid import words_in_time_steps
-from ipusim.app.synthesize.in_turns import in_turns
+from ipusim.app.synthesize.in_turns import words_in_turns
 from ipusim.app.synthesize.memory import Limits, Memory, memory_of
 from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
@@ -31,13 +31,13 @@ from ipusim.base.errors import ProgramError
 
 #: Name of a synthesized Order.
 NAME: Final = "synthesized"
-#: Maximum number of passes for a search of the full execution; longer executions are searched in part, and extended by
-#: periods.
-_WHOLE: Final = 3000
-_PART: Final = 1000
-#: Tried memory of initial words, relative to 1F1B; and tried fractions of a weight-gradient half to wait.
-_DEPTHS: Final = (1.0, 1.5, 2.0, 1e9)
-_WAITS: Final = (0.0, 0.5, 1.0)
+#: Maximum number of passes for a search of the whole execution; of longer executions only as many micro-batches as have
+#: about this second number of passes are searched, and periods extend the result.
+_MOST_SEARCHED_PASSES: Final = 3000
+_SEARCHED_PASSES: Final = 1000
+#: Memory of initial words to try, relative to 1F1B; and fractions of a weight-gradient half to wait, to try.
+_MEMORY_FACTORS: Final = (1.0, 1.5, 2.0, 1e9)
+_PATIENCES: Final = (0.0, 0.5, 1.0)
 
 
 @dataclass(eq=False)
@@ -48,18 +48,18 @@ class Start:
         job: Job with the placement and kind of backward pass.
         memory: memory of the IPUs, with the tasks.
         bound: lower bound for the full count.
-        least: lower bound with weight updates, if the full count is searched; else 0.
+        update_bound: lower bound in cycles, weight updates included; 0 for searches over fewer micro-batches.
         count: searched micro-batches.
         words: best words so far.
         makespan: cycles of the best words.
         first: initial words.
-        cost: maximum cycles from an IPU's first pass to its last.
+        cost: upper limit of the cycles from an IPU's first pass to its last.
     """
 
     job: Job
     memory: Memory
     bound: Bound
-    least: int
+    update_bound: int
     count: int
     words: Words = ()
     makespan: int = 0
@@ -72,7 +72,7 @@ class Start:
         return self.memory.tasks
 
     def take(self, words: Words) -> None:
-        """Take words that fit if they are the first or the fastest."""
+        """Keep words that fit the memory if they are the first, or faster than the words so far."""
         outcome = evaluate(self.tasks, words)
         if outcome is None or (self.words and outcome.makespan >= self.makespan):
             return
@@ -81,10 +81,10 @@ class Start:
             self.makespan = outcome.makespan
 
     def take_order(self, order: pipelines.Order) -> None:
-        """Take the words of an Order."""
+        """Keep an Order's words, if valid and faster."""
         if not {(kind, stage) for _, kind, stage, _ in order.passes.tolist()} <= {*self.tasks.passes}:
             return
-        if self.tasks.meeting is None:
+        if self.tasks.meeting_cycles is None:
             words = words_of(self.tasks, order.passes.tolist())
         else:
             words = words_in_time_steps(self.tasks, order)
@@ -92,12 +92,12 @@ class Start:
             self.take(words)
 
     def prove(self, go_on: Callable[[], bool]) -> None:
-        """Search all Orders of few passes in lock-step: take the best if it fits, and its cycles as bound."""
-        if self.least and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
+        """Search all Orders, for few passes in lock-step: keep the best if it fits, and take its cycles as bound."""
+        if self.update_bound and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
             proof = find_proof(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
                 self.take(proof.grid.words)
-                self.bound, self.least = Bound(proof.cycles, states=proof.states), proof.cycles
+                self.bound, self.update_bound = Bound(proof.cycles, states=proof.states), proof.cycles
 
 
 def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator[Start]:
@@ -107,7 +107,7 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     """
     starts: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], Start] = {}
     mappings = dict.fromkeys(job.program.shape.mapping for job in jobs)
-    halved = [job for mapping in mappings if (job := assembled(request, in_halves(mapping))) is not None]
+    halved = [job for mapping in mappings if (job := assemble_with(request, in_halves(mapping))) is not None]
     meets = any(job.plan.sync.meets for job in jobs)
     for job in halved if meets else [*jobs, *halved]:
         tasks = tasks_of(job)
@@ -117,7 +117,7 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     for start in starts.values():
         for job in jobs:
             if job.program.shape.mapping == start.job.program.shape.mapping:
-                with suppress(ProgramError):  # for a refused count
+                with suppress(ProgramError):  # the schedule may refuse the count
                     start.take_order(job.schedule.laid_out(replace(job.program.shape, micro_batches=start.count)))
     for start in starts.values():
         for words in _greedy(start):
@@ -162,7 +162,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
     )
 
 
-def assembled(request: Request, schedule: Schedule) -> Job | None:
+def assemble_with(request: Request, schedule: Schedule) -> Job | None:
     """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
@@ -177,23 +177,25 @@ def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:
     sizes = {ipu: most for ipu, most in memories.items() if sram or ipu in sizes}
     memory = memory_of(job, tasks, replace(limits, sizes=sizes))
     count = whole
-    if whole * len(tasks.letters) > _WHOLE:
-        count = min(whole, max(3 * tasks.words + 3, _PART // len(tasks.letters)))
-    pass_bound = lower_bound(replace(tasks, updates=(0,) * tasks.words), whole)
+    if whole * len(tasks.letters) > _MOST_SEARCHED_PASSES:
+        count = min(whole, max(3 * tasks.word_count + 3, _SEARCHED_PASSES // len(tasks.letters)))
+    pass_bound = lower_bound(replace(tasks, update_cycles=(0,) * tasks.word_count), whole)
     return Start(job, memory, pass_bound, lower_bound(tasks, whole).cycles if count == whole else 0, count)
 
 
 def _in_turns(start: Start) -> Start | None:
     """Return a search that starts with words constructed in turns, and keeps their cost.
 
-    None for whole backward passes, for meeting IPUs, for several stages per IPU, and for words beyond the memory.
+    None for whole backward passes, in lock-step, for several stages per IPU, and for words beyond the memory.
     """
     tasks, memory = start.tasks, start.memory
     whole = start.job.program.shape.micro_batches
-    whole_start = replace(start, count=whole, least=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=())
-    caps = [memory.micro_batches] if memory.micro_batches else [tasks.words, 2 * tasks.words, whole]
+    whole_start = replace(
+        start, count=whole, update_bound=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=()
+    )
+    caps = [memory.micro_batches] if memory.micro_batches else [tasks.word_count, 2 * tasks.word_count, whole]
     for most in dict.fromkeys(min(cap, whole) for cap in caps):
-        words = in_turns(tasks, whole, most)
+        words = words_in_turns(tasks, whole, most)
         if words is not None:
             whole_start.take(words)
     outcome = evaluate(tasks, whole_start.words) if whole_start.words else None
@@ -209,7 +211,7 @@ def _greedy(start: Start) -> Iterator[Words]:
     rests = [stage.halves_bytes for stage in stages]
     if memory.micro_batches is not None:
         stashed, rests = [2] * len(stages), [1] * len(stages)
-    for depth in _DEPTHS:
+    for depth in _MEMORY_FACTORS:
         room = []
         for word, ipu in enumerate(tasks.ipus):
             numbers = [number for number, stage in enumerate(stages) if ipu in stage.ipus]
@@ -222,7 +224,7 @@ def _greedy(start: Start) -> Iterator[Words]:
                 pass_bytes = max(stages[number].forward + stages[number].backward for number in numbers)
                 most = min(most, limit - memory.base[word] - pass_bytes)
             room.append(most)
-        for patience, awaits in product(_WAITS, (False, True)):
-            words = greedy(tasks, start.count, room, stashed, rests, patience, awaits=awaits)
+        for patience, avoids_delay in product(_PATIENCES, (False, True)):
+            words = greedy(tasks, start.count, room, stashed, rests, patience, avoids_delay=avoids_delay)
             if words is not None:
                 yield words

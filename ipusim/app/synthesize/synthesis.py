@@ -27,20 +27,21 @@ from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.study.trial import time_alone, try_request
 from ipusim.app.synthesize.bound import Bound
-from ipusim.app.synthesize.descent import improved
-from ipusim.app.synthesize.memory import Limits, held_by
+from ipusim.app.synthesize.descent import improve_words
+from ipusim.app.synthesize.memory import Limits, held_micro_batches
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods, without_periods
-from ipusim.app.synthesize.starts import NAME, Start, assembled, in_halves, starts_of
+from ipusim.app.synthesize.starts import NAME, Start, assemble_with, in_halves, starts_of
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.errors import OptionError, ProgramError
 
-#: Rounds of the search: share of the search time, and number of placements and kinds of passes that continue. If IPUs
-#: meet, whole backward passes may lead at first and split ones at the end.
+#: Rounds of the search: share of the search time, and number of starts (placement and kind of backward pass) that
+#: continue. More than one continues because, in lock-step, whole backward passes may lead at first and split backward
+#: passes at the end.
 _ROUNDS: Final = ((0.1, 2), (0.7, 2))
 #: Maximum share of the time for an exhaustive search, before other searches.
-_PROOF: Final = 0.5
+_PROOF_SHARE: Final = 0.5
 #: Maximum number of passes in torch's CSV.
-_IN_CSV: Final = 50_000
+_MOST_CSV_PASSES: Final = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class Synthesis:
         best_named: best named schedule.
         new_order: best Order found, if faster than ``best_named``; else None.
         words: letters of every IPU before, in and after its period, if ``new_order`` exists.
-        least: minimum number of micro-batches for these words; without periods, the only number.
+        least_count: minimum number of micro-batches for these words; without periods, the only number.
         bounds: lower bound for every placement and kind of backward pass.
         seconds: duration of the search.
         unsearched: fastest fitting schedule outside of the search, such as a schedule with two copies of every stage;
@@ -64,7 +65,7 @@ class Synthesis:
     best_named: Row
     new_order: Row | None
     words: Mapping[int, tuple[str, str, str]]
-    least: int
+    least_count: int
     bounds: tuple[Bound, ...]
     seconds: float
     unsearched: Row | None = None
@@ -72,7 +73,7 @@ class Synthesis:
 
     @property
     def best(self) -> Row:
-        """Best Order found, or the best named schedule without a better Order."""
+        """Best Order found; the best named schedule if no Order is faster."""
         return self.new_order or self.best_named
 
     @property
@@ -90,7 +91,8 @@ class Synthesis:
         """Micro-batches in torch's CSV: the scenario's count, or the minimum if the file would become large."""
         assert self.best.times is not None, "of a row with a result"
         passes = sum(len(f"{head} {tail}".replace("|", "").split()) for head, _, tail in self.words.values())
-        return self.best.times.count if self.best.times.count * passes <= _IN_CSV * self.least else self.least
+        is_small = self.best.times.count * passes <= _MOST_CSV_PASSES * self.least_count
+        return self.best.times.count if is_small else self.least_count
 
     @property
     def is_optimal(self) -> bool:
@@ -116,8 +118,8 @@ def synthesize(
         seconds: time of the search, without simulations of named schedules.
         memory: maximum bytes of every IPU, or one size for all, below the machine's memory.
         micro_batches: maximum number of micro-batches whose activations an IPU holds at once; after the input-gradient
-            half a micro-batch counts half. Among equally fast Orders, the Order of least cost is chosen: longest time
-            from an IPU's first pass to its last.
+            half a micro-batch counts half. Among equally fast Orders, the Order with the lowest cost is chosen: the
+            longest time from an IPU's first pass to its last.
         tell: receives progress messages.
         is_stopped: whether to end early.
 
@@ -147,15 +149,15 @@ def synthesize(
     began = time.monotonic()
     known_cycles = best.times.makespan_cycles if best.times else 0
     for start in starts:
-        start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not is_stopped())
+        start.prove(lambda: time.monotonic() < began + seconds * _PROOF_SHARE and not is_stopped())
     # With a limit of micro-batches, an Order may have less cost than an equally fast schedule at the bound.
     searching = [start for start in starts if start.bound.cycles < known_cycles or (micro_batches and start.cost < inf)]
     results = _search(searching, seconds, is_stopped, tell)
     order, periodic = _judge(request, results, limits, comparison, best)
-    letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
-    bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
+    letters, least_count = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least_count)
+    bounds, duration_s = tuple(start.bound for start in starts), time.monotonic() - began
     alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(comparison, best, order, letters, least, bounds, took, alternative, micro_batches)
+    return Synthesis(comparison, best, order, letters, least_count, bounds, duration_s, alternative, micro_batches)
 
 
 def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
@@ -185,7 +187,7 @@ def _placement(request: Request) -> tuple[int, ...]:
     except RequestError:
         schedule = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
         halves = in_halves(())
-        job = assembled(request, replace(halves, placement=schedule.placement, per_ipu=schedule.per_ipu))
+        job = assemble_with(request, replace(halves, placement=schedule.placement, per_ipu=schedule.per_ipu))
         if job is None:
             raise
         return job.program.shape.mapping
@@ -216,7 +218,8 @@ def _fits(row: Row, limits: Limits) -> bool:
         passes: dict[int, list[tuple[int, int]]] = {}
         for ipu, kind, stage, _ in job.plan.order.passes.tolist():
             passes.setdefault(ipu, []).append((kind, stage))
-        if any(held_by(letters, job.program.shape.segments) > limits.micro_batches for letters in passes.values()):
+        segments = job.program.shape.segments
+        if any(held_micro_batches(letters, segments) > limits.micro_batches for letters in passes.values()):
             return False
     return analysis.usable(row.fits) and all(
         peak.bytes <= limits.sizes.get(peak.ipu, peak.bytes) for peak in job.memory.peaks
@@ -235,28 +238,28 @@ def _job(request: Request, row: Row) -> Job | None:
 def _search(
     starts: Sequence[Start], seconds: float, is_stopped: Callable[[], bool], tell: Callable[[str], None]
 ) -> list[tuple[int, Periodic]]:
-    """Return the best words of every completed start with periods, fastest first."""
-    left = sorted(starts, key=_promise)
+    """Return the best words of every start after all rounds, with periods, fastest first."""
+    remaining = sorted(starts, key=_expected_cycles)
     end = time.monotonic()
 
     def deadline(moment: float) -> Callable[[], bool]:
         return lambda: time.monotonic() < moment and not is_stopped()
 
-    for turn, (share, most) in enumerate(_ROUNDS):
-        for start in left:
-            end += seconds * share / len(left)
-            tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
-            start.words, start.makespan = improved(
-                start.memory, start.words, start.least, deadline(end), turn, start.cost
+    for turn, (share, count) in enumerate(_ROUNDS):
+        for start in remaining:
+            end += seconds * share / len(remaining)
+            tell(f"{remaining[0].makespan:,} cycles of {start.count} micro-batches")
+            start.words, start.makespan = improve_words(
+                start.memory, start.words, start.update_bound, deadline(end), turn, start.cost
             )
-        left = sorted(left, key=_promise)[:most]
+        remaining = sorted(remaining, key=_expected_cycles)[:count]
     fastest = []
-    for start in left:
+    for start in remaining:
         whole = start.job.program.shape.micro_batches
         # The initial words may have a shorter period than the best words.
         candidates = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
         for words in candidates:
-            end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(candidates)
+            end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(remaining) / len(candidates)
             periodic = with_periods(start.memory, words, start.count, whole, deadline(end))
             if periodic is None and start.count == whole:
                 periodic = without_periods(start.tasks, words, whole)
@@ -265,7 +268,7 @@ def _search(
     return sorted(fastest, key=lambda item: item[0])
 
 
-def _promise(start: Start) -> float:
+def _expected_cycles(start: Start) -> float:
     """Return estimated cycles per micro-batch, at least the bound, as sort key."""
     whole = start.job.program.shape.micro_batches
     return max(start.makespan / start.count, start.bound.cycles / whole)

@@ -1,7 +1,8 @@
 """Define the problem of the search: passes of every IPU as words of letters, with cycles and needs.
 
 A letter is a pass of a stage over the next micro-batch. Micro-batches are alike, so no other order of micro-batches is
-faster. An Order is a word per IPU that contains every letter once per micro-batch.
+faster. An Order is a word per IPU that contains every letter once per micro-batch. In lock-step, IPUs meet after each
+time-step: each IPU waits for the slowest IPU, then a joint copy follows.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from typing import Final, NamedTuple
 
 from ipusim.api import Job, pipelines
 
-#: Letters of every IPU's passes in order of execution; in lock-step with bars between time-steps.
-Words = tuple[tuple[int, ...], ...]
 #: Separator of time-steps in a word of lock-step.
 BAR: Final = -1
+#: Letters of every IPU's passes in order of execution; in lock-step, BAR separates time-steps.
+Words = tuple[tuple[int, ...], ...]
 
 
-class Way(NamedTuple):
+class Send(NamedTuple):
     """Transfer of a pass's output to another IPU.
 
     Attributes:
         pair: index of the pair of IPUs in :attr:`Tasks.pairs`; copies of a pair use links in sequence.
         lead: cycles before the links are used.
-        cycles: cycles of use.
+        cycles: cycles in which the links are used.
     """
 
     pair: int
@@ -42,17 +43,16 @@ class Tasks:
         ipus: IPU of every word.
         word_of: word of every letter.
         cycles: cycles of every letter's pass, including the IPU's work around it.
-        needs: letters that precede each letter over the same micro-batch, and whether their output
-            comes from another IPU.
-        ways: transfer of every letter's output to another IPU; None for missing or free transfers.
+        needs: letters that precede each letter over the same micro-batch, each with whether its output comes from
+            another IPU.
+        sends: transfer of every letter's output to another IPU; None for free or missing transfers.
         pairs: pairs of IPUs with transfers.
-        updates: cycles of every word's weight update, which begins after the IPU's last pass; 0 if IPUs
-            meet.
-        meeting: cycles of a meeting after a time-step; None without meetings.
-        whole: cycles of every stage's whole backward pass, replacing two halves in a time-step; empty
-            without halves, or if IPUs do not meet.
-        outfeed: cycles in which an IPU sends a micro-batch's result to the host, in lock-step one time-step after the
-            last stage's forward pass.
+        update_cycles: cycles of every word's weight update, which begins after the IPU's last pass; 0 in lock-step.
+        meeting_cycles: cycles of the meeting after a time-step; None in point-to-point, where IPUs do not meet.
+        whole_cycles: cycles of every stage's whole backward pass, which replaces two halves in one time-step; empty for
+            passes without halves, and in point-to-point.
+        outfeed_cycles: cycles in which an IPU sends a micro-batch's result to the host, in lock-step one time-step
+            after the last stage's forward pass.
     """
 
     letters: tuple[tuple[int, int], ...]
@@ -60,57 +60,60 @@ class Tasks:
     word_of: tuple[int, ...]
     cycles: tuple[int, ...]
     needs: tuple[tuple[tuple[int, bool], ...], ...]
-    ways: tuple[Way | None, ...]
+    sends: tuple[Send | None, ...]
     pairs: tuple[tuple[int, int], ...]
-    updates: tuple[int, ...]
-    meeting: int | None = None
-    whole: tuple[int, ...] = ()
-    outfeed: int = 0
+    update_cycles: tuple[int, ...]
+    meeting_cycles: int | None = None
+    whole_cycles: tuple[int, ...] = ()
+    outfeed_cycles: int = 0
 
     @cached_property
     def passes(self) -> tuple[tuple[int, int], ...]:
         """(kind, stage) of every letter, followed by every stage's whole backward pass."""
-        return (*self.letters, *((int(pipelines.Pass.BACKWARD), stage) for stage in range(len(self.whole))))
+        return (*self.letters, *((int(pipelines.Pass.BACKWARD), stage) for stage in range(len(self.whole_cycles))))
 
     @cached_property
-    def stages(self) -> int:
+    def stage_count(self) -> int:
         """Number of stages."""
         return 1 + max(stage for _, stage in self.letters)
 
     @cached_property
-    def outfed(self) -> int:
+    def outfeed_letter(self) -> int:
         """Letter whose results go to the host."""
-        return self.letters.index((pipelines.Pass.FORWARD, self.stages - 1))
+        return self.letters.index((pipelines.Pass.FORWARD, self.stage_count - 1))
 
     def parts(self, kind: int, stage: int) -> tuple[int, ...]:
         """Return the letters of a pass; two halves for a whole backward pass of split letters."""
-        if kind == pipelines.Pass.BACKWARD and self.whole:
+        if kind == pipelines.Pass.BACKWARD and self.whole_cycles:
             halves = pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT
             return tuple(self.letters.index((half, stage)) for half in halves)
         return (self.letters.index((kind, stage)),)
 
     def gap_between(self, need: int, letter: int) -> int:
-        """Return the minimum distance in time-steps between a pass and its user.
+        """Return the minimum distance in time-steps from pass ``need`` to pass ``letter``, which uses its output.
 
-        Tensors do not move between the last stage's forward and backward pass, or between halves.
+        The distance is 0 if the tensor stays on its IPU: from forward to backward pass of the last stage, where the
+        pipeline turns around, and between the halves of a backward pass.
         """
         (_, need_stage), (kind, stage) = self.letters[need], self.letters[letter]
-        turns = need_stage == stage == self.stages - 1 and kind != pipelines.Pass.FORWARD
-        return 0 if turns or kind == pipelines.Pass.WEIGHT_GRADIENT else 1
+        is_turning_point = need_stage == stage == self.stage_count - 1 and kind != pipelines.Pass.FORWARD
+        return 0 if is_turning_point or kind == pipelines.Pass.WEIGHT_GRADIENT else 1
 
     @cached_property
-    def of_word(self) -> tuple[tuple[int, ...], ...]:
+    def letters_by_word(self) -> tuple[tuple[int, ...], ...]:
         """Letters of every word."""
-        places = range(len(self.letters))
-        return tuple(tuple(letter for letter in places if self.word_of[letter] == word) for word in range(self.words))
+        numbers = range(len(self.letters))
+        return tuple(
+            tuple(letter for letter in numbers if self.word_of[letter] == word) for word in range(self.word_count)
+        )
 
     @property
-    def words(self) -> int:
-        """Number of IPUs with passes."""
+    def word_count(self) -> int:
+        """Number of words: of IPUs with passes."""
         return len(self.ipus)
 
     @cached_property
-    def own_needs(self) -> tuple[tuple[int, ...], ...]:
+    def needs_in_word(self) -> tuple[tuple[int, ...], ...]:
         """Needs of every letter within the same word."""
         return tuple(
             tuple(need for need, _ in needs if self.word_of[need] == self.word_of[letter])
@@ -122,7 +125,7 @@ class Tasks:
         counts = [0] * len(self.letters)
         for letter in word:
             counts[letter] += 1
-            if any(counts[need] < counts[letter] for need in self.own_needs[letter]):
+            if any(counts[need] < counts[letter] for need in self.needs_in_word[letter]):
                 return False
         return True
 
@@ -144,64 +147,63 @@ def unsearched_for(job: Job) -> str:
 
 
 def tasks_of(job: Job) -> Tasks | None:
-    """Return the passes of a Job to be ordered; None for passes inexpressible in words.
+    """Return the passes of a Job to be ordered; None if words cannot express the passes.
 
-    These are concurrent stages, recomputations in separate passes, and mixtures of whole and split backward passes.
+    Passes cannot be written as words with concurrent stages, with recomputations in separate passes, with a mixture of
+    whole and split backward passes, and with I/O tiles, batch serialization or a feature of :func:`unsearched_for`.
     """
     shape, plan, costs = job.plan.shape, job.plan, job.costs
     kind_of = pipelines.Pass
     letters = sorted({(kind, stage) for _, kind, stage, _ in plan.order.passes.tolist()})
     if shape.sizes or shape.overlapped_io or shape.serialization > 1 or unsearched_for(job):
         return None
-    recomputes = any(kind == kind_of.RECOMPUTE for kind, _ in letters)
-    if recomputes or len(letters) * shape.micro_batches != len(plan.order.passes):
+    has_recompute = any(kind == kind_of.RECOMPUTE for kind, _ in letters)
+    if has_recompute or len(letters) * shape.micro_batches != len(plan.order.passes):
         return None
     number_of = {letter: number for number, letter in enumerate(letters)}
     ipus = tuple(sorted(set(shape.mapping)))
-    free = not plan.sync.meets
-    sends = _sends(job) if free else {}
+    is_point_to_point = not plan.sync.meets
+    send_cycles = _sends(job) if is_point_to_point else {}
 
     def number_of_need(need: tuple[int, int]) -> int:
         return number_of.get(need, number_of.get((kind_of.INPUT_GRADIENT, need[1]), -1))
 
     needs = tuple(
-        tuple((number_of_need(need), (need[1], stage) in sends) for need in pipelines.needs(shape, kind, stage))
+        tuple((number_of_need(need), (need[1], stage) in send_cycles) for need in pipelines.needs(shape, kind, stage))
         for kind, stage in letters
     )
-    outfeed = _outfeed(job)
+    outfeed_cycles = _outfeed_cycles(job)
     cycles = [costs.passes[letter] for letter in letters]
     cycles[number_of[kind_of.FORWARD, 0]] += costs.host.infeed
-    if free:
-        cycles[number_of[kind_of.FORWARD, shape.stages - 1]] += outfeed
-    pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in sends}))
-    ways: list[Way | None] = []
+    if is_point_to_point:
+        cycles[number_of[kind_of.FORWARD, shape.stages - 1]] += outfeed_cycles
+    pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in send_cycles}))
+    sends: list[Send | None] = []
     for number, (kind, stage) in enumerate(letters):
         target = stage + {kind_of.FORWARD: 1, kind_of.WEIGHT_GRADIENT: 0}.get(kind_of(kind), -1)
-        if (send := sends.get((stage, target))) is None:
-            ways.append(None)
+        if (send := send_cycles.get((stage, target))) is None:
+            sends.append(None)
             continue
         if not job.program.overlap_copies:  # the IPU waits for the end of its send
             cycles[number] += sum(send)
             send = 0, 0
-        ways.append(Way(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
+        sends.append(Send(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
-    updates = tuple(costs.updates.get(ipu, 0) if free else 0 for ipu in ipus)
     meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
-    meeting = None if free else min(meetings, default=0)
-    halved = (kind_of.WEIGHT_GRADIENT, 0) in number_of
-    whole = () if free or not halved else tuple(costs.passes[kind_of.BACKWARD, stage] for stage in range(shape.stages))
+    has_halves = (kind_of.WEIGHT_GRADIENT, 0) in number_of
+    stages = () if is_point_to_point or not has_halves else range(shape.stages)
     return Tasks(
         letters=tuple(letters),
         ipus=ipus,
         word_of=word_of,
         cycles=tuple(cycles),
         needs=needs,
-        ways=tuple(ways),
+        sends=tuple(sends),
         pairs=pairs,
-        updates=updates,
-        meeting=meeting,
-        whole=whole,
-        outfeed=0 if free else outfeed,
+        update_cycles=tuple(costs.updates.get(ipu, 0) if is_point_to_point else 0 for ipu in ipus),
+        meeting_cycles=None if is_point_to_point else min(meetings, default=0),
+        whole_cycles=tuple(costs.passes[kind_of.BACKWARD, stage] for stage in stages),
+        outfeed_cycles=0 if is_point_to_point else outfeed_cycles,
     )
 
 
@@ -216,14 +218,14 @@ def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
     return longest
 
 
-def _outfeed(job: Job) -> int:
+def _outfeed_cycles(job: Job) -> int:
     """Return the cycles of sending a micro-batch's result to the host."""
     outfeed = job.program.outfeed
     return job.costs.host.outfeed if outfeed.mode == "ALL" and not outfeed.accumulate else 0
 
 
 def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
-    """Convert an Order's rows of (IPU, kind, stage, micro-batch) to words; None for words without a valid execution.
+    """Convert an Order's rows of (IPU, kind, stage, micro-batch) to words; None if the words cannot run.
 
     Micro-batches are renumbered in order of execution. The words have no bars.
     """

@@ -16,32 +16,32 @@ from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.memory import Memory
 
 #: Length of the late-acceptance history in moves.
-_LATE: Final = 200
+_HISTORY_LENGTH: Final = 200
 #: Moves without improvement before the search returns to the best grid.
 _PATIENCE: Final = 10_000
-#: Inverse share of moves that insert or join time-steps.
-_STRUCTURAL: Final = 25
+#: Number of moves of which one, on average, inserts or joins time-steps.
+_MOVES_PER_RESTRUCTURING: Final = 25
 
 
-def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bool], seed: int = 0) -> Grid:
-    """Return a grid no slower than ``grid`` that also fits the memory.
+def improve_grid(memory: Memory, grid: Grid, bound: int, go_on: Callable[[], bool], seed: int = 0) -> Grid:
+    """Return a grid at least as fast as ``grid`` that fits the memory.
 
     Args:
         memory: memory of the IPUs.
         grid: initial grid.
-        least: lower bound, at which the search ends.
+        bound: lower bound, at which the search ends.
         go_on: whether time is left; called before every move.
         seed: seed of random moves.
     """
     random, layout = Random(seed), grid.layout
     best, steps = grid.cycles, list(grid.steps)
-    late = [best] * _LATE
+    history = [best] * _HISTORY_LENGTH
     turn = idle_turns = 0
-    while best > least and grid.steps and go_on():
+    while best > bound and grid.steps and go_on():
         turn, idle_turns = turn + 1, idle_turns + 1
-        limit = max(late[turn % _LATE], grid.cycles)
-        if random.randrange(_STRUCTURAL) == 0:
-            grid = _restructured(memory, grid, limit, random)
+        limit = max(history[turn % _HISTORY_LENGTH], grid.cycles)
+        if random.randrange(_MOVES_PER_RESTRUCTURING) == 0:
+            grid = _restructure(memory, grid, limit, random)
         else:
             _move(memory, grid, limit, random)
             if grid.has_gap:
@@ -50,8 +50,8 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
             best, steps, idle_turns = grid.cycles, list(grid.steps), 0
         elif idle_turns > _PATIENCE:
             grid, idle_turns = Grid(layout, steps), 0
-            late = [best + best // 50] * _LATE
-        late[turn % _LATE] = grid.cycles
+            history = [best + best // 50] * _HISTORY_LENGTH
+        history[turn % _HISTORY_LENGTH] = grid.cycles
     return Grid(layout, steps)
 
 
@@ -73,8 +73,11 @@ def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
             grid.move(numbers, old_step)
 
 
-def _restructured(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
-    """Return a grid with a time-step inserted for one pass, or two joined; unchanged if illegal, slow or too large."""
+def _restructure(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
+    """Return a grid with a time-step inserted for one pass, or with two time-steps joined.
+
+    The grid is returned unchanged if the new grid is illegal, slower than ``limit``, or too large for the memory.
+    """
     layout = grid.layout
     cut_step = random.randrange(grid.length)
     if random.randrange(2):
@@ -85,6 +88,6 @@ def _restructured(memory: Memory, grid: Grid, limit: int, random: Random) -> Gri
     if not layout.is_legal(steps):
         return grid
     candidate = Grid(layout, steps)
-    if candidate.cycles > limit or not all(map(memory.fits, range(layout.tasks.words), candidate.words)):
+    if candidate.cycles > limit or not all(map(memory.fits, range(layout.tasks.word_count), candidate.words)):
         return grid
     return candidate

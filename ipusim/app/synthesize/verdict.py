@@ -62,8 +62,8 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             reason = unsearched_for(alternative.result.job)
             yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with these are not searched."
     if synthesis.new_order is not None:
-        least = synthesis.least
-        counts = f"every count from {least} on" if synthesis.is_periodic else f"only a count of {least}"
+        least_count = synthesis.least_count
+        counts = f"every count from {least_count} on" if synthesis.is_periodic else f"only a count of {least_count}"
         csv_remark = (
             ", without the time-steps"
             if any("|" in word for words in synthesis.words.values() for word in words)

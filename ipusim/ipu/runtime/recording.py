@@ -78,7 +78,7 @@ class ProgramRecord:
             layers=layers,
             title=runs.title_of(request.description),
         )
-        timeline = timeline.about(info)
+        timeline = timeline.with_info(info)
         return runs.sum_up(job, timeline, self._learning())
 
     def _learning(self) -> analysis.Learning | None:

@@ -35,7 +35,7 @@ def test_every_kind_of_span_on_an_ipu_computes_or_waits_or_is_a_cause():
     for kind in SpanKind:
         use = kind.row.use
         if use is not None:
-            assert use.computes != (use.idle is not None) or kind.row.part is Part.WAIT
+            assert use.is_arithmetic != (use.idle is not None) or kind.row.part is Part.WAIT
 
 
 def test_grouped_in_lock_step():

@@ -21,7 +21,7 @@ LAYERS = ("flatten, dense256, dense128, dense64", "dense32, logits, softmax_ce",
 
 def named(stages, mapping, layers=LAYERS):
     made = timeline_by_hand(mapping=mapping, count=24)
-    return made.about(replace(made.info, stages=stages, layers=layers[: len(stages)]))
+    return made.with_info(replace(made.info, stages=stages, layers=layers[: len(stages)]))
 
 
 @pytest.mark.parametrize(

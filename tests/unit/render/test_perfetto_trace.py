@@ -124,7 +124,7 @@ def test_stages_of_one_ipu_hand_over_without_a_flow(lock_step, read_perfetto):
 
 def test_slices_say_the_layers_of_stages_that_have_any(lock_step, read_perfetto):
     timeline = lock_step("grouped", mapping=(0, 1), count=4)
-    trace = read_perfetto(written(timeline.about(replace(timeline.info, layers=("dense, relu", "")))))
+    trace = read_perfetto(written(timeline.with_info(replace(timeline.info, layers=("dense, relu", "")))))
     said = {(each.args["stage"], each.args.get("layers")) for each in trace.slices if "stage" in each.args}
     assert said == {(0, "dense, relu"), (1, None)}
 

@@ -26,7 +26,7 @@ class Made:
         self.factors = errors
         self.names = [f"row {number}" for number in range(len(errors))]
 
-    def times(self, rates):
+    def time_ratios(self, rates):
         found = []
         for at, factor in enumerate(self.factors):
             logs = [
@@ -37,7 +37,7 @@ class Made:
         return found
 
     def errors(self, rates):
-        return [time - 1 for time in self.times(rates)]
+        return [time - 1 for time in self.time_ratios(rates)]
 
 
 def made(powers, errors):
@@ -73,9 +73,9 @@ def test_three_rates_that_make_up_for_each_other_are_one_group():
     one, other = [1.0, 0.2, 0.4, 0.3, 0.6], [0.1, 0.9, 0.5, 0.7, 0.2]
     both = [a + b + extra for a, b, extra in zip(one, other, [0.03, -0.02, 0.02, 0.0, -0.03], strict=True)]
     powers = {"vector_slowdown": one, "compute_set_cycles": other, "transcendental_operations": both}
-    (alike,) = calibrate(made(powers, [1.01, 0.99, 1.0, 1.02, 0.98]), list(powers)).alike
-    assert {rate.name for rate in alike.rates} == set(powers)
-    assert alike.correlation is None
+    (correlated,) = calibrate(made(powers, [1.01, 0.99, 1.0, 1.02, 0.98]), list(powers)).correlated
+    assert {rate.name for rate in correlated.rates} == set(powers)
+    assert correlated.correlation is None
 
 
 def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_known():
@@ -113,9 +113,9 @@ def test_rows_left_out_say_from_how_many_on_a_fit_is_better_than_none():
     for size in (1, 2, 3):
         others = [[logs[(row + 1 + behind) % 4] for behind in range(size)] for row in range(4)]
         by_hand[size] = sum(abs(math.expm1(log - sum(of) / size)) for log, of in zip(logs, others, strict=True)) / 4
-    assert dict(found.foreseen) == pytest.approx(by_hand, abs=1e-6)
+    assert dict(found.held_out_errors) == pytest.approx(by_hand, abs=1e-6)
     assert found.better_from == 1
-    assert found.foreseen[0] == pytest.approx(sum(map(abs, found.before)) / 4)
+    assert found.held_out_errors[0] == pytest.approx(sum(map(abs, found.before)) / 4)
     (first, *_) = words(found)
     assert first == (
         f"With each row left out in turn, its error is {by_hand[3]:.1%} on average by 3 others, and 18.1% before: "

@@ -391,7 +391,7 @@ def test_where_work_differs_throughput_decides():
     twice = FOUR.replace({"name": "twice", "pipeline.gradient_accumulation_count": 16})
     found = Comparison(compare([ComparedItem(FOUR, "four"), ComparedItem(twice, "twice")]))
     rates = [row.times.throughput.samples_per_s for row in found.rows]
-    assert not found.of_time
+    assert not found.is_by_time
     assert found.best is found.rows[1]
     assert found.difference(found.rows[1], found.first) == pytest.approx(rates[1] / rates[0] - 1)
     assert said(found) == [

@@ -21,7 +21,7 @@ def in_turn(monkeypatch):
 def test_scenarios_that_last_longest_begin_first(tmp_path):
     """Of those that ship: with two workers, none begins late that is a large part of all the work."""
     new = tmp_path / "new.yaml"
-    ended = [outcome.path.stem for outcome in suite.hold_all([*sorted(SCENARIOS.glob("*.yaml")), new], workers=1)]
+    ended = [outcome.path.stem for outcome in suite.check_all([*sorted(SCENARIOS.glob("*.yaml")), new], workers=1)]
     assert ended[:3] == ["new", "transformer_eight_ipus", "data_parallel_4x4"]  # one without a pin may be of any length
     second = {name for name in ended if name.startswith("tutorial_")} | {"bert_large"}
     assert set(ended[3:8]) == second
@@ -33,7 +33,7 @@ def test_a_strangers_number_of_spans_may_be_beyond_floats(tmp_path):
     pin["spans"]["count"] = 10**400
     (tmp_path / "recomputation.pin.json").write_text(json.dumps(pin))
     paths = [SCENARIOS / "bert_large.yaml", tmp_path / "recomputation.yaml"]
-    assert [outcome.path for outcome in suite.hold_all(paths, workers=1)] == paths[::-1]
+    assert [outcome.path for outcome in suite.check_all(paths, workers=1)] == paths[::-1]
 
 
 def test_a_changed_block_of_one_item_is_told_by_its_text():

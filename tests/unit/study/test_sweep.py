@@ -146,7 +146,7 @@ def test_the_ceiling_is_that_of_the_slowest(schedule, counts):
     busiest, mean = max(map(sum, STAGES)), Fraction(sum(map(sum, STAGES)), len(STAGES))
     assert limit.balance == pytest.approx(float(mean / busiest), rel=1e-12)
     assert limit.other_share == pytest.approx(busiest / per_count, rel=1e-12)
-    assert limit.of_ideal == pytest.approx(float(mean / per_count), rel=1e-12)
+    assert limit.share_of_ideal == pytest.approx(float(mean / per_count), rel=1e-12)
     step = 8 if schedule == "grouped" else 1  # more micro-batches are never slower: the least count is told by its edge
     edge = [count for count in (limit.near_count - step, limit.near_count) if count]
     rates = [outcome.samples_per_s for _, outcome in swept(request, {COUNT: edge}).finished_points]
@@ -326,7 +326,7 @@ def test_a_line_with_a_hash_of_its_own_has_values_that_a_run_has(tmp_path, journ
 def test_a_line_with_a_hash_of_its_own_has_the_fields_that_a_run_has(tmp_path, journal, outcome):
     with journal_in(tmp_path) as read:
         text = json.dumps({"key": KEY, "outcome": outcome}).replace('"[', "[").replace(']"', "]").encode()
-        journal.write_bytes(read._head + read._hashed(text))
+        journal.write_bytes(read._head + read._with_hash(text))
     with journal_in(tmp_path) as read:
         assert (read.outcomes, read.damaged) == ({}, 1)
 

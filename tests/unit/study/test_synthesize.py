@@ -9,11 +9,11 @@ import pytest
 
 from ipusim.api import Request, assemble, execute
 from ipusim.app.synthesize.bound import lower_bound
-from ipusim.app.synthesize.descent import improved
+from ipusim.app.synthesize.descent import improve_words
 from ipusim.app.synthesize.evaluate import evaluate
 from ipusim.app.synthesize.grid import Layout, words_in_time_steps
-from ipusim.app.synthesize.in_turns import in_turns
-from ipusim.app.synthesize.memory import Limits, held_by, memory_of
+from ipusim.app.synthesize.in_turns import words_in_turns
+from ipusim.app.synthesize.memory import Limits, held_micro_batches, memory_of
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
 from ipusim.app.synthesize.tasks import BAR, tasks_of, words_of
 from ipusim.pipeline.shape import PlanShape
@@ -65,7 +65,7 @@ def case(schedule, seed, sync, system="free"):
 
 def begun(tasks, order):
     """Return an Order's words, with bars in lock-step."""
-    return words_of(tasks, order.passes.tolist()) if tasks.meeting is None else words_in_time_steps(tasks, order)
+    return words_of(tasks, order.passes.tolist()) if tasks.meeting_cycles is None else words_in_time_steps(tasks, order)
 
 
 #: All of their backward passes are whole, or all in halves, of whole micro-batches, and a stage is there once; words
@@ -106,8 +106,8 @@ def test_words_take_the_longest_path_through_their_passes_and_links(seed):
             graph.add_edge((node, 0), (node, 1), cycles=tasks.cycles[letter])
             for need, away in tasks.needs[letter]:
                 graph.add_edge(((need, node[1]), 2 if away else 1), (node, 0), cycles=0)
-            if tasks.ways[letter] is not None:
-                pair, lead, busy = tasks.ways[letter]
+            if tasks.sends[letter] is not None:
+                pair, lead, busy = tasks.sends[letter]
                 graph.add_edge((node, 1), (node, "begin"), cycles=lead)
                 graph.add_edge((node, "begin"), (node, 2), cycles=busy)
                 if pair in sent:
@@ -126,10 +126,10 @@ def test_an_ipu_with_a_long_weight_update_ends_ahead():
     tasks = tasks_of(job)
     words = words_of(tasks, job.plan.order.passes.tolist())
     steps = iter(range(3000))
-    found, cycles = improved(memory_of(job, tasks, Limits({})), words, 0, lambda: next(steps, None) is not None)
+    found, cycles = improve_words(memory_of(job, tasks, Limits({})), words, 0, lambda: next(steps, None) is not None)
     assert execute(job).summary.execution_cycles == evaluate(tasks, words).makespan > cycles
-    assert cycles >= lower_bound(tasks, 6).cycles > lower_bound(replace(tasks, updates=(0, 0, 0)), 6).cycles
-    assert evaluate(tasks, found).ends[tasks.of_word[0][-1]][-1] + 3000 == cycles
+    assert cycles >= lower_bound(tasks, 6).cycles > lower_bound(replace(tasks, update_cycles=(0, 0, 0)), 6).cycles
+    assert evaluate(tasks, found).ends[tasks.letters_by_word[0][-1]][-1] + 3000 == cycles
 
 
 def test_words_that_wait_for_each_other_take_no_time_at_all():
@@ -146,7 +146,9 @@ def test_words_that_wait_for_each_other_take_no_time_at_all():
 def test_the_exact_search_of_tests_finds_what_trying_all_words_finds(halves):
     times = [(5, 3, 4), (2, 6, 5)] if halves else [(5, 3), (2, 6)]
     tasks = tasks_of(job_of("zero_bubble_h1" if halves else "1f1b", times, 2))
-    every = [{word for word in permutations(letters * 2) if tasks.is_ordered(word)} for letters in tasks.of_word]
+    every = [
+        {word for word in permutations(letters * 2) if tasks.is_ordered(word)} for letters in tasks.letters_by_word
+    ]
     ran = [evaluate(tasks, words) for words in product(*every)]
     least = min(outcome.makespan for outcome in ran if outcome is not None)
     assert Exact(times, 2).makespan() == least >= lower_bound(tasks, 2).cycles
@@ -164,8 +166,8 @@ def test_no_schedule_beats_the_bound(schedule, sync):
 def test_the_bound_of_very_many_micro_batches_is_hardly_less(sync):
     _, tasks, _ = case("zbv", 4, sync, "m2000")
     apart, together = lower_bound(tasks, 512), lower_bound(tasks, 513)
-    busy = max(sum(tasks.cycles[letter] for letter in letters) for letters in tasks.of_word)
-    assert 0.999 * (apart.cycles + busy) <= together.cycles <= apart.cycles + 1.01 * busy + (tasks.meeting or 0)
+    busy = max(sum(tasks.cycles[letter] for letter in letters) for letters in tasks.letters_by_word)
+    assert 0.999 * (apart.cycles + busy) <= together.cycles <= apart.cycles + 1.01 * busy + (tasks.meeting_cycles or 0)
     assert lower_bound(tasks, 10**6).cycles >= 10**6 * busy
 
 
@@ -191,7 +193,7 @@ def test_moves_never_lengthen_words_and_keep_within_the_memory(sync):
     most = {ipu: free.peak(number, words[number]) for number, ipu in enumerate(tasks.ipus)}
     memory = memory_of(job, tasks, Limits(most))
     steps = iter(range(2000))
-    found, cycles = improved(memory, words, 0, lambda: next(steps, None) is not None)
+    found, cycles = improve_words(memory, words, 0, lambda: next(steps, None) is not None)
     assert cycles == evaluate(tasks, found).makespan < evaluate(tasks, words).makespan
     assert all(memory.fits(*each) for each in enumerate(found))
     ran = [
@@ -213,14 +215,14 @@ def test_words_with_periods_are_a_schedule_of_every_count_from_theirs_on(schedul
     assert made.least == count
     for more in (0, 1, 7):
         order = made.order(PlanShape(mapping=job.program.shape.mapping, micro_batches=count + more))
-        if tasks.meeting is None:
+        if tasks.meeting_cycles is None:
             assert begun(tasks, order) == periodic.words(count + more)
         else:
             layout = Layout.of_count(tasks, count + more)
             assert layout.steps_of_words(periodic.words(count + more)) == layout.steps_of_order(order)
         outcome = evaluate(tasks, periodic.words(count + more))
         assert lower_bound(tasks, count + more).cycles <= outcome.makespan == periodic.makespan(count + more)
-    far = count + 10 * tasks.words
+    far = count + 10 * tasks.word_count
     assert periodic.makespan(far) >= evaluate(tasks, periodic.words(far - 1)).makespan
 
 
@@ -232,8 +234,8 @@ def test_words_made_in_turns_run_and_keep_their_limit_whatever_stages_take(seed)
     job = job_of("zero_bubble_h1", times, count)
     tasks = tasks_of(job)
     for most in sorted({1, ipus, 2 * ipus, count}):
-        words = in_turns(tasks, count, most)
+        words = words_in_turns(tasks, count, most)
         memory = memory_of(job, tasks, Limits({}, micro_batches=most))
         assert lower_bound(tasks, count).cycles <= evaluate(tasks, words).makespan
         assert all(memory.fits(*each) for each in enumerate(words))
-        assert max(held_by([tasks.passes[letter] for letter in word]) for word in words) <= most
+        assert max(held_micro_batches([tasks.passes[letter] for letter in word]) for word in words) <= most

@@ -31,7 +31,7 @@ def test_rows_that_are_copies_of_a_block_are_folded_to_one():
     once = block_between(long.columns, begin[40], begin[44], micro_batches=4, time_steps=4, executions=0)
     block = with_copies(long.columns, once)
     assert block.times > 10
-    folded = long.folded([block])
+    folded = long.fold_copies([block])
     assert len(folded) == len(long) - (block.times - 1) * (block.last - block.first)
     assert folded.expanded() == long
 
@@ -45,8 +45,8 @@ def test_rows_with_causes_far_back_in_a_block_are_not_folded():
     cause = columns["cause"].copy()
     cause[-1] = once.first
     other = Timeline(long.info, np.stack([*(columns | {"cause": cause}).values()], axis=1))
-    assert other.folded([block]) is None
-    assert other.folded([block._replace(times=1)]).expanded() == other
+    assert other.fold_copies([block]) is None
+    assert other.fold_copies([block._replace(times=1)]).expanded() == other
 
 
 def test_a_block_is_where_the_next_spans_are_the_same_and_nowhere_else():
@@ -91,7 +91,7 @@ def test_a_peeled_run_is_the_same_with_rows_at_both_ends(run):
 @pytest.mark.parametrize(("most_spans", "rows"), [(0, False), (10_000, True)])
 def test_around_a_window_copies_are_rows_up_to_a_number_of_spans(run, most_spans, rows):
     whole, short = run
-    some = short.around(0, whole.makespan_cycles, most_spans, 3)
+    some = short.expanded_around(0, whole.makespan_cycles, most_spans, 3)
     assert some.expanded() == whole
     assert (some == whole) is rows
     for block in some.repeats:

@@ -118,7 +118,7 @@ def test_passes_and_their_spans_name_each_other():
 def test_the_numbers_of_the_kinds_leave_no_gap_and_their_names_are_their_own():
     assert sorted(SpanKind) == list(range(len(SpanKind)))
     assert all(kind.row.doc.endswith(".") and kind.row.category for kind in SpanKind)
-    assert all((kind.row.look is not None) == kind.row.track.of_ipu for kind in SpanKind)
+    assert all((kind.row.look is not None) == kind.row.track.is_on_ipu for kind in SpanKind)
     assert len({use.name for use in USES}) == len(USES)
     assert len({look.name for look in LOOKS}) == len(LOOKS)
 

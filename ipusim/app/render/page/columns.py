@@ -21,7 +21,7 @@ _TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] 
     "Int32": np.int32,
 }
 #: Type of larger values; exact up to 2**53.
-_WIDEST: Final = "Float64"
+_LARGE_VALUE_TYPE: Final = "Float64"
 #: Alignment of arrays in bytes, as the widest type needs.
 _ALIGNED: Final = 8
 
@@ -52,4 +52,4 @@ def _type_of(values: Integers) -> str:
     for name, kind in _TYPES.items():
         if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
             return name
-    return _WIDEST
+    return _LARGE_VALUE_TYPE

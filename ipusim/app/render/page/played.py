@@ -16,16 +16,16 @@ from ipusim.app.render.shortened import MICRO_BATCHES, LeftOut, left_out
 from ipusim.app.render.trace_flows import drawn_flows
 from ipusim.base.errors import OutputError
 
-#: Most spans that are played in full; longer executions keep their first and last periods.
+#: Maximum number of spans that are played in full; longer executions keep their first and last periods.
 _MOST_SPANS: Final = 4_000
-#: Most spans that a page plays after repeats are left out.
+#: Maximum number of spans that a page plays after repeats are left out.
 _MOST_PLAYED: Final = 100_000
 #: Kinds of boxes on an IPU's lane; waiting leaves the lane empty.
 _BOXES: Final = timelines.kinds_with(
     lambda row: row.track is timelines.Track.IPU and row.look is not None and row.part is not timelines.Part.WAIT
 )
-#: Least distance of two steps in point-to-point, as share of the median pass.
-_NEAR: Final = 0.05
+#: Minimum distance of two steps in point-to-point, as share of the median pass.
+_LEAST_STEP_DISTANCE: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     execution, info = analysis.find_execution(timeline, number), timeline.info
     if not execution.execution_cycles:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
-    near = timeline.around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
+    near = timeline.expanded_around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
     rows = np.flatnonzero(near.execution == number)
     if len(rows) > _MOST_PLAYED:
         raise OutputError(
@@ -269,7 +269,7 @@ def _steps(part: _PlayedRows) -> Integers:
         starts = np.unique(_time_steps(part)["start"] + edges)
     else:
         starts = np.unique(np.concatenate([part.times(timeline.end[passes]), edges]))
-        near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
+        near = _LEAST_STEP_DISTANCE * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
         starts = starts[np.append(np.diff(starts) > near, True)]
     for gap in part.gaps:
         start, end = (cycle - execution.start for cycle in (gap.start, gap.end))

@@ -107,7 +107,7 @@ def _kind(kind: SpanKind) -> dict[str, Any]:
         "look": look,
         "track": row.track.value,
         "pass": row.is_pass,
-        "numbered": row.numbered,
+        "numbered": row.names_micro_batch,
         "letter": "" if row.of_pass is None else row.of_pass.letter,
     }
 
