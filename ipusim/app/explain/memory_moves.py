@@ -7,9 +7,11 @@ of that run's time, which add up to the run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import product
+from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble, hardware, models, rules, runs
@@ -39,7 +41,8 @@ _REMOTE: Final = "system.enable_remote_buffers"
 _ACTIVATIONS: Final = "pipeline.offload_activations"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
-_PAIR: Final = 2
+#: Maximum number of sets of changes to try, in the order of their expected time.
+_MOST_SETS: Final = 40
 
 #: A change to try: description, class of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
@@ -104,8 +107,8 @@ class Moves:
 def memory_moves(job: Job) -> Moves:
     """Return bytes freed on the fullest IPU and time cost of each change.
 
-    If no single change makes the program fit, changes for different tensors are combined, first two, then more. The
-    moves then include the fastest pair that fits, else a larger set that fits, else the set with the lowest peak.
+    If the program does not fit, changes for different tensors are also combined. The moves then include the fastest
+    set found that fits and is faster than each change alone; if nothing fits, the set with the lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
@@ -115,11 +118,14 @@ def memory_moves(job: Job) -> Moves:
     moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
     lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in lines.items()]
-    if not any(analysis.usable(move.fits) for move in moves.values()):
+    if not analysis.usable(base.fits):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
-        pair, least = _best_pair(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
-        if pair is not None and (analysis.usable(pair.fits) or pair.peak_bytes < least):
-            moves[pair.words] = pair
+        legal_trials = {words: trials[words][1] for words in freed_bytes}
+        fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
+        together = _best_set(job, base, legal, legal_trials, fastest_s)
+        least = min((move.peak_bytes for move in moves.values()), default=0)
+        if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
+            moves[together.words] = together
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
@@ -275,24 +281,48 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
-    """Return the fastest fitting pair of changes, or else the first larger set that fits, without changes it can spare.
+def _best_set(
+    job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
+) -> Move | None:
+    """Return the fastest set of changes found that fits, of changes for different tensors.
+
+    Sets are tried in the order of their expected time, which adds up the changes' differences, until a set that fits
+    takes less than the next is expected to take. If none of the first sets fits, changes are added one by one to the
+    change that frees most, and changes that the set can spare are taken out.
 
     Args:
         job: the Job to change.
         base: the trial of the unchanged Job.
         candidates: legal changes, by freed bytes in descending order.
+        trials: trial of each candidate, by its description.
+        fastest_s: period of the fastest single change that fits; infinite if none fits.
 
-    Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
-    changes are legal together.
+    Returns:
+        The move of the set; without a set that fits, the move of the set with the lowest peak. None if no set is
+        expected to be faster than ``fastest_s``, or if no changes are legal together.
     """
+    base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
+    for candidate in candidates:
+        by_kind[candidate[1]].append(candidate)
+    longer_s = {words: trial.throughput.weight_update_period_s - base_s for words, trial in trials.items()}
+    choices = product(*([None, *kind] for kind in by_kind.values()))
+    sets = [[change for change in choice if change is not None] for choice in choices]
+    expected = [(base_s + sum(longer_s[words] for words, *_ in chosen), chosen) for chosen in sets if len(chosen) > 1]
     legal: list[_Combined] = []
-    for first, second in combinations(candidates, 2):
-        if first[1] != second[1]:
-            legal += _try_together(job, [first, second])
-    fitting = [row for row in legal if analysis.usable(row[2].fits)]
-    if fitting:
-        return _move(*min(fitting, key=_period_s), base)
+    for expected_s, chosen in sorted(expected, key=lambda item: item[0])[:_MOST_SETS]:
+        if expected_s >= fastest_s:
+            break
+        for row in _try_together(job, chosen):
+            legal.append(row)
+            if analysis.usable(row[2].fits) and _period_s(row) < fastest_s:
+                found, fastest_s = row, _period_s(row)
+    if found is None and fastest_s == inf:
+        found = _largest_set(job, candidates, legal)
+    return None if found is None else _move(*found, base)
+
+
+def _largest_set(job: Job, candidates: Sequence[_Candidate], legal: list[_Combined]) -> _Combined | None:
+    """Return changes of all kinds that free most, without changes to spare; if they do not fit, the lowest peak."""
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
         if candidate[1] in best_of_kind:
@@ -301,13 +331,11 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
         if best_of_kind and not more:  # a rule refuses the combination
             continue
         best_of_kind[candidate[1]] = candidate
-        if len(best_of_kind) > _PAIR:
+        if len(best_of_kind) > 1:
             if analysis.usable(more[0][2].fits):
-                return _move(*_without_spare(job, list(best_of_kind.values()), more[0]), base)
+                return _without_spare(job, list(best_of_kind.values()), more[0])
             legal += more
-    if not legal:
-        return None
-    return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
+    return min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes, default=None)
 
 
 def _without_spare(job: Job, candidates: list[_Candidate], fitting: _Combined) -> _Combined:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import shlex
+from typing import Any, Final
 
 from ipusim.api import analysis
 from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_seconds
+
+#: Time of the best change, relative to the plan as it stands, from which a search of other plans is proposed.
+_SLOW: Final = 1.25
 
 
 def moves_table(moves: Moves) -> Table:
@@ -33,8 +38,13 @@ def moves_table(moves: Moves) -> Table:
 
 
 def move_words(moves: Moves) -> list[str]:
-    """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
+    """Return sentences: the best change, other ways, savings in use, and changes without effect or refused."""
     sentences = [advice(moves)]
+    best = next(iter(moves.moves), None)
+    if not analysis.usable(moves.fits) and (
+        best is None or not analysis.usable(best.fits) or best.period_s > _SLOW * moves.period_s
+    ):
+        sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in moves.moves):
         sentences.append(
             "Freed memory is the difference of two peaks. Tensors on their way to or from other memory still count."
@@ -75,9 +85,10 @@ def advice(moves: Moves) -> str:
 
 
 def options_of(move: Move) -> str:
-    """Return the options of a change in command line form."""
-    return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
+    """Return the options of a change as a shell takes them."""
+    return " ".join(f"--set {shlex.quote(f'{name}={_yaml(value)}')}" for name, value in move.changes.items())
 
 
 def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Return YAML in one line: a text as it is, other values as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
