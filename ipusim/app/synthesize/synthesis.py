@@ -58,6 +58,7 @@ class Synthesis:
         unsearched: fastest fitting schedule outside of the search, such as a schedule with two copies of every stage;
             or None.
         micro_batches: maximum number of held micro-batches; None for no limit.
+        is_among_all: whether the search compared all named schedules, and not only given ones.
     """
 
     fitting: Comparison
@@ -69,6 +70,7 @@ class Synthesis:
     seconds: float
     unsearched: Row | None = None
     micro_batches: int | None = None
+    is_among_all: bool = True
 
     @property
     def best(self) -> Row:
@@ -155,7 +157,8 @@ def synthesize(
     letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
     bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
     alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(comparison, best, order, letters, least, bounds, took, alternative, micro_batches)
+    is_among_all = {*schedules.names()} <= {*schedules.expand_names(names)}
+    return Synthesis(comparison, best, order, letters, least, bounds, took, alternative, micro_batches, is_among_all)
 
 
 def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
