@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from math import inf
 from typing import Any, Final
@@ -61,7 +62,7 @@ class Move:
         peak_ipu, peak_bytes: fullest IPU after the change, and its peak.
         fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
-        paid: parts of this time that become longer, with their additional seconds, largest first.
+        base, trial: trials before and after the change.
     """
 
     words: str
@@ -71,7 +72,13 @@ class Move:
     peak_bytes: int
     fits: analysis.Fits
     period_s: float
-    paid: tuple[tuple[str, float], ...]
+    base: Trial = field(repr=False)
+    trial: Trial = field(repr=False)
+
+    @cached_property
+    def paid(self) -> tuple[tuple[str, float], ...]:
+        """Parts of the time that become longer, with their additional seconds, largest first; takes simulations."""
+        return _longer_parts(self.base, self.trial)
 
     @property
     def fills_other_memory(self) -> bool:
@@ -204,7 +211,8 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> 
         memory.fullest.bytes,
         memory.fits,
         period_s,
-        _longer_parts(base, trial),
+        base,
+        trial,
     )
 
 
