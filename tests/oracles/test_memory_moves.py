@@ -14,9 +14,10 @@ from ipusim.app.explain.memory_moves import memory_moves, products_in_half
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.study.trial import time_alone, try_request
+from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import Outcome, suggest
-from ipusim.app.suggest.words import so_far, verdict, with_less_memory
+from ipusim.app.suggest.words import searched_lines, so_far, verdict, with_less_memory
 from ipusim.app.suggest.writing import write_suggested
 from ipusim.base.units import format_bytes, format_seconds, parse_quantity
 from ipusim.runs.assemble.assemble import assemble
@@ -390,6 +391,26 @@ def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tm
     assert not usable(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
     assert (found.moved_baseline, found.runner_up.simulated, found.gap) == (None, 0, 0.0)
     assert not assemble(found.request).memory.excess_peaks
+
+
+def test_a_family_is_looked_at_until_a_plan_fits_before_other_families(tmp_path):
+    """The fastest plans of the given plan's family keep the optimizer state on the IPUs, where no cut fits."""
+    text = TRANSFORMER.replace("  allow_recompute: true\n", "").replace("select_ipus: 2", "select_ipus: 8")
+    wider = {"768": "1024", "3072": "4096", "heads: 12": "heads: 16", "16384": "32000", "h: 256": "h: 512"}
+    longer = {"repeat: 6": "repeat: 12", "[attention3]": "[attention3, attention6, attention9]"}
+    for old, new in {**wider, **longer, "size: 4": "size: 1", "count: 8": "count: 128"}.items():
+        text = text.replace(old, new)
+    (tmp_path / "s.yaml").write_text(text)
+    steps: list[int | None] = []
+    budget = Budget(interrupted=lambda: bool(steps) and steps[-1] is not None)
+    request = load_request(tmp_path / "s.yaml")
+    found = suggest(request, runners_up=0, budget=budget, progress=lambda _, searched: steps.append(searched.best))
+    assert found.given_trial.fits == "does not fit"
+    assert found.outcome is Outcome.PLAN
+    assert len(steps) < 1500  # 1,837 with other families before the second look at this one
+    assert [*searched_lines(found)][-1].endswith(
+        "More time with the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+    )
 
 
 def test_a_proof_that_no_plan_fits_names_the_products_for_which_it_holds(tmp_path):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.api import Job, Sync, analysis, pipelines, runs
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
@@ -116,6 +116,8 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     """Yield a faster way to fit the given plan, by options outside the search."""
     given, trial = suggestion.given_trial, suggestion.trial
     if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
+        return
+    if is_long(given.job):  # every change takes a long simulation, after the limit of time
         return
     best = next(iter(memory_moves(given.job).moves), None)
     if (
@@ -384,4 +386,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
-        yield f"Not proven: {end} ended the search; another plan could take {gap} less time at most."
+        yield (
+            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. More time with "
+            "the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+        )
