@@ -61,7 +61,7 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
 
 
 def _stages(job: Job) -> Iterator[Change]:
-    """Yield balanced stages, and the stages of the busiest IPUs a tenth faster; nothing for equal stages or IPUs."""
+    """Yield balanced stages, and faster stages of the busiest IPUs; nothing for equal stages."""
     names, shape = [profile.name for profile in job.program.stages], job.plan.shape
     busiest = analysis.busiest_stages(job.costs, shape)
     if len(analysis.slowest_stages(job.costs, shape)) == len(names):

@@ -42,7 +42,7 @@ _REMOTE: Final = "system.enable_remote_buffers"
 _ACTIVATIONS: Final = "pipeline.offload_activations"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
-#: Maximum number of sets of changes to try, in the order of their expected time.
+#: Maximum number of tried sets of changes.
 _MOST_SETS: Final = 40
 
 #: A change to try: description, class of tensors, and options.
@@ -114,8 +114,8 @@ class Moves:
 def memory_moves(job: Job) -> Moves:
     """Return bytes freed on the fullest IPU and time cost of each change.
 
-    If the program does not fit, changes for different tensors are also combined. The moves then include the fastest
-    set found that fits and is faster than each change alone; if nothing fits, the set with the lowest peak.
+    If the program does not fit, sets of changes for different tensors are tried too. The fastest fitting set
+    becomes a move, unless single changes are faster; without fitting sets, the set with lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
@@ -292,22 +292,22 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 def _best_set(
     job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
 ) -> Move | None:
-    """Return the fastest set of changes found that fits, of changes for different tensors.
+    """Return the fastest fitting set of changes for different tensors.
 
-    Sets are tried in the order of their expected time, which adds up the changes' differences, until a set that fits
-    takes less than the next is expected to take. If none of the first sets fits, changes are added one by one to the
-    change that frees most, and changes that the set can spare are taken out.
+    The expected time of a set is the sum of single differences. Sets are tried in order of expected times, until a
+    fitting set is faster than the next expected time. Without fitting sets, changes with most freed bytes are
+    added one by one, and spare changes removed.
 
     Args:
         job: the Job to change.
         base: the trial of the unchanged Job.
         candidates: legal changes, by freed bytes in descending order.
-        trials: trial of each candidate, by its description.
-        fastest_s: period of the fastest single change that fits; infinite if none fits.
+        trials: trials of candidates by description.
+        fastest_s: period of the fastest fitting single change, or infinity.
 
     Returns:
-        The move of the set; without a set that fits, the move of the set with the lowest peak. None if no set is
-        expected to be faster than ``fastest_s``, or if no changes are legal together.
+        Move of the fastest set; without fitting sets, move of the set with lowest peak; None if rules refuse all sets,
+        or single changes are faster.
     """
     base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
     for candidate in candidates:
@@ -330,7 +330,7 @@ def _best_set(
 
 
 def _largest_set(job: Job, candidates: Sequence[_Candidate], legal: list[_Combined]) -> _Combined | None:
-    """Return changes of all kinds that free most, without changes to spare; if they do not fit, the lowest peak."""
+    """Return the largest changes of all kinds without spare changes, or the set with lowest peak."""
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
         if candidate[1] in best_of_kind:

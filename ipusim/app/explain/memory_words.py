@@ -11,7 +11,7 @@ from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_seconds
 
-#: Time of the best change, relative to the plan as it stands, from which a search of other plans is proposed.
+#: Maximum time of the best change, relative to the unchanged plan, without a hint at a search of other plans.
 _SLOW: Final = 1.25
 
 
@@ -85,10 +85,10 @@ def advice(moves: Moves) -> str:
 
 
 def options_of(move: Move) -> str:
-    """Return the options of a change as a shell takes them."""
+    """Return the options of a change, quoted for a shell."""
     return " ".join(f"--set {shlex.quote(f'{name}={_yaml(value)}')}" for name, value in move.changes.items())
 
 
 def _yaml(value: Any) -> str:
-    """Return YAML in one line: a text as it is, other values as JSON."""
+    """Return a value as YAML in one line."""
     return value if isinstance(value, str) else json.dumps(value)
