@@ -33,7 +33,7 @@ def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[N
             if moves_of is not None:
                 moves = moves_of(error.job)
             elif not is_long(error.job):
-                moves = memory_moves(error.job)
+                moves = memory_moves(error.job, with_parts=False)
         if moves is not None and moves.moves:
             raise error.advised(f"{advice(moves).rstrip('.')}.") from None
         raise error from None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import inf
 from typing import Any, Final
@@ -62,7 +62,8 @@ class Move:
         peak_ipu, peak_bytes: fullest IPU after the change, and its peak.
         fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
-        base, trial: trials before and after the change.
+        paid: parts of this time that become longer, with their additional seconds, largest first; empty if
+            not requested.
     """
 
     words: str
@@ -72,13 +73,7 @@ class Move:
     peak_bytes: int
     fits: analysis.Fits
     period_s: float
-    base: Trial = field(repr=False)
-    trial: Trial = field(repr=False)
-
-    @cached_property
-    def paid(self) -> tuple[tuple[str, float], ...]:
-        """Parts of the time that become longer, with their additional seconds, largest first; takes simulations."""
-        return _longer_parts(self.base, self.trial)
+    paid: tuple[tuple[str, float], ...]
 
     @property
     def fills_other_memory(self) -> bool:
@@ -111,8 +106,8 @@ class Moves:
 
 
 @sharing
-def memory_moves(job: Job) -> Moves:
-    """Return bytes freed on the fullest IPU and time cost of each change.
+def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
+    """Return bytes freed on the fullest IPU and time cost of each change, ``with_parts`` of this cost.
 
     If the program does not fit, sets of changes for different tensors are tried too. The fastest fitting set
     becomes a move, unless single changes are faster; without fitting sets, the set with lowest peak.
@@ -122,17 +117,18 @@ def memory_moves(job: Job) -> Moves:
     candidates = [(_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
-    moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
+    move_of = partial(_move, base=base, with_parts=with_parts)
+    moves = {words: move_of(words, *trials[words]) for words, byte_count in freed_bytes.items() if byte_count > 0}
     lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in lines.items()]
     if not analysis.usable(base.fits):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
         legal_trials = {words: trials[words][1] for words in freed_bytes}
         fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
-        together = _best_set(job, base, legal, legal_trials, fastest_s)
         least = min((move.peak_bytes for move in moves.values()), default=0)
-        if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
-            moves[together.words] = together
+        for row in _best_set(job, base, legal, legal_trials, fastest_s):
+            if analysis.usable(row[2].fits) or row[2].accepted_job.memory.fullest.bytes < least:
+                moves[row[0]] = move_of(*row)
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
@@ -200,7 +196,7 @@ def _savings_in_use(job: Job) -> Iterator[str]:
         yield "optimizer state on the host"
 
 
-def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> Move:
+def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, with_parts: bool) -> Move:
     """Return the move of an accepted change."""
     memory, period_s = trial.accepted_job.memory, trial.throughput.weight_update_period_s
     return Move(
@@ -211,8 +207,7 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> 
         memory.fullest.bytes,
         memory.fits,
         period_s,
-        base,
-        trial,
+        _longer_parts(base, trial) if with_parts else (),
     )
 
 
@@ -291,8 +286,8 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 
 def _best_set(
     job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
-) -> Move | None:
-    """Return the fastest fitting set of changes for different tensors.
+) -> list[_Combined]:
+    """Return the fastest fitting set of changes for different tensors, as a list of one set or none.
 
     The expected time of a set is the sum of single differences. Sets are tried in order of expected times, until a
     fitting set is faster than the next expected time. Without fitting sets, changes with most freed bytes are
@@ -306,8 +301,8 @@ def _best_set(
         fastest_s: period of the fastest fitting single change, or infinity.
 
     Returns:
-        Move of the fastest set; without fitting sets, move of the set with lowest peak; None if rules refuse all sets,
-        or single changes are faster.
+        The fastest set; without fitting sets, the set with lowest peak; nothing if rules refuse all sets, or single
+        changes are faster.
     """
     base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
     for candidate in candidates:
@@ -326,7 +321,7 @@ def _best_set(
                 found, fastest_s = row, _period_s(row)
     if found is None and fastest_s == inf:
         found = _largest_set(job, candidates, legal)
-    return None if found is None else _move(*found, base)
+    return [] if found is None else [found]
 
 
 def _largest_set(job: Job, candidates: Sequence[_Candidate], legal: list[_Combined]) -> _Combined | None:
