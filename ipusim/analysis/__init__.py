@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ipusim.analysis.summary import LearningSummary
     from ipusim.analysis.throughput import Throughput, rates_of, throughput_of
     from ipusim.analysis.utilisation import IpuUse, ratio
-    from ipusim.analysis.verdict import Verdict, slowest_stages, verdict_of
+    from ipusim.analysis.verdict import Verdict, busiest_stages, slowest_stages, verdict_of
     from ipusim.analysis.waterfall import Waterfall
 else:
     __getattr__, __dir__ = lazy(__name__)

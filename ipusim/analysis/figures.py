@@ -247,7 +247,7 @@ FIGURES: Final = (
     Figure(
         "slowest_stage",
         "name",
-        "the stage with the longest passes; one of several equal stages",
+        "all stages with the longest passes per micro-batch; an expectation names one of them",
         "verdict.slowest_stages",
         names="stages",
     ),

@@ -92,6 +92,21 @@ def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
 
 
+def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
+    """Return the stages of the IPUs with the longest passes per micro-batch; the slowest stages of a single IPU.
+
+    IPUs that compute equally long tie. With one stage on each IPU these are the slowest stages.
+    """
+    passes = _stage_cycles(costs, shape)
+    groups = [[stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.alike]
+    if len(groups) == 1:
+        return slowest_stages(costs, shape)
+    cycles = [sum(passes[stage] for stage in stages) for stages in groups]
+    return tuple(
+        sorted(stage for stages, each in zip(groups, cycles, strict=True) if each == max(cycles) for stage in stages)
+    )
+
+
 def _stage_cycles(costs: Costs, shape: PlanShape) -> list[int]:
     """Return every stage's cycles per micro-batch, recomputation included."""
     kinds = (Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []))

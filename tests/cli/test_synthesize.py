@@ -38,6 +38,11 @@ def synthesized(folder, *more):
     return ipusim("suggest", "uneven.yaml", "--order", "--seconds", "0.5", "--out", "out", *more, cwd=folder)
 
 
+def test_the_best_of_the_given_schedules_is_not_called_the_best_of_all(folder):
+    first, *_ = synthesized(folder, "--schedules", "1f1b").stdout.splitlines()
+    assert "less time than the best of the given schedules that fits, 1f1b in lock-step" in first
+
+
 def passes_of(job, ipu):
     return [passes for at, *passes in job.plan.order.passes.tolist() if at == ipu]
 

@@ -105,3 +105,15 @@ def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
     best = min(("1f1b", "eager_1f1b"), key=costs.get)
     least = f"S = {costs[best]:.3f}, the ratio of times with and without disturbances."
     assert f"In point-to-point, disturbances cost least in {best}: {least}" in done.stdout
+
+
+@pytest.mark.usefixtures("without_charts")
+def test_compare_shows_one_scenario_without_and_with_disturbances(tmp_path):
+    own = [word for each in CABLED for word in ("--set", each)]
+    disturbed = "[{ipu: 2, slower: 1.5}]"
+    done = ipusim("compare", FOUR, *own, "--disturbances", disturbed, "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr
+    calm, slow = json.loads(done.stdout)
+    assert (calm["source"], slow["source"]) == ("schedules_four_ipus, undisturbed", "schedules_four_ipus")
+    assert calm["waterfall"]["run_cycles"] == cycles()
+    assert slow["waterfall"]["run_cycles"] == cycles(f"disturbances={disturbed}")

@@ -1,7 +1,10 @@
 """What changes free of an IPU's memory, and cost: each row is what a scenario with these options comes to by itself."""
 
 import re
+import shlex
+from collections import ChainMap
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -10,10 +13,11 @@ from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.memory_moves import memory_moves, products_in_half
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
-from ipusim.app.study.trial import time_alone
+from ipusim.app.study.trial import time_alone, try_request
+from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import Outcome, suggest
-from ipusim.app.suggest.words import so_far, verdict, with_less_memory
+from ipusim.app.suggest.words import searched_lines, so_far, verdict, with_less_memory
 from ipusim.app.suggest.writing import write_suggested
 from ipusim.base.units import format_bytes, format_seconds, parse_quantity
 from ipusim.runs.assemble.assemble import assemble
@@ -26,10 +30,6 @@ from tests.scenarios import SCENARIOS
 BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
 MIB = 2**20
-
-
-def text_of(value):
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def period(job):
@@ -61,7 +61,7 @@ def test_each_move_is_the_scenario_with_its_options(name, changes):
     assert (moves.ipu, moves.peak_bytes) == (fullest.ipu, fullest.bytes)
     assert moves.period_s == pytest.approx(period(job), rel=1e-12)
     for move in moves.moves:
-        options = [f"{key}={text_of(value)}" for key, value in move.changes.items()]
+        options = shlex.split(options_of(move))[1::2]  # as a shell reads them
         other = load_job(path, (*changes, "memory=report", "expect=null", *options))
         assert move.peak_bytes == other.memory.fullest.bytes
         assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
@@ -141,7 +141,7 @@ def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_togethe
     assert "activations" in best.words
     assert "state" in best.words
     assert best.changes["pipeline.allow_recompute"] is True
-    options = [f"{key}={text_of(value)}" for key, value in best.changes.items()]
+    options = shlex.split(options_of(best))[1::2]
     assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.excess_peaks
 
 
@@ -156,6 +156,7 @@ def test_where_nothing_fits_what_frees_most_is_told(load):
             "No option tried makes the program fit, alone or combined. The largest reduction, to "
             f"{format_bytes(lowest.peak_bytes)} on the fullest IPU: {lowest.words}, --set "
         )
+        assert move_words(found)[1].startswith("`ipusim suggest` also searches other stages")
 
 
 def test_a_change_that_moves_the_optimizer_state_too_says_so(load):
@@ -315,6 +316,41 @@ def test_products_have_half_of_what_each_kind_and_each_stage_gives_them(tmp_path
     assert after.memory.fullest.bytes == move.peak_bytes
 
 
+@pytest.mark.parametrize(
+    ("blocks", "vocabulary", "number"),
+    [
+        pytest.param(12, 16384, 2, id="faster than the state in Streaming Memory, which fits alone"),
+        pytest.param(16, 24576, 3, id="faster than activations in Streaming Memory and smaller products"),
+    ],
+)
+def test_the_fastest_of_all_sets_of_changes_is_found(tmp_path, blocks, vocabulary, number):
+    text = (
+        TRANSFORMER.replace("  allow_recompute: true\n", "")
+        .replace("size: 4", "size: 1")
+        .replace("count: 8", "count: 32")
+    )
+    for old, new in (
+        ("repeat: 6", f"repeat: {blocks}"),
+        ("attention3", f"attention{blocks // 2}"),
+        ("h: 256", "h: 512"),
+    ):
+        text = text.replace(old, new)
+    (tmp_path / "s.yaml").write_text(text.replace("16384", str(vocabulary)))
+    job = load_job(tmp_path / "s.yaml", ["memory=report"])
+    best = memory_moves(job).moves[0]
+    changes = [
+        {"pipeline.allow_recompute": True},
+        {"system.enable_remote_buffers": True, "pipeline.offload_weight_update_variables": True},
+        {"system.enable_remote_buffers": True, "pipeline.offload_activations": {"to": "streaming_memory"}},
+        products_in_half(job.request.options, job.program.stages),
+    ]
+    sets = [chosen for size in range(1, 5) for chosen in combinations(changes, size)]
+    trials = [try_request(job.request, {**ChainMap(*chosen)}) for chosen in sets]
+    fitting = [trial for trial in trials if trial.fits is not None and usable(trial.fits)]
+    assert best.period_s == min(trial.throughput.weight_update_period_s for trial in fitting)
+    assert len([words for words in ("recomputed", "state", "products") if words in best.words]) == number
+
+
 @pytest.mark.parametrize("recompute", [None, pytest.param(("yes",), marks=slowest)], ids=["any plan", "recomputing"])
 def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(tmp_path, recompute, monkeypatch):
     scenario, best = tmp_path / "s.yaml", tmp_path / "best.yaml"
@@ -356,6 +392,26 @@ def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tm
     assert not usable(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
     assert (found.moved_baseline, found.runner_up.simulated, found.gap) == (None, 0, 0.0)
     assert not assemble(found.request).memory.excess_peaks
+
+
+def test_a_family_is_looked_at_until_a_plan_fits_before_other_families(tmp_path):
+    """The fastest plans of the given plan's family keep the optimizer state on the IPUs, where no cut fits."""
+    text = TRANSFORMER.replace("  allow_recompute: true\n", "").replace("select_ipus: 2", "select_ipus: 8")
+    wider = {"768": "1024", "3072": "4096", "heads: 12": "heads: 16", "16384": "32000", "h: 256": "h: 512"}
+    longer = {"repeat: 6": "repeat: 12", "[attention3]": "[attention3, attention6, attention9]"}
+    for old, new in {**wider, **longer, "size: 4": "size: 1", "count: 8": "count: 128"}.items():
+        text = text.replace(old, new)
+    (tmp_path / "s.yaml").write_text(text)
+    steps: list[int | None] = []
+    budget = Budget(interrupted=lambda: bool(steps) and steps[-1] is not None)
+    request = load_request(tmp_path / "s.yaml")
+    found = suggest(request, runners_up=0, budget=budget, progress=lambda _, searched: steps.append(searched.best))
+    assert found.given_trial.fits == "does not fit"
+    assert found.outcome is Outcome.PLAN
+    assert len(steps) < 1500  # 1,837 with other families before the second look at this one
+    assert [*searched_lines(found)][-1].endswith(
+        "More time with the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+    )
 
 
 def test_a_proof_that_no_plan_fits_names_the_products_for_which_it_holds(tmp_path):

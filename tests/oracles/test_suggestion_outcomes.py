@@ -337,6 +337,22 @@ def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
     assert names == ["other"] * (len(names) - 1) + ["given"]
 
 
+def test_no_two_rows_of_the_table_read_the_same() -> None:
+    """Two replicas of two IPUs may hold four stages around the IPUs, or there and back."""
+    stages = [{"name": name, "forward": 1000, "backward": 2000, "stash_bytes": 1024} for name in "abcd"]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 24, "stages": stages}
+    request = Request.from_dict({"system": {"name": "free", "auto_select_ipus": 2}, "pipeline": pipeline})
+    found = suggest(request, Limits(replicas=(1,), ipus=(2,), schedules=("grouped",)))
+    table, rows = plan_table(found), plan_rows(found)
+    header = ("plan", "schedule", "stages", "placement", "IPUs", "count", "recompute")
+    assert table.header[:7] == header
+    others = [row[1:7] for row in table.rows if row[0] != "given"]
+    assert len(set(others)) == len(others) > 1
+    assert {row["placement"] for row in rows} >= {"around", "there_and_back"}
+    legend = next(line for line in searched_lines(found) if line.startswith("Rows named other"))
+    assert "another schedule, placement, number of IPUs or recomputation. Placement: " in legend
+
+
 def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     # Four replicas of one IPU each take 2 x 4 x 3,000 cycles and four updates of 500, in whatever order.
     limits = Limits(schedules=("sequential", "grouped", "1f1b"), sync=("lock_step", "point_to_point"))

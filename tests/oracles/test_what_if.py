@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.throughput import throughput_of
+from ipusim.api import Request, assemble
+from ipusim.app.explain.changes import changes
 from ipusim.app.explain.explanation import explain
 from ipusim.app.explain.what_if import requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_tables
@@ -104,6 +106,22 @@ def test_stages_that_tie_become_faster_together(schedule):
         for kind, cycles in (("forward", 900), ("backward", 2340))
     ]
     assert found.after == seconds(f"pipeline.schedule={schedule}", *same, *faster)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "mapping", "named"),
+    [
+        ((3, 4, 3), [0, 1, 0], ["stage0 and stage2 10% faster"]),  # stage1 is the slowest, on an IPU that waits
+        ((2, 3, 2, 1), [0, 1, 1, 0], ["stage1 and stage2 10% faster"]),
+        ((3, 6, 3), [0, 1, 0], []),
+        ((2, 3), [0, 0], ["stage1 10% faster"]),
+    ],
+)
+def test_the_stages_of_the_busiest_ipus_are_told_to_be_faster(cycles, mapping, named):
+    stages = [{"name": f"stage{n}", "forward": 1000 * c, "backward": 2000 * c} for n, c in enumerate(cycles)]
+    pipeline = {"schedule": "grouped", "gradient_accumulation_count": 24, "device_mapping": mapping, "stages": stages}
+    job = assemble(Request.from_dict({"system": {"name": "free", "auto_select_ipus": 2}, "pipeline": pipeline}))
+    assert [change.words for change in changes(job) if change.kind == "faster stages"] == named
 
 
 def test_equal_stages_are_not_told_to_be_faster():

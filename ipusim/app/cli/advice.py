@@ -32,7 +32,7 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
             if moves_of is not None:
                 moves = moves_of(error.job)
             elif not is_long(error.job):
-                moves = memory_moves(error.job)
+                moves = memory_moves(error.job, with_parts=False)
         if moves is not None and moves.moves:
             raise error.with_advice(f"{advice(moves).rstrip('.')}.") from None
         raise error from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -42,7 +43,8 @@ _Disturbances = Annotated[
     typer.Option(
         "--disturbances",
         metavar="LIST",
-        help="disturbances of each scenario, instead of its own, such as '[{jitter: 10 %}]'; print their cost as S",
+        help="disturbances of each scenario, instead of its own, such as '[{jitter: 10 %}]'; print their cost as S; a "
+        "single scenario also runs without disturbances, unless schedules, orders or sync modes are compared",
     ),
 ]
 _Title = Annotated[
@@ -102,6 +104,8 @@ def compare(
     selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
     default = Path("reports") / (items[0].name if len(items) == 1 else "comparison")
+    if disturbances is not None and names is None and not selection_orders and not modes:
+        items = _beside_undisturbed(items)
     folder, names_of_files = place_of(out or default, ComparisonResult)
     resume_garbage_collection()
     with interruptible() as heed, ResultsFolder(folder, names_of_files, reads=runs) as results:
@@ -136,6 +140,18 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
     return _read_all(
         runs, lambda path: ComparedItem(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
     )
+
+
+def _beside_undisturbed(items: Sequence[ComparedItem]) -> list[ComparedItem]:
+    """Return a single scenario after the same scenario without disturbances; several items are returned as they are."""
+    from ipusim.api import Request
+    from ipusim.app.compare.compare import ComparedItem
+
+    first, *others = items
+    if others or not isinstance(first.source, Request):
+        return list(items)
+    calm = replace(first.source.replace({"disturbances": []}), name=f"{first.name}, undisturbed")
+    return [ComparedItem(calm, f"{first.text}, undisturbed"), first]
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:

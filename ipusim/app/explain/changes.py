@@ -61,15 +61,15 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
 
 
 def _stages(job: Job) -> Iterator[Change]:
-    """Yield balanced stages, and slowest stages made a tenth faster; nothing for equal stages."""
-    names = [profile.name for profile in job.program.stages]
-    slowest = analysis.slowest_stages(job.costs, job.plan.shape)
-    if len(slowest) == len(names):
+    """Yield balanced stages, and faster stages of the busiest IPUs; nothing for equal stages."""
+    names, shape = [profile.name for profile in job.program.stages], job.plan.shape
+    busiest = analysis.busiest_stages(job.costs, shape)
+    if len(analysis.slowest_stages(job.costs, shape)) == len(names):
         return
 
     def faster(job: Job) -> tuple[Costs, System]:
         passes = {
-            (kind, stage): -int(-(cycles * (1 - _FASTER)) // 1) if stage in slowest else cycles
+            (kind, stage): -int(-(cycles * (1 - _FASTER)) // 1) if stage in busiest else cycles
             for (kind, stage), cycles in job.costs.passes.items()
         }
         return replace(job.costs, passes=passes), job.system
@@ -80,8 +80,9 @@ def _stages(job: Job) -> Iterator[Change]:
     part = timelines.TimePart.IMBALANCE
     remark = "stages of equal length if the layers permit such cuts"
     yield Change("balanced stages", remark, priced=balance, shortens=part)
-    words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
-    yield Change("faster stages", words, priced=faster)
+    if len(busiest) < len(names):
+        words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_FASTER):.0%} faster"
+        yield Change("faster stages", words, priced=faster)
 
 
 def _hardware(job: Job) -> Iterator[Change]:

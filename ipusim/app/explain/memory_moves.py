@@ -7,9 +7,12 @@ of that run's time, which add up to the run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import product
+from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble, hardware, models, rules, runs
@@ -39,7 +42,8 @@ _REMOTE: Final = "system.enable_remote_buffers"
 _ACTIVATIONS: Final = "pipeline.offload_activations"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
-_PAIR_SIZE: Final = 2
+#: Maximum number of tried sets of changes.
+_MOST_SETS: Final = 40
 
 #: A change to try: description, class of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
@@ -58,7 +62,8 @@ class Move:
         peak_ipu, peak_bytes: fullest IPU after the change, and its peak.
         fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
-        paid: parts of this time that become longer, with their additional seconds, largest first.
+        paid: parts of this time that become longer, with their additional seconds, largest first; empty if
+            not requested.
     """
 
     words: str
@@ -101,25 +106,29 @@ class Moves:
 
 
 @sharing
-def memory_moves(job: Job) -> Moves:
-    """Return bytes freed on the fullest IPU and time cost of each change.
+def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
+    """Return bytes freed on the fullest IPU and time cost of each change, ``with_parts`` of this cost.
 
-    If no single change makes the program fit, changes for different tensors are combined, first two, then more. The
-    moves then include the fastest pair that fits, else a larger set that fits, else the set with the lowest peak.
+    If the program does not fit, sets of changes for different tensors are tried too. The fastest fitting set
+    becomes a move, unless single changes are faster; without fitting sets, the set with lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
     candidates = [(_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
-    moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
+    move_of = partial(_move, base=base, with_parts=with_parts)
+    moves = {words: move_of(words, *trials[words]) for words, byte_count in freed_bytes.items() if byte_count > 0}
     lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in lines.items()]
-    if not any(analysis.usable(move.fits) for move in moves.values()):
+    if not analysis.usable(base.fits):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
-        pair, least = _best_pair(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
-        if pair is not None and (analysis.usable(pair.fits) or pair.peak_bytes < least):
-            moves[pair.words] = pair
+        legal_trials = {words: trials[words][1] for words in freed_bytes}
+        fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
+        least = min((move.peak_bytes for move in moves.values()), default=0)
+        for row in _best_set(job, base, legal, legal_trials, fastest_s):
+            if analysis.usable(row[2].fits) or row[2].accepted_job.memory.fullest.bytes < least:
+                moves[row[0]] = move_of(*row)
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     unchanged = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
@@ -187,7 +196,7 @@ def _savings_in_use(job: Job) -> Iterator[str]:
         yield "optimizer state on the host"
 
 
-def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> Move:
+def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, with_parts: bool) -> Move:
     """Return the move of an accepted change."""
     memory, period_s = trial.accepted_job.memory, trial.throughput.weight_update_period_s
     return Move(
@@ -198,7 +207,7 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> 
         memory.fullest.bytes,
         memory.fits,
         period_s,
-        _longer_parts(base, trial),
+        _longer_parts(base, trial) if with_parts else (),
     )
 
 
@@ -275,24 +284,48 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
-    """Return the fastest fitting pair of changes, or else the first larger set that fits, without changes it can spare.
+def _best_set(
+    job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
+) -> list[_TriedChanges]:
+    """Return the fastest fitting set of changes for different tensors, as a list of one set or none.
+
+    The expected time of a set is the sum of single differences. Sets are tried in order of expected times, until a
+    fitting set is faster than the next expected time. Without fitting sets, changes with most freed bytes are
+    added one by one, and spare changes removed.
 
     Args:
         job: the Job to change.
         base: the trial of the unchanged Job.
         candidates: legal changes, by freed bytes in descending order.
+        trials: trials of candidates by description.
+        fastest_s: period of the fastest fitting single change, or infinity.
 
-    Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
-    changes are legal together.
+    Returns:
+        The fastest set; without fitting sets, the set with lowest peak; nothing if rules refuse all sets, or single
+        changes are faster.
     """
+    base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
+    for candidate in candidates:
+        by_kind[candidate[1]].append(candidate)
+    longer_s = {words: trial.throughput.weight_update_period_s - base_s for words, trial in trials.items()}
+    choices = product(*([None, *kind] for kind in by_kind.values()))
+    sets = [[change for change in choice if change is not None] for choice in choices]
+    expected = [(base_s + sum(longer_s[words] for words, *_ in chosen), chosen) for chosen in sets if len(chosen) > 1]
     legal: list[_TriedChanges] = []
-    for first, second in combinations(candidates, 2):
-        if first[1] != second[1]:
-            legal += _try_together(job, [first, second])
-    fitting = [row for row in legal if analysis.usable(row[2].fits)]
-    if fitting:
-        return _move(*min(fitting, key=_period_s), base)
+    for expected_s, chosen in sorted(expected, key=lambda item: item[0])[:_MOST_SETS]:
+        if expected_s >= fastest_s:
+            break
+        for row in _try_together(job, chosen):
+            legal.append(row)
+            if analysis.usable(row[2].fits) and _period_s(row) < fastest_s:
+                found, fastest_s = row, _period_s(row)
+    if found is None and fastest_s == inf:
+        found = _largest_set(job, candidates, legal)
+    return [] if found is None else [found]
+
+
+def _largest_set(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
+    """Return the largest changes of all kinds without spare changes, or the set with lowest peak."""
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
         if candidate[1] in best_of_kind:
@@ -301,13 +334,11 @@ def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move 
         if best_of_kind and not more:  # a rule refuses the combination
             continue
         best_of_kind[candidate[1]] = candidate
-        if len(best_of_kind) > _PAIR_SIZE:
+        if len(best_of_kind) > 1:
             if analysis.usable(more[0][2].fits):
-                return _move(*_without_spare(job, list(best_of_kind.values()), more[0]), base)
+                return _without_spare(job, list(best_of_kind.values()), more[0])
             legal += more
-    if not legal:
-        return None
-    return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
+    return min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes, default=None)
 
 
 def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChanges) -> _TriedChanges:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+from typing import Final
+
 from ipusim.api import analysis
 from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
+
+#: Maximum time of the best change, relative to the unchanged plan, without a hint at a search of other plans.
+_SLOW: Final = 1.25
 
 
 def moves_table(moves: Moves) -> Table:
@@ -31,8 +37,13 @@ def moves_table(moves: Moves) -> Table:
 
 
 def move_words(moves: Moves) -> list[str]:
-    """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
+    """Return sentences: the best change, other ways, savings in use, and changes without effect or refused."""
     sentences = [advice(moves)]
+    best = next(iter(moves.moves), None)
+    if not analysis.usable(moves.fits) and (
+        best is None or not analysis.usable(best.fits) or best.period_s > _SLOW * moves.period_s
+    ):
+        sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in moves.moves):
         sentences.append(
             "Freed memory is the difference of two peaks. The second peak includes tensors on their way to or from "
@@ -74,5 +85,5 @@ def advice(moves: Moves) -> str:
 
 
 def options_of(move: Move) -> str:
-    """Return the options of a change in command line form."""
-    return " ".join(f"--set {name}={text_of(value)}" for name, value in move.changes.items())
+    """Return the options of a change, quoted for a shell."""
+    return " ".join(f"--set {shlex.quote(f'{name}={text_of(value)}')}" for name, value in move.changes.items())

@@ -77,8 +77,8 @@ class Suggestion(ResultView):
             A DataFrame, without rows if there is no plan:
 
             - plan: ``best``, ``other`` or ``given``;
-            - schedule, sync, stages, ipus, replicas, gradient_accumulation_count, micro_batch_size, recompute: options
-              of the plan;
+            - schedule, sync, stages, placement, ipus, replicas, gradient_accumulation_count, micro_batch_size,
+              recompute: options of the plan;
             - peak_bytes, sram_bytes: memory peak of the fullest IPU, and memory of an IPU;
             - fits: answer to whether every IPU holds the needed memory;
             - weight_update_period_s: seconds between weight updates;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -59,10 +60,10 @@ def refuse_different_names(spans: Sequence[Span]) -> None:
     for (kind, stage, rank), names in kinds.items():
         if kind != "update" and len(names) > 1:
             texts = enumerated(names, 6)
-            parts = "+".join(names)
+            parts = shlex.quote(f"{kind}={'+'.join(names)}")
             raise FileError(
                 f"expected spans of one name for {kind} passes{f' of stage {stage}' if stage else ''}, got {texts} on "
-                f"rank {rank}: name the pass with --name {kind}=NAME, or its parts with --name '{kind}={parts}'"
+                f"rank {rank}: name the pass with --name {kind}=NAME, or its parts with --name {parts}"
             )
 
 

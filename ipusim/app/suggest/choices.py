@@ -158,6 +158,14 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
     return way
 
 
+def placement_of(mapping: tuple[int, ...]) -> str:
+    """Return the name of the placement behind a mapping; ``given`` for a mapping of the user's own."""
+    ipus, stages = len(set(mapping)), len(mapping)
+    return next(
+        (name for name in PLACEMENTS if mapping in (mapping_of(name, ipus), mapping_of(name, ipus, stages))), "given"
+    )
+
+
 def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
     """Yield all choices within ``limits`` whose micro-batches make up the global batch; rules may refuse some.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.api import Job, Sync, analysis, pipelines, runs
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, memory_moves
+from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
@@ -16,6 +16,7 @@ from ipusim.app.study.full_pipeline import Ceiling
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
+from ipusim.app.suggest.choices import placement_of
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
@@ -116,7 +117,9 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     given, trial = suggestion.given_trial, suggestion.trial
     if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
         return
-    best = next(iter(memory_moves(given.job).moves), None)
+    if is_long(given.job):  # every change takes a long simulation, after the limit of time
+        return
+    best = next(iter(memory_moves(given.job, with_parts=False).moves), None)
     if (
         best is not None
         and analysis.usable(best.fits)
@@ -267,6 +270,7 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
                 "schedule": job.schedule.name,
                 "sync": job.plan.sync.value,
                 "stages": shape.positions,
+                "placement": placement_of(shape.mapping),
                 "ipus": len(job.plan.ipus),
                 "replicas": job.system.replicas,
                 "gradient_accumulation_count": _count(trial),
@@ -283,16 +287,17 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
 
 
 def plan_table(suggestion: Suggestion) -> Table:
-    """Return the plans as a table."""
+    """Return the plans as a table; sync mode, placement and size of micro-batches if plans differ in them."""
     rows = plan_rows(suggestion)
-    several = len({row["sync"] for row in rows}) > 1
+    several, places, sizes = (_differ(rows, key) for key in ("sync", "placement", "micro_batch_size"))
     cells = tuple(
         (
             row["plan"],
             f"{row['schedule']} in {Sync(row['sync']).words}" if several else row["schedule"],
             str(row["stages"]),
+            *[row["placement"]] * places,
             f"{row['ipus']}x{row['replicas']}",
-            str(row["gradient_accumulation_count"]),
+            f"{row['gradient_accumulation_count']}" + f" of {row['micro_batch_size']}" * sizes,
             row["recompute"],
             "" if None in (row["peak_bytes"], row["sram_bytes"]) else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
             row["fits"],
@@ -302,8 +307,28 @@ def plan_table(suggestion: Suggestion) -> Table:
         for row in rows
     )
     period = "per update" if suggestion.job.program.shape.training else "per execution"
-    header = ("plan", "schedule", "stages", "IPUs", "count", "recompute", "full", "fits", period, "relative")
-    return Table("Plans, each simulated", header, cells)
+    placement = ("placement",) if places else ()
+    further = ("IPUs", "count", "recompute", "full", "fits", period, "relative")
+    return Table("Plans, each simulated", ("plan", "schedule", "stages", *placement, *further), cells)
+
+
+def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return len({row[key] for row in rows}) > 1
+
+
+def _legend(suggestion: Suggestion) -> str:
+    """Return the meaning of the table's rows and columns."""
+    rows = plan_rows(suggestion)
+    words = {"sync": "sync mode", "placement": "placement", "micro_batch_size": "micro-batch size"}
+    more = "".join(f"{name}, " for key, name in words.items() if _differ(rows, key))
+    placement = "Placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
+    placement += "there_and_back (0,1,1,0), or given. "
+    return (
+        f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
+        f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. Recompute: before each "
+        "backward pass (apart) or within it (inside). Full: used memory of the fullest IPU. Relative: time per sample "
+        "divided by the best plan's."
+    )
 
 
 def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
@@ -339,11 +364,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     outcome = suggestion.searched
     if not outcome.choices:
         return
-    yield (
-        "Rows named other: plans with another schedule, number of IPUs or recomputation. IPUs: IPUs of a replica x "
-        "replicas. Recompute: before each backward pass (apart) or within it (inside). Full: used memory of the "
-        "fullest IPU. Relative: time per sample divided by the best plan's."
-    )
+    yield _legend(suggestion)
     yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
@@ -365,4 +386,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
-        yield f"Not proven: {end} ended the search; another plan could take {gap} less time at most."
+        yield (
+            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. More time with "
+            "the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+        )

@@ -59,6 +59,7 @@ class Synthesis:
         unsearched: fastest fitting schedule outside of the search, such as a schedule with two copies of every stage;
             or None.
         micro_batches: maximum number of held micro-batches; None for no limit.
+        is_among_all: whether the search compared all named schedules, and not only given ones.
     """
 
     fitting: Comparison
@@ -70,6 +71,7 @@ class Synthesis:
     seconds: float
     unsearched: Row | None = None
     micro_batches: int | None = None
+    is_among_all: bool = True
 
     @property
     def best(self) -> Row:
@@ -157,7 +159,10 @@ def synthesize(
     letters, least_count = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least_count)
     bounds, duration_s = tuple(start.bound for start in starts), time.monotonic() - began
     alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(comparison, best, order, letters, least_count, bounds, duration_s, alternative, micro_batches)
+    is_among_all = {*schedules.names()} <= {*schedules.expand_names(names)}
+    return Synthesis(
+        comparison, best, order, letters, least_count, bounds, duration_s, alternative, micro_batches, is_among_all
+    )
 
 
 def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:

@@ -24,7 +24,8 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         comparison = Comparison((synthesis.best_named, synthesis.new_order))
         difference = comparison.difference(synthesis.new_order, synthesis.best_named)
         less = format_figure(-100 * difference)
-        comparison_text = f"the best named schedule that fits, {synthesis.best_named.name}{tie_text}"
+        group = "named schedule" if synthesis.is_among_all else "of the given schedules"
+        comparison_text = f"the best {group} that fits, {synthesis.best_named.name}{tie_text}"
         gain = (
             f"{less}% less time than {comparison_text}"
             if difference < 0
