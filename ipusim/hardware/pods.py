@@ -63,7 +63,7 @@ class PodRing:
 
     @property
     def ipus(self) -> range:
-        """Physical IPU numbers, pod by pod, in ladder order."""
+        """Physical IPU numbers, ascending, pod by pod."""
         return range(self.first, self.first + self.count)
 
     @cached_property
@@ -75,11 +75,11 @@ class PodRing:
         """Neighbours over cables, by physical IPU number; GW-Links join first IPUs of machines."""
         torus_neighbours = {ipu: neighbours for torus in self._tori for ipu, neighbours in torus.neighbours.items()}
         return {
-            ipu: (*neighbours, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
+            ipu: (*neighbours, *(() if (ipu - self.first) % GATEWAY_IPUS else self._partners(ipu)))
             for ipu, neighbours in torus_neighbours.items()
         }
 
-    def _beyond(self, ipu: int) -> tuple[int, ...]:
+    def _partners(self, ipu: int) -> tuple[int, ...]:
         """Return the IPUs at the same position in neighbouring pods, upper pod first."""
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
@@ -94,7 +94,7 @@ class PodRing:
         )
 
     def drop(self, dead: Collection[tuple[int, int]]) -> PodRing:
-        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
+        """Return the links that remain when the cables ``dead`` fail too; a cable is an ascending pair of IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @cached_property
@@ -102,7 +102,7 @@ class PodRing:
         """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
         return {
             ipu: (
-                *self._beyond(ipu),
+                *self._partners(ipu),
                 *sorted(neighbours, key=lambda neighbour: (neighbour // 2 != ipu // 2, neighbour)),
             )
             for torus in self._tori

@@ -47,8 +47,8 @@ class System(Placement):
         joined: device of all hosts' IPUs, host by host, if gradients are summed over links; None if hosts sum them.
         framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
             code.
-        updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;
-            None: 1 with a framework.
+        optimizer_update_interval: number of session runs after which the program sends its optimizer's values again;
+            0: never; None: 1 with a framework.
         optimizer_values: number of values that a PyTorch program sends for each variable; None for the default.
         disturbances: deviations from the rates, set by :meth:`disturbed`.
 

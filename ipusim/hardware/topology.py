@@ -61,7 +61,7 @@ class Topology:
 
     @property
     def ipus(self) -> range:
-        """Physical IPU numbers, in ladder order."""
+        """Physical IPU numbers, ascending: rung by rung along the ladder."""
         return range(self.first, self.first + self.count)
 
     @cached_property
@@ -76,7 +76,7 @@ class Topology:
         return {ipu: tuple(sorted(other_end for end, other_end in ordered_pairs if end == ipu)) for ipu in ipus}
 
     def drop(self, dead: Collection[tuple[int, int]]) -> Topology:
-        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
+        """Return the links that remain when the cables ``dead`` fail too; a cable is an ascending pair of IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @property

@@ -76,7 +76,8 @@ class OptimizerFunctionOutput:
             captured_gradient_outfeed: refused.
 
         Raises:
-            ProgramTypeError: an argument has another type, and ProgramError, in Graphcore's words.
+            ProgramTypeError: if an argument has a wrong type (Graphcore's message).
+            ProgramError: if arguments do not go together (Graphcore's message).
         """
         of_keras = isinstance(opt, _KERAS)
         _check(
@@ -221,8 +222,10 @@ def pipeline(
         The operation that runs the pipeline in a compiled computation.
 
     Raises:
-        ProgramError: in Graphcore's words, and ProgramTypeError and UnsupportedProgramError, as Graphcore refuses;
-            UnsupportedProgramError naming the argument if the simulator lacks a feature.
+        ProgramError: if Graphcore refuses an argument's value (Graphcore's message).
+        ProgramTypeError: if an argument has a wrong type (Graphcore's message).
+        UnsupportedProgramError: if Graphcore or the simulator does not support a feature; the message names the
+            argument.
     """
     settings = dict(locals())
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
@@ -283,7 +286,7 @@ def pipeline(
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Mark tensors as a checkpoint, kept by recomputation inside the backward pass.
+    """Mark tensors as a checkpoint, a starting point of recomputation inside the backward pass.
 
     Args:
         tensors: a tensor or a structure of tensors.

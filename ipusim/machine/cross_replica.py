@@ -272,7 +272,7 @@ class Shards:
                 arrays += resident.own_parameters.values()
             state = [array for array in resident.state.values() if array.ndim]
             if offload.sharded_update:
-                arrays += [array for array in state if offload.shards(profile, array.size)]
+                arrays += [array for array in state if offload.is_sharded(profile, array.size)]
             elif offload.sharded_state:
                 arrays += [array for array in state if array.nbytes >= offload.least_bytes]
         return arrays
@@ -291,5 +291,5 @@ class Shards:
         """Yield the stage and name of each variable of a shard of which each replica updates a part."""
         for number, resident in sorted(executor.stages(shard).items()):
             for name, array in resident.own_parameters.items():
-                if self._program.offload.shards(self._program.stages[number], array.size):
+                if self._program.offload.is_sharded(self._program.stages[number], array.size):
                     yield number, name

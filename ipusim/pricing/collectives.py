@@ -120,7 +120,7 @@ def _reduced(variables: Sequence[UpdatedVariable], scatters: bool) -> list[tuple
 def _norms(profile: StageProfile, offload: Offload) -> list[tuple[int, int]]:
     """Return the norms that replicas sum for the sharded variables of a stage."""
     works = () if isinstance(profile.update, int) else profile.update
-    pairs = zip(works, offload.updates(profile), strict=False)
+    pairs = zip(works, offload.variables_of(profile), strict=False)
     has_norms = [variable.sharded and work.vector.reductions > 0 for work, variable in pairs]
     return [_NORM] * (_NORMS * sum(has_norms))
 
@@ -137,7 +137,7 @@ def cycles_in_turn(
     result = np.zeros((2, len(names), len(ipus), len(profiles)))
     known: dict[tuple[Operation, int, tuple[int, int]], npt.NDArray[np.float64]] = {}
     for stage, profile in enumerate(profiles):
-        variables, scatters = list(offload.updates(profile)), offload.sharded_update
+        variables, scatters = list(offload.variables_of(profile)), offload.sharded_update
         gathered = [_padded(variable.weight, system) for variable in variables if variable.sharded]
         tensors_of: list[tuple[int, Operation, list[tuple[int, int]]]] = [
             (0, "reduce_scatter", _scattered(variables, system, scatters)),
@@ -159,7 +159,7 @@ def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]
     """Return the variables changed by each IPU's weight update."""
     variables: dict[int, list[UpdatedVariable]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
-        variables[ipu] += program.offload.updates(program.stages[stage])
+        variables[ipu] += program.offload.variables_of(program.stages[stage])
     return variables
 
 

@@ -101,7 +101,7 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedT
     moves: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for move in moves_of(plan.table, plan.shape, activations, meets=True):
         partner, size = activations.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
-        moves[int(plan.time_step[move.forward])][move.ipu, partner] += size
+        moves[int(plan.time_step[move.forward_row])][move.ipu, partner] += size
         moves[int(plan.time_step[move.use_row]) - 1][partner, move.ipu] += size
     return {step: tuple(sorted(traffic.items())) for step, traffic in moves.items()}
 

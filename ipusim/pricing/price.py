@@ -100,7 +100,7 @@ def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
     """Return the cost of a stage's weight update per replica, sharded or whole."""
     if isinstance(profile.update, int) or not offload.sharded_update:
         return profile.update
-    variables = zip(profile.update, offload.updates(profile), strict=True)
+    variables = zip(profile.update, offload.variables_of(profile), strict=True)
     return tuple(part_of(work, offload.replicas) if variable.sharded else work for work, variable in variables)
 
 

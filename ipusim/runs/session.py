@@ -19,7 +19,7 @@ from ipusim.machine.simulate import Progress, simulate
 from ipusim.model.functions.untrained import check_known, frozen, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import summable
+from ipusim.runs.assemble.limits import check_sums
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.time_alone import timeline_of
@@ -278,7 +278,7 @@ class Session:
             progress=progress,
             between=between,
         )
-        return summable(timeline, job.system, job.costs)
+        return check_sums(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
         """Return the arithmetic with recorded waits, or the Job's recorded waits.

@@ -16,7 +16,7 @@ from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, summable
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, check_sums
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
@@ -77,7 +77,7 @@ def timeline_of(
     for part in parts if jump else ():
         timeline = part()
         if timeline is not None:
-            return summable(timeline, device, price(job)[0])
+            return check_sums(timeline, device, price(job)[0])
     whole = job.whole
     costs, system = price(whole)
     timeline = simulate(
@@ -90,7 +90,7 @@ def timeline_of(
         progress=progress,
         between=between,
     )
-    return summable(timeline, system, costs)
+    return check_sums(timeline, system, costs)
 
 
 def _between_changes(run: _InPart) -> Timeline | None:

@@ -44,7 +44,7 @@ SEQ_1F1B = {  # micro-batch and segment, of 3 micro-batches in 2 segments on 4 I
 
 
 def test_seq_1f1b_has_its_authors_order():
-    order = find("seq_1f1b").laid_out(shape_of("seq_1f1b", (0, 1, 2, 3), 3))
+    order = find("seq_1f1b").lay_out(shape_of("seq_1f1b", (0, 1, 2, 3), 3))
     for ipu, words in SEQ_1F1B.items():
         own = order.passes[order.passes[:, 0] == ipu, 1:].tolist()
         assert " ".join(f"{'FB'[kind]}{micro // 2}-{micro % 2}" for kind, _, micro in own) == words
@@ -185,7 +185,7 @@ CHIMERA = {
 
 @pytest.mark.parametrize(("schedule", "count", "rows"), [("dualpipe", 8, DUALPIPE), ("chimera", 4, CHIMERA)])
 def test_two_copies_have_their_authors_order(schedule, count, rows):
-    order = find(schedule).laid_out(shape_of(schedule, (0, 1, 2, 3), count))
+    order = find(schedule).lay_out(shape_of(schedule, (0, 1, 2, 3), count))
     found = dict.fromkeys(range(4), "")
     for (ipu, kind, stage, micro), joined in zip(order.passes.tolist(), order.joined.tolist(), strict=True):
         found[ipu] += f"{'FBRIW'[kind]}{micro % 2}.{stage}.{micro // 2}{'+' if joined else ' '}"

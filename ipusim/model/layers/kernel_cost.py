@@ -51,7 +51,7 @@ def kernel_cost(
     """
     x, y, weights, bias, reread = elements
     rule, biased = activation(activation_name), bias > 0
-    changes = rule.keeps != "nothing"
+    changes = rule.saved_array != "nothing"
     forward = work_of(
         itemsize,
         products=(products.forward,),

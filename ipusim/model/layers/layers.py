@@ -235,7 +235,7 @@ class ActivationLayer(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the activation's work; an element takes two accesses to memory forward, and three backward."""
         rule, no_work = activation(self.activation), Work(itemsize=itemsize)
-        if rule.keeps == "nothing":
+        if rule.saved_array == "nothing":
             return LayerCost(no_work, no_work)
         elements = batch * math.prod(input_shape)
         forward = work_of(itemsize, vector=elements * rule.forward, accesses=2 * elements)

@@ -88,7 +88,7 @@ def why_not_shared(
     """
     layer, name = owner
     if any(named_layer.name == layer and isinstance(named_layer.layer, OnHost) for named_layer in earlier):
-        return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
+        return f"expected a layer whose parameters are on the IPU, got {layer!r}, whose parameters are on the host"
     candidates = {
         named_layer.name: shapes_of[name]
         for named_layer, layer_shape in zip(earlier, shapes, strict=False)

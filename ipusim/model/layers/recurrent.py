@@ -34,7 +34,7 @@ from ipusim.model.layers.layer import (
 from ipusim.model.work import Product, VectorWork, in_one, work_of
 
 #: Activations with a slope computable from the output, the only array kept by recurrent layers.
-RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
+RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.saved_array != "input")
 #: Compute sets of the vector work per time step.
 _STEP_SETS: Final = 3
 #: States of a micro-batch, shape (batch, units): h, and c for an LSTM.

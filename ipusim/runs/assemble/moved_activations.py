@@ -63,7 +63,7 @@ def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
 
     @cache
     def period_of_moves(shape: PlanShape) -> int:
-        return period_of(schedule.laid_out(shape).passes, shape, moves)
+        return period_of(schedule.lay_out(shape).passes, shape, moves)
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""

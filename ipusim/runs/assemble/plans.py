@@ -36,10 +36,10 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
 def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Plan:
     """Return the Plan of ``shape``, with passes and copies only; by default in the schedule's own sync mode.
 
-    Raises the errors of :func:`checked_sync` and ``schedule.laid_out``.
+    Raises the errors of :func:`checked_sync` and ``schedule.lay_out``.
     """
     mode = checked_sync(schedule, shape, sync)
-    order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.laid_out(shape)
+    order = shared()(Schedule.lay_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.lay_out(shape)
     return lower(order, mode)
 
 

@@ -82,7 +82,7 @@ def resolve_system(
         )
         host = spec.host
         system = replace(system, framework=host.framework, hosts=host.count)
-        return replace(system, updates_optimizer=host.updates_optimizer, optimizer_values=host.optimizer_values)
+        return replace(system, optimizer_update_interval=host.updates_optimizer, optimizer_values=host.optimizer_values)
 
     for check in (_costs_where_free, _streaming_where_none, _two_overheads):
         wrong = list(check(spec, rates, findings))

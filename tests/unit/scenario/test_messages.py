@@ -437,7 +437,7 @@ CASES = {
         DENSE,
         "python: f.py:block, parameters: {W: [65536, 65536]}",
         "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: the "
-        "function is called with the elements to find its cost; make the elements fewer",
+        "function is called with the elements to find its cost; use fewer elements",
     ),
     "missing data file": (
         DATA,
