@@ -141,7 +141,7 @@ GENERATIONS: Final = (GC2, GC200, BOW)
 
 
 def find_ipu(name: str) -> IpuSpec:
-    """Return a generation by Graphcore's chip name, case-insensitive; raises QuantityError for another name."""
+    """Return a generation by Graphcore's chip name, ignoring case; raises QuantityError for another name."""
     for ipu in GENERATIONS:
         if ipu.name == name.upper():
             return ipu

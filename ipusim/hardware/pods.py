@@ -1,8 +1,8 @@
 """Describe the GW-Links that join pods of 64 IPUs, machine by machine, into a ring or a part of a ring.
 
 An IPU-Machine of four IPUs has two GW-Link ports, east and west, of 100 Gbit/s. The ports lead to the machines of the
-same number in the next and previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in large
-scale Bow Pod systems). Two pods alone use both links between each other (Graphcore IPU-POD128 datasheet).
+same number in the next and in the previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in
+large scale Bow Pod systems). Two pods alone use both links between each other (Graphcore IPU-POD128 datasheet).
 """
 
 from __future__ import annotations
@@ -119,8 +119,9 @@ class PodRing:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
         Traffic for another pod leaves through the gateway of the local machine and takes the shorter way round the
-        pods; ties go towards higher numbers. It arrives at the IPU of the same position and continues over IPU-Links.
-        With dead cables, traffic takes a shortest path; ties go to the path through a gateway first, then over a rung.
+        pods, in a tie towards higher numbers. It arrives at the IPU of the same position and continues over IPU-Links.
+        With dead cables, traffic takes a shortest path; among shortest paths, a path that uses a gateway earlier is
+        preferred, then a path that crosses a rung earlier.
         Raises DeviceError for an IPU outside the device.
         """
         for ipu in (source, target):

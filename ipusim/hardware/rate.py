@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 
 from ipusim.base.units import format_rate, format_seconds
 
-#: Costs priced by a rate: passes on an IPU, communication between IPUs, host work between session runs, or code memory.
+#: Costs that depend on a rate: passes on an IPU, communication between IPUs, host work between session runs, or code
+#: memory.
 Part = Literal["computation", "links", "host", "memory"]
 #: Common sources and bounds of rates.
 PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"

@@ -12,7 +12,7 @@ from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad
 from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, join, total, whole
 from ipusim.hardware.links import Channel
-from ipusim.hardware.orders import laid_out
+from ipusim.hardware.orders import physical_ipus
 from ipusim.hardware.placed import Placement
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
@@ -73,7 +73,7 @@ class System(Placement):
         return replace(self, topology=replace(self.topology, dead=frozenset()), disturbances=())
 
     def disturbed(self, disturbances: Sequence[Disturbance]) -> System:
-        """Return the same system with disturbances; dead cables disappear from the topology.
+        """Return the same system with disturbances; cables that are dead from the start leave the topology.
 
         Args:
             disturbances: the complete set of disturbances.
@@ -130,7 +130,7 @@ class System(Placement):
 
     @property
     def exchanging(self) -> FixedParts:
-        """Fixed parts of a superstep with exchange between IPUs, without sync and latency."""
+        """Fixed parts of a copy between IPUs, without sync and latency."""
         if self.count == 1 or self.free:
             return NOTHING_FIXED
         rates = self.rates
@@ -301,7 +301,7 @@ class System(Placement):
         """
         return replace(
             self,
-            ipus=laid_out(self.topology.ipus, order, self.shards),
+            ipus=physical_ipus(self.topology.ipus, order, self.shards),
             selection_order=order,
             order_reason=f"{order} was asked for.",
         )
@@ -310,8 +310,8 @@ class System(Placement):
         """Return a replica's part of the device, as a separate device.
 
         Routes are the same as in the whole device. A replica is a single IPU, a ladder of adjacent rungs (pairs of
-        linked IPUs), or a whole pod, which is a closed loop. Shortest paths therefore stay inside, except around dead
-        cables.
+        linked IPUs), or a whole pod, which is a closed loop. So shortest paths stay inside the replica, except around
+        dead cables.
 
         Args:
             number: number of the replica, from 0.

@@ -42,7 +42,7 @@ class StepCopy:
 
     Attributes:
         edges: pairs of consecutive steps of a micro-batch; a tensor moves from the first step to the second, within an
-            IPU or to another.
+            IPU or to another IPU.
         fixed: parts with constant duration for any payload; zero if the IPUs never meet.
         links: loads of link directions on the routes.
         bytes: total bytes of tensors crossing to another IPU.
@@ -90,8 +90,8 @@ class Send(NamedTuple):
 
     Attributes:
         bytes: bytes of one micro-batch.
-        lead_cycles: cycles from hand-over to the first byte on the links: all fixed parts of an exchange between IPUs
-            except the sync (the part behind the bytes included), and the hops of the route.
+        lead_cycles: cycles from hand-over to the first byte on the links: the hops of the route, and all fixed parts of
+            an exchange between IPUs except the sync. The post-copy, which comes after the bytes, is included.
         links: numbers of the link directions of the route.
         cycles: cycles from first to last byte, without competing traffic on links.
     """
@@ -102,7 +102,7 @@ class Send(NamedTuple):
     cycles: int = 0
 
     def plain(self) -> Send:
-        """Return the send in plain numbers, without formulas: arithmetic is faster."""
+        """Return the send with plain numbers instead of formulas, for faster arithmetic."""
         return Send(self.bytes, int(self.lead_cycles), self.links, int(self.cycles))
 
 
@@ -111,12 +111,12 @@ class HostCosts:
     """Host copies per feed element, and the host's work between session runs, in cycles.
 
     Attributes:
-        infeed, fill: IPU's read of an infeed element, host's preparation.
+        infeed, fill: IPU's read of an infeed element, host's preparation of the element.
         data: host's production of an infeed element's samples, sequential over elements and replicas; None if the
             host's data rate is unlimited.
-        outfeed, drain: IPU's write of an outfeed element, host's read.
+        outfeed, drain: IPU's write of an outfeed element, host's read of the element.
         call: host's work between two session runs.
-        state: host's work at each weight update with optimizer state off chip.
+        state: host's work at each weight update for optimizer state in Streaming Memory.
     """
 
     infeed: int
@@ -162,8 +162,8 @@ class ReplicaCollective:
     Attributes:
         algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
         cost: joint cost of the collectives on shared links.
-        bytes: size of the data: gradient accumulators of one replica; contents per replica after an all-gather;
-            whole buffer of a group for a collective inside a pass.
+        bytes: size of the data. For a gradient sum: accumulators of one replica. For an all-gather: gathered contents
+            of a replica. For a collective inside a pass: whole buffer of a group.
     """
 
     algorithm: str
@@ -254,19 +254,20 @@ class Costs:
         tables: traffic and cycles of stages with tables on the host.
         pass_streams: bytes streamed in before, and out after, every (pass, stage).
         update_streams: bytes from and to Streaming Memory around each IPU's weight update.
-        copy_sum: gradient sum among stage copies. None for single-copy stages, or without gradients.
+        copy_sum: gradient sum among copies of stages. None if stages have one copy, or without gradients.
         gradient_sum: gradient sum among replicas. None without gradients to sum.
         host_sum: gradient sum among hosts. None with one host.
         host_update: weight update on the host. None if IPUs update the weights.
         weight_gathers: all-gather before every pass, for stages with weights sharded over replicas.
-        update_gathers: all-gather before the weight update, per IPU with parts stored by replicas.
+        update_gathers: all-gather for the weight update, per IPU with variables in shards.
         collectives: replica collectives inside every (pass, stage), in order.
         host_calls: host calls inside each (pass, stage), in order.
         links: link directions with traffic, by number: directions of copies first, then directions used only by
             ``copy_sum`` and ``gradient_sum``.
         sends: sends in point-to-point by (replica, copy of the pipeline, source stage, target stage).
         moves: moves of activations by (replica, IPU in the replica, stage, way).
-        instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 if absent.
+        instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 for an instruction without
+            a stage.
         overlapped: rule for the cycles of a composite pass: a forward and a backward pass of two stages in one slot.
 
     Example:

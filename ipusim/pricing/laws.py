@@ -25,7 +25,7 @@ class Law:
         rates: attributes of :class:`ipusim.hardware.rates.Rates` in the formula.
         figures: attributes of IPU, host or Streaming Memory in the formula.
         source: origin of the formula, or ``assumed``.
-        spans: Timeline spans per occurrence, including the wait; spans of links and of parts of a pass do not count.
+        spans: Timeline spans per occurrence, waits included; spans of links, and of parts of a pass, do not count.
         instruction: code of the instructions priced by this law alone.
         cycles: cost of the instruction, by program, system and stage (-1 without a stage).
     """

@@ -42,7 +42,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         return None
     cycles, estimated = throughput_of(timeline).run_cycles, _is_long(job, timeline)
     savings: dict[str, int] = {}
-    with Cache().entered():
+    with Cache().activate():
         for report in candidates:
             device = job.system.reordered(report.order)
             if estimated:

@@ -50,8 +50,7 @@ def schedule(
         function: the function; it raises ProgramError for a refused shape.
         name: name in scenarios; default: name of the function.
         summary: one line for people; default: first line of the function's docstring.
-        multiple: returns, for a shape, the number of which every legal gradient accumulation count is a multiple;
-            default 1.
+        multiple: returns the number of which legal gradient accumulation counts are multiples; default 1.
         syncs: sync modes, the default first, such as ``("point_to_point",)``; default: both, lock-step first.
         supports: features that the function can lay out, as listed by ``ipusim schedule``.
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
-from ipusim.base.near_names import did_you_mean, expected_last, listed
+from ipusim.base.near_names import did_you_mean, expected_last, list_names
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
@@ -310,5 +310,5 @@ def find(name: str) -> Schedule:
     schedule = _SCHEDULES.get(name.lower())
     if schedule is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)
-        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {listed([*_SCHEDULES], name)}"))
+        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {list_names([*_SCHEDULES], name)}"))
     return schedule

@@ -4,7 +4,7 @@ from ipusim.app.scenario import load_request
 from ipusim.app.scenario.load import ScenarioError
 from ipusim.base import foreign_words
 from ipusim.base.foreign_words import FOREIGN, folded
-from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, listed, nearest
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, list_names, nearest
 from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
@@ -169,7 +169,7 @@ def test_all_names_that_are_equally_near_are_told():
 
 def test_of_many_names_the_nearest_are_listed_and_the_others_counted():
     names = [f"layer{number}" for number in range(40)]
-    assert listed(names[:18], "layer3") == ", ".join(names[:18])
-    assert listed(names, "layer31", ", see there").startswith("layer31, layer1, layer3, layer10, ")
-    assert listed(names, "layer31", ", see there").endswith(" and 28 more, see there")
-    assert listed(names, None) == f"{', '.join(names[:12])} and 28 more"
+    assert list_names(names[:18], "layer3") == ", ".join(names[:18])
+    assert list_names(names, "layer31", ", see there").startswith("layer31, layer1, layer3, layer10, ")
+    assert list_names(names, "layer31", ", see there").endswith(" and 28 more, see there")
+    assert list_names(names, None) == f"{', '.join(names[:12])} and 28 more"

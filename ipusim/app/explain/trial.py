@@ -176,7 +176,7 @@ class ChangeTrials:
 
     def try_values(self, values: Mapping[str, Any]) -> Trial:
         """Return the Trial of the request with other values, with shared pricing."""
-        with self.cache.entered():
+        with self.cache.activate():
             return try_request(self.job.request, values)
 
 

@@ -159,7 +159,7 @@ def _job(
         problems, plan = Findings(request.is_set), plain
         if micro_batches != laid_out_count:
             _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
-        with cache.entered():
+        with cache.activate():
             return _job(request, new_options, base, replace(layout, plan=plan, short_count=None), content, problems)
 
     cache = shared()

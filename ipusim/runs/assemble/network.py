@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ipusim.base.errors import ModelError
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.join import Join
@@ -78,7 +78,7 @@ def _joining(
     path = (*request.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
-        known_names = listed([*shapes], layer.source) or "none"
+        known_names = list_names([*shapes], layer.source) or "none"
         findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
         return None
     layer = layer.with_source_shape(shapes[layer.source])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -101,5 +101,5 @@ def _check_checkpoints(
     for index, name in enumerate(checkpoints):
         if name not in names:
             near = did_you_mean(name, names)
-            text = f"expected the name of a layer, got {name!r}{near} (the layers are {listed(names, name)})"
+            text = f"expected the name of a layer, got {name!r}{near} (the layers are {list_names(names, name)})"
             findings.add((*key, index), text)

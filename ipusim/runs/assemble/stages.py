@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
@@ -87,7 +87,7 @@ def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: 
     for index, name in enumerate(splits):
         path = ("pipeline", "splits", index)
         if name not in names:
-            near, known_names = did_you_mean(name, names), listed(names, name)
+            near, known_names = did_you_mean(name, names), list_names(names, name)
             findings.add(path, f"expected the name of a layer, got {name!r}{near} (the layers are {known_names})")
         elif names.index(name) == 0:
             text = f"expected a layer after the first, got {name!r}, which would leave the first stage empty"

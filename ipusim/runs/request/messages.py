@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expected_last, listed, one_mistake_away
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expected_last, list_names, one_mistake_away
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
@@ -50,7 +50,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     if error["type"] == "extra_forbidden":
         value, names, of_key = path[-1], list(parent.get("properties", ())), True
         expectation, hint = (
-            f"one of the keys {listed(names, value, _MORE_KEYS)}",
+            f"one of the keys {list_names(names, value, _MORE_KEYS)}",
             _of_key(path, names, error["loc"], schema),
         )
     elif error["loc"][-1:] == (_KEY,):
@@ -156,7 +156,7 @@ def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
 
 def _one_of(names: list[str], value: object) -> str:
     """Join names as an English list; a long list keeps only the nearest names to ``value``."""
-    few = listed(names, value, _MORE_KEYS)
+    few = list_names(names, value, _MORE_KEYS)
     return few if few.endswith(_MORE_KEYS) else one_of(names)
 
 

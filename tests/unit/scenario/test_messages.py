@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.app.cli import main
 from ipusim.app.scenario import ScenarioError, load_job, load_request
-from ipusim.base.near_names import listed
+from ipusim.base.near_names import list_names
 from ipusim.runs.places import Place, PlacedProblem
 from tests import schedules
 
@@ -157,7 +157,7 @@ CASES = {
         "type: dense, units: 8",
         "type: desne, units: 8",
         f"bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
-        f"{listed(schedules.LAYERS, 'desne')}, which `ipusim check --schema` lists",
+        f"{list_names(schedules.LAYERS, 'desne')}, which `ipusim check --schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
