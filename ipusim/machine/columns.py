@@ -83,7 +83,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
 
 
 def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the time-step of every instruction. ``ends`` are the first rows of every IPU but the first."""
+    """Return the time-step of every instruction; ``ends`` has the first row of each IPU except the first."""
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
     meetings = np.where(code == Code.MEET, number, 0)
@@ -121,7 +121,7 @@ def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in
     Args:
         columns: instructions of the IPU of the first stage.
         micro_batches: micro-batches whose passes get a mark.
-        in_phases: whether all passes of the IPU over these micro-batches get a mark, not only forward passes.
+        in_phases: whether all passes of the IPU over these micro-batches get a mark; otherwise only forward passes.
     """
     code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
     ops = zip(code, stage, micro_batch, strict=True)

@@ -1,6 +1,6 @@
 """Bound the number of spans (recorded intervals) and the cycles of a run from above.
 
-Request limits and computations without events call these functions before a run, with its Plan, System and Costs.
+Limits on requests, and computations of a run's time without a simulation of events, call these functions before a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.terms import PricedPart, priced_parts
 from ipusim.timeline.host_track import HostTrack
 
-#: Most cycles of a run summed over tracks: figures are sums of a Timeline's 64-bit columns.
+#: Maximum sum of a run's cycles over tracks: figures are sums of a Timeline's 64-bit columns.
 MAX_SUM: Final = 2**63 - 1
 #: Spans of a weight update per IPU: the update, waits before and after, a load, a store, an all-gather and a wait.
 _UPDATE_SPANS = 7

@@ -82,8 +82,8 @@ class HostServer(Facility):
 class Tables(HostServer):
     """The embedding tables of a replica.
 
-    An IPU writes ids, waits while the host gathers rows, and reads the rows. Gradients are written without a wait. A
-    look-up before the host has applied these gradients waits, and finds the updated rows.
+    An IPU writes ids, waits while the host gathers rows, and reads the rows. It writes gradients without a wait. A
+    later look-up waits until the host has applied these gradients, and gets the updated rows.
     """
 
     def __init__(self, context: Context, replica: int) -> None:
@@ -110,7 +110,7 @@ class Tables(HostServer):
 class HostCompute(HostServer):
     """Host compute for a replica's passes: IPUs send inputs, and wait for results.
 
-    The calls precede the pass, as the order of a pass's parts does not change the duration.
+    The calls run before the pass, as the order of a pass's parts does not change its total duration.
     """
 
     def __init__(self, context: Context, replica: int) -> None:

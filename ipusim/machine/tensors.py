@@ -144,7 +144,7 @@ class Transfers:
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move an output to the next step's only IPU. Steps on several IPUs need :meth:`copy`."""
+        """Move an output to the IPU of the next step; a step on several IPUs needs :meth:`copy`."""
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
         self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
 

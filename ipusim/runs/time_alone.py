@@ -201,7 +201,7 @@ class _InPart:
             executions=self.executions,
             executions_per_step=self.job.program.repeat_count,
         )
-        return short.stretched(info)
+        return short.lengthen(info)
 
 
 def _never_repeats(error: RequestError, whole: int, first_count: int) -> Iterator[Problem]:
