@@ -105,7 +105,7 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
 
 
 def _with_meetings(table: Items, emitted: int) -> Table:
-    """Insert meetings between instructions: one for each time-step that ends between them."""
+    """Insert a meeting between instructions for each time-step that ends there."""
     ipu, step = table[0], np.clip(table[1], 0, emitted)
     begins = np.r_[True, np.diff(ipu) != 0]
     distance = step - np.where(begins, 0, np.r_[0, step[:-1]])

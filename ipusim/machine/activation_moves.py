@@ -182,7 +182,7 @@ class ActivationMoves(Facility):
                 carrier.reroute(move.tensor, sends[stage, way], self._ends)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a facility serves a single IPU
-        """Return the move that the IPU waits for; None if it does not wait."""
+        """Return the move that the IPU waits for; None if the IPU does not wait."""
         keys = [key for key, move in self._under_way.items() if move.end_event is not None]
         return Wait("the move of activations {1} of stage {0}".format(*keys[0])) if keys else None
 

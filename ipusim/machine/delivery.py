@@ -239,7 +239,7 @@ class Delivery(Facility):
         return tuple(piles)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for a tensor; None if it does not wait."""
+        """Return the reason why ``ipu`` waits for a tensor; None if the IPU does not wait."""
         for tensor in self._blocking:
             source, target, op = self._way_of(tensor)
             if source == ipu:

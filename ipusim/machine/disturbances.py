@@ -84,7 +84,7 @@ class SpeedRule(NamedTuple):
         pace: speed of a resource for a piece of work from a cycle on, apart from the ``windows``.
         steady_from: cycle of the last change of speed; None if speeds never settle.
         delay: delay of work that a resource begins during a cycle, apart from the ``windows``; None without delays.
-        changes: cycles of every change; empty if they are unknown, or if there are none.
+        changes: cycles of every change; empty for unknown changes, or without changes.
         touches: function that tells whether the rule ever slows or delays a resource; by default True for every
             resource.
         passes: whether the rule slows only passes.

@@ -69,7 +69,7 @@ class Facility:
     handlers: Mapping[Code, Handler]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - default: waits for time only
-        """Return the reason why logical IPU ``ipu`` waits in this facility; None if it does not wait here."""
+        """Return the reason why logical IPU ``ipu`` waits in this facility; None if the IPU does not wait here."""
         return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - default: no state beyond scheduled events

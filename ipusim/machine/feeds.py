@@ -45,7 +45,7 @@ class Feeds(Facility):
         self._waits = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for a feed; None if it does not wait."""
+        """Return the reason why ``ipu`` waits for a feed; None if the IPU does not wait."""
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - buffers do not depend on micro-batches

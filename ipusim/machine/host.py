@@ -73,7 +73,7 @@ class HostStream:
             clock.process(self._host())
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for this stream; None if it does not wait."""
+        """Return the reason why ``ipu`` waits for this stream; None if the IPU does not wait."""
         return Wait(self._wait_text) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:

@@ -113,7 +113,7 @@ class Interconnect(Meeting):
         return [number for number in self._numbers if number not in arrivals] if ipu in arrivals else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits in this meeting; None if it does not wait."""
+        """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
         if self._carrying:
             return Wait(f"{self.subject}, which {self._carrying} of its links have not delivered")
         return super().waits_for(ipu)

@@ -51,7 +51,7 @@ class Meeting(Facility):
         return [number for number in self._numbers if number not in self._arrived] if ipu in self._arrived else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits in this meeting; None if it does not wait."""
+        """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
         late = self.absent_ipus(ipu)
         return Wait(f"{self.subject}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 

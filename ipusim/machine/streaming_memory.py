@@ -59,7 +59,7 @@ class RemotePort(Facility):
         return _current_memory(self._clock, self._memories)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a port serves a single IPU
-        """Return the transfer that the IPU waits for; None if it does not wait."""
+        """Return the transfer that the IPU waits for; None if the IPU does not wait."""
         return Wait(self._under_way) if self._under_way else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - transfers do not depend on micro-batches

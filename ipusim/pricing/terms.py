@@ -1,4 +1,4 @@
-"""List what a Plan's parts cost and why: for each part, such as a pass, its laws (formulas) with their numbers."""
+"""List the costs of a Plan's parts, such as passes, with the laws (formulas) and numbers behind each cost."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _MOST_SPANS = 50_000
 
 
 def undisturbed(job: Job) -> tuple[Costs, System]:
-    """Return costs and system of a Job without disturbances, including dead cables."""
+    """Return costs and system of a Job without disturbances; dead cables work again."""
     system = job.system.undisturbed
     costs = job.costs if system.topology == job.system.topology else price_plan(job.plan, job.program, system)
     return costs, system
@@ -105,7 +105,7 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
     States are recorded at the begin of each micro-batch.
 
-    None if states of some micro-batches are missing, as tensors pile up.
+    None if states of some micro-batches are missing, as notes stop when too many tensors wait.
     """
     whole, table = job.whole, job.whole.plan.instructions
     costs, system = undisturbed(whole)

@@ -130,7 +130,7 @@ class ChangeTrials:
         if cycles is None and (only_passes or not repeats_in_steps):  # else few micro-batches are simulated sooner
             cycles = runs.run_without_events(job, job.executions, priced)
         if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
-            is_long = job.program.shape.passes > runs.MOST_OF_ONE
+            is_long = job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
             timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
             cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
@@ -145,7 +145,7 @@ class ChangeTrials:
         """
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
         recurs = job.plan.sync.meets or self._repeats
-        is_long = not recurs and job.program.shape.passes > runs.MOST_OF_ONE
+        is_long = not recurs and job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
         if recurs or (is_long and self._recurrence[0] != key):
             counts = [job.plan.shape.micro_batches] if recurs else runs.short_counts(job.schedule, job.program.shape)
             self._recurrence = key, runs.recurrence_of(job, counts)

@@ -26,7 +26,7 @@ _PATH: Final[KeyPath] = ("pipeline", "offload_activations")
 def resolve_moved(
     pipeline: PipelineSpec, system: System, names: Sequence[str], findings: Findings
 ) -> MovedActivations | None:
-    """Return the moved activations; None without any, or after recording why the moves are impossible.
+    """Return the moved activations; None if the request moves none, or if a problem was recorded.
 
     Args:
         pipeline: pipeline options.

@@ -72,7 +72,7 @@ def resolve_network(
 def _joining(
     layer: Layer, request: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
 ) -> Layer | None:
-    """Return a layer with the shape of the earlier output to join, if any; None after recording a problem."""
+    """Return the layer; a joining layer gets the shape of the earlier output. None after recording a problem."""
     if not isinstance(layer, Join):
         return layer
     path = (*request.path, "from")
@@ -93,7 +93,7 @@ def _shares(
     shapes: Sequence[Shape],
     findings: Findings,
 ) -> bool:
-    """Return whether earlier layers have all shared parameters; record missing ones.
+    """Return whether earlier layers have all parameters that the layer shares; record missing parameters.
 
     ``shapes`` are the input shapes of the ``earlier`` layers.
     """
@@ -113,7 +113,7 @@ def _shares(
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
     """Return whether ``layer`` outputs whole numbers; ``tokens`` tells whether its input is whole numbers.
 
-    Raises ModelError unless exactly embeddings take whole numbers.
+    Raises ModelError for an embedding on other numbers, and for another layer on whole numbers.
     """
     if isinstance(layer, TakesTokens):
         if not tokens:

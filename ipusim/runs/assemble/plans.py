@@ -47,7 +47,8 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
     """Return the legal gradient accumulation counts next to a refused count.
 
     Candidates are multiples of the schedule's step, or all counts if the schedule may accept counts between multiples.
-    A candidate is legal if a Plan can be made of it: a schedule may refuse multiples, such as counts below a minimum.
+    A candidate is legal if the schedule makes a Plan of it: a schedule may refuse multiples, for example below a
+    minimum.
 
     Args:
         schedule: schedule that refuses the count.
@@ -55,7 +56,8 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
         sync: sync mode; None for the schedule's own.
 
     Returns:
-        Nearest legal count below, and nearest above, in whole micro-batches; a side without one is missing.
+        Nearest legal count below, and nearest legal count above, in whole micro-batches; shorter if a side has no legal
+        count.
 
     Example:
         >>> from ipusim.api import pipelines, schedules

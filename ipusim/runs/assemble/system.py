@@ -119,7 +119,7 @@ def with_disturbances(options: Options, system: System, findings: Findings) -> S
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
-    """Return the I/O tiles of a request; None after recording why the tiles are impossible."""
+    """Return the I/O tiles of a request; None after recording a problem."""
     spec = options.system.io_tiles
     share = Fraction(str(spec.available_memory_proportion))
     path = ("system", "io_tiles", "place_ops_on_io_tiles")
@@ -129,7 +129,7 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
 def resolve_offloads(
     options: Options, system: System, training: bool, names: Sequence[str], findings: Findings
 ) -> Offload | None:
-    """Return the offloads and the sharding over replicas; None after recording why these are impossible.
+    """Return the offloads and the sharding over replicas; None after recording a problem.
 
     ``names`` are the names of the stages.
     """
@@ -268,7 +268,7 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
 
 
 def _placed_by(findings: Findings) -> KeyPath | None:
-    """Return the option that places the stages; None if the schedule does."""
+    """Return the option that places the stages; None if the schedule places them."""
     options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
     return next(filter(findings.is_set, options), None)
 

@@ -34,7 +34,7 @@ def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Proble
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """Return whether a list is too short only because of invalid items. Invalid items are reported separately."""
+    """Return whether an error says that a list is too short only because invalid items, reported too, are left out."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -115,10 +115,7 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the only option called ``key`` outside ``section``, or None.
-
-    The option may be at the top or in another section.
-    """
+    """Return the option called ``key`` at the top or in another section; None unless there is exactly one."""
     if len(section) > 1:
         return None
     top = schema["properties"]
@@ -131,12 +128,7 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
-    """Return paths of options outside ``section``, by name.
-
-    Options may be at the top or in other sections.
-
-    Empty for a nested section.
-    """
+    """Return paths of options at the top or in other sections, by name; empty if ``section`` is nested."""
     if len(section) > 1:
         return {}
     top = schema["properties"]
