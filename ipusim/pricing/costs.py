@@ -132,8 +132,7 @@ class HostCosts:
         return max(self.fill, infeeds * (self.data or 0))
 
     def cycles_after(self, execution: int, repeat_count: int) -> int:
-        """Return the host's cycles right after ``execution`` executions; session runs have ``repeat_count``
-        executions."""
+        """Return the host's cycles after ``execution`` executions; a session run has ``repeat_count`` executions."""
         return self.state if execution % repeat_count else self.state + self.call
 
 

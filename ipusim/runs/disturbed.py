@@ -117,8 +117,10 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
 
 def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
-    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None if
-    never."""
+    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's.
+
+    None if they never do.
+    """
     later = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
     alike = (_state(mark) == _state(plain_mark) for mark, plain_mark in later)
     return next((number for number, is_equal in enumerate(alike) if is_equal), None)

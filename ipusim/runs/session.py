@@ -16,7 +16,7 @@ from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.one_thread import one_blas_thread
 from ipusim.machine.simulate import Progress, simulate
-from ipusim.model.functions.untrained import check_known, frozen, set_arrays
+from ipusim.model.functions.untrained import check_known, read_only_copy, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.assemble.limits import check_sums
@@ -167,7 +167,7 @@ class Session:
                     set_arrays(own_slots, slots)
                 values = state.untrained[replica] if replica < len(state.untrained) else {}
                 check_known(executor.untrained, values)
-                executor.untrained.update((name, frozen(array)) for name, array in values.items())
+                executor.untrained.update((name, read_only_copy(array)) for name, array in values.items())
         self.executions = self.executions if state.executions is None else state.executions
 
     @property

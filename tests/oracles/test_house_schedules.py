@@ -145,7 +145,7 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
     """Its periods are those of an Order of as many micro-batches whose ramps were moved together with them in it."""
     pattern = {"v_half": controllable_memory._half, "v_min": controllable_memory._third}[schedule]
     count = 4 * ipus + 5
-    whole = controllable_memory._laid_out([pattern(ipus, rank) for rank in range(ipus)], count)
+    whole = controllable_memory._lay_out([pattern(ipus, rank) for rank in range(ipus)], count)
     order = find(schedule).order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
     for ipu, passes in passes_of(order).items():
         stages = (ipu, 2 * ipus - 1 - ipu)
@@ -254,7 +254,7 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
 def test_a_long_execution_of_1f1b_v_is_laid_out_as_one_that_is_moved_together_whole(ipus):
     count = 4 * ipus + 9
     order = find("1f1b_v").order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
-    for ipu, lane in enumerate(v_1f1b._laid_out(ipus, count)):
+    for ipu, lane in enumerate(v_1f1b._lay_out(ipus, count)):
         stages = (ipu, 2 * ipus - 1 - ipu)
         right = [f"{kind.letter}{stages[chunk]}.{micro_batch}" for kind, chunk, micro_batch in lane]
         assert passes_of(order)[ipu] == right

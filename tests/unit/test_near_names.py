@@ -3,7 +3,7 @@ import pytest
 from ipusim.app.scenario import load_request
 from ipusim.app.scenario.load import ScenarioError
 from ipusim.base import foreign_words
-from ipusim.base.foreign_words import FOREIGN, folded
+from ipusim.base.foreign_words import FOREIGN, spelling_key
 from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, list_names, nearest
 from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
@@ -91,8 +91,8 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
     assert set(FOREIGN) - keys - names == set()
     for ours, foreign in FOREIGN.items():
         for word in foreign.split():
-            assert ours in foreign_words.ours(word), word
-            assert folded(word) != folded(ours), word
+            assert ours in foreign_words.keys_for(word), word
+            assert spelling_key(word) != spelling_key(ours), word
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ class _StageChain:
 #: Scope that TensorFlow adds around the body of a loop.
 _LOOP: Final = re.compile(r"^while(_\d+)?/")
 #: Loss classes of the simulator.
-_LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
+_LOSSES: Final = tuple(row.kind_class for row in layers.rows() if row.is_loss)
 
 
 def _is_flattened(form: tuple[int, ...], shape: Sequence[int]) -> bool:
@@ -250,7 +250,7 @@ def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
     for variable in _variables(graph, view, layer):
         if scope := variable.rpartition("/")[0]:
             return scope
-    kind = next((row.kind for row in layers.rows() if row.makes is type(layer.layer)), "layer")
+    kind = next((row.kind for row in layers.rows() if row.kind_class is type(layer.layer)), "layer")
     *scopes, _ = _LOOP.sub("", layer.name).split("/")
     if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
         scopes[-1] = kind  # in place of the scope of a TensorFlow function

@@ -15,8 +15,8 @@ from ipusim.model.layers.layer import Array
 def among_equals(call: CollectiveCall, x: Array) -> Array:
     """Return the first replica's result of a collective, supposing that all replicas hold ``x``.
 
-    Used for calls without a meeting of replicas: in trials of functions before the device is known, in runs with a
-    single replica, and in the search for the first value that is not finite.
+    Such calls do not wait for other replicas: they occur in trials of functions before the device is known, in runs
+    with a single replica, and in the search for the first value that is not finite.
     """
     size = 1 if call.group is None else call.group
     arrays = np.broadcast_to(x, (size, *x.shape))

@@ -127,7 +127,7 @@ def _refuse(action: str = "", remedy: str = _REMEDY) -> NoReturn:
 
 
 def _name(function: Any) -> str:
-    """Return a function's name with its module; ufuncs lack a module, and NumPy is searched instead."""
+    """Return a function's name with its module; for ufuncs, which have no module, NumPy is searched."""
     module = "numpy" if getattr(np, function.__name__, None) is function else getattr(function, "__module__", None)
     return f"{module}.{function.__name__}" if module else str(function.__name__)
 

@@ -150,7 +150,7 @@ class LayerStage:
         return frozenset(name for name in self.uses if name.partition("/")[0] in self.frozen)
 
     @property
-    def trains(self) -> bool:
+    def is_trained(self) -> bool:
         """Whether any parameter of the stage learns."""
         return bool(self.uses.keys() - self.frozen_names)
 
@@ -240,7 +240,7 @@ class LayerStage:
 
         Unless an earlier stage learns, the backward pass ends at this cluster.
         """
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.is_trained), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters by layer, for passes on these arrays."""
@@ -280,7 +280,7 @@ class LayerStage:
         taken_values: tuple[SkipValue, ...] = (),
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken_values)
-        return Piece(layers.bind_layers(parameters), join, taken_values, layers.trains)
+        return Piece(layers.bind_layers(parameters), join, taken_values, layers.is_trained)
 
     def bind_layers(self, parameters: Parameters) -> BoundStage:
         """Return the passes of the whole sequence of layers."""

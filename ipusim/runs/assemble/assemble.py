@@ -52,7 +52,7 @@ def assemble(request: Request) -> Job:
         Job for :func:`ipusim.api.execute`.
 
     Raises:
-        RequestError: if the request has problems; the error lists all of them.
+        RequestError: if the request has problems; the error lists all problems.
         RequestMemoryError: if the program exceeds its IPUs' memory, unless the request says ``memory: report``.
         PlanError: if the Plan of a user's schedule breaks a rule.
 
@@ -127,8 +127,7 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return the profiles (costs) and the workload (arithmetic) of the stages, planned under the request's Poplar
-    options."""
+    """Return the profiles (costs) and the workload (arithmetic) of the stages, under the request's Poplar options."""
     shape = layout.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(layout.system, layout.offload)

@@ -234,7 +234,7 @@ def price_run(
         short_count: number of simulated micro-batches of a repeating run; None if all are simulated.
 
     Raises:
-        RequestError: if problems are recorded; it lists all of them.
+        RequestError: if problems are recorded; the error lists all problems.
     """
     with findings.collect(("pipeline",)):
         costs = price_plan(plan, program, system)

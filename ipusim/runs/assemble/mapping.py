@@ -156,7 +156,7 @@ def _check_ipus(stage: RequestedStage, ipus: int | tuple[int, ...]) -> None:
         check_concurrent(parts, count)
     elif isinstance(ipus, tuple):
         layer = stage.layers[0].spec if len(stage.layers) == 1 else None
-        if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:
+        if not isinstance(layer, BuiltSpec) or layer.row.kind_class is not Parallel:
             raise ProgramError(
                 f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
             )

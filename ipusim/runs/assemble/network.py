@@ -160,7 +160,7 @@ def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> An
     arguments = {
         key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
     }
-    return findings.attempt(path, spec.row.makes, **arguments) if len(findings) == problem_count else None
+    return findings.attempt(path, spec.row.kind_class, **arguments) if len(findings) == problem_count else None
 
 
 def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:

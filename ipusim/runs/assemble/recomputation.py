@@ -55,7 +55,7 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
 
 def is_add(layer: RequestedLayer) -> bool:
     """Return whether a layer adds the output of an earlier layer."""
-    return isinstance(layer.spec, BuiltSpec) and layer.spec.row.makes is Add
+    return isinstance(layer.spec, BuiltSpec) and layer.spec.row.kind_class is Add
 
 
 def _is_on_popart(options: Options) -> bool:

@@ -195,8 +195,10 @@ def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Pr
 
 
 def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield a problem for each fixed part of a copy's cost if the request also sets ``system.overhead``, their
-    total."""
+    """Yield a problem for each fixed part of a copy's cost, if the request also sets ``system.overhead``.
+
+    ``system.overhead`` is the total of these parts.
+    """
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _changed_rates(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
@@ -216,8 +218,7 @@ def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
-    """Yield problems: remote buffers without Streaming Memory, or figures of Streaming Memory without remote
-    buffers."""
+    """Yield problems: remote buffers without Streaming Memory, or its figures without remote buffers."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         machines = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {machines}, got {spec.name}"

@@ -41,7 +41,7 @@ class RowSpec(Node):
         """Return the object built from the values of the row's keys, nested rows first."""
         values = {key.argument: getattr(self, key.argument) for key in self.row.keys}
         inner = {name: value.build() for name, value in values.items() if isinstance(value, RowSpec)}
-        return self.row.makes(**values | inner)
+        return self.row.kind_class(**values | inner)
 
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:

@@ -115,7 +115,7 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the option called ``key`` at the top or in another section; None unless there is exactly one."""
+    """Return the only option called ``key`` at the top or in another section; None without a unique option."""
     if len(section) > 1:
         return None
     top = schema["properties"]

@@ -87,7 +87,7 @@ KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spe
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
 def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
     keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "trainable", "type")}
-    arguments = inspect.signature(spec.row.makes).parameters
+    arguments = inspect.signature(spec.row.kind_class).parameters
     assert keys.keys() == arguments.keys()
     for name, field in keys.items():
         required = arguments[name].default is inspect.Parameter.empty
