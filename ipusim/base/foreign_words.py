@@ -1,6 +1,6 @@
 """Map synonyms from PyTorch, DeepSpeed, Megatron, Keras and papers to ipusim's keys, for messages.
 
-Synonyms are no aliases: a scenario with a synonym is refused, and the message names ipusim's key.
+Synonyms are not aliases: a scenario with a synonym is refused, and the message names ipusim's key.
 """
 
 from __future__ import annotations

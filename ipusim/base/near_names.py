@@ -42,7 +42,7 @@ def nearest(wrong: object, names: Iterable[str]) -> str | None:
 
 
 def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
-    """Return the names nearest to ``wrong`` regardless of case; several if they are equally near, none if none is near.
+    """Return the names nearest to ``wrong`` regardless of case: all that are equally near, or an empty sequence.
 
     The order of preference: synonyms, names a single typing mistake away, names with the next smaller and larger
     number but otherwise equal, names that contain the words of ``wrong``, and finally the most similar name.
@@ -71,7 +71,7 @@ def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` by similarity to ``wrong``, most similar first. The order stays if ``wrong`` is no text."""
+    """Return ``names`` by similarity to ``wrong``, most similar first. The order stays if ``wrong`` is not text."""
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())

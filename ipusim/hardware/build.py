@@ -55,10 +55,8 @@ def build_system(
         streaming: figures by attribute name of StreamingMemory, in place of the machine's figures.
         io_tiles: tiles per IPU reserved for host copies.
 
-    Raises:
-        DeviceError: if the machine, device, order or a rate is unknown, a stage is outside the device, or the machine
-            has no device of so many IPUs (Graphcore's message).
-        QuantityError: if a clock or rate is not above 0, or the overhead is negative.
+    Raises DeviceError if the machine, device, order or a rate is unknown, a stage lies outside the device, or no device
+    has so many IPUs. Raises QuantityError if a clock or rate is not above 0, or if the overhead is negative.
     """
     machine = find_machine(name)
     _check_costs(machine, overhead_ns, host_rates)

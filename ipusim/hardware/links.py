@@ -52,7 +52,7 @@ class LinkDirection:
 
     @property
     def is_limit(self) -> bool:
-        """Whether the direction is no link, but the joint rate limit of a detour."""
+        """Whether the direction is not a link but the joint rate limit of a detour."""
         return self.channel.endswith(_DETOUR)
 
     @property

@@ -58,7 +58,8 @@ class IPUEstimatorSpec(_Fields):
         training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
 
     Raises:
-        ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        ProgramError: if an argument is not valid (Graphcore's message).
+        ProgramTypeError: if an argument has a wrong type.
     """
 
     __slots__ = ()
@@ -115,7 +116,8 @@ class IPUEstimator(EstimatorOnIpus):
                 replica's share is params["batch_size"].
 
         Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+            ProgramError: if an argument is not valid (Graphcore's message).
+            ProgramTypeError: if an argument has a wrong type.
         """
         check_model_fn(model_fn, params)
         sizes = {
@@ -152,7 +154,7 @@ class IPUEstimator(EstimatorOnIpus):
         )
 
     def _model(self, features: Any, labels: Any, mode: str) -> Any:
-        """Call the model function; raises ProgramError in Graphcore's words for labels without an argument."""
+        """Call the model function; raises ProgramError with Graphcore's message for labels without an argument."""
         if labels is not None and "labels" not in self._arguments:
             raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
         result = self.model_fn(features, labels, mode, self.config)
@@ -214,7 +216,7 @@ class _Body:
 
 
 def _check_global_step(operations: Any) -> None:
-    """Refuse a body that changes the global step; raises ProgramError in Graphcore's words."""
+    """Refuse a body that changes the global step; raises ProgramError with Graphcore's message."""
     handle = tf.compat.v1.train.get_global_step().handle
     if any(
         handle is tensor
@@ -230,7 +232,7 @@ def _check_global_step(operations: Any) -> None:
 
 
 def _check_replicated(operations: Any) -> None:
-    """Refuse replicas that train independently; raises ProgramError in Graphcore's words."""
+    """Refuse replicas that train independently; raises ProgramError with Graphcore's message."""
     entries = (entry_of(read_node(operation)) for operation in operations if operation.type == "PyFunc")
     if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
         raise ProgramError(

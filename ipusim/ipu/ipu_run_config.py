@@ -36,7 +36,7 @@ class IPURunConfig(_Fields):
         ordinal: number of the device among the devices of ipu_options.
         prefetch_depth: prefetch depth of the infeed queue.
 
-    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError with Graphcore's message.
     """
 
     __slots__ = ()
@@ -106,7 +106,8 @@ class RunConfig(run_config.RunConfig):
             kwargs: arguments of ``tf.estimator.RunConfig``.
 
         Raises:
-            ProgramTypeError: ipu_run_config is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
+            ProgramTypeError: if ipu_run_config is not an IPURunConfig.
+            ProgramError: for the reasons given at ``tf.estimator.RunConfig``.
         """
         checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
         super().__init__(**kwargs)

@@ -15,7 +15,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.devices import as_builder, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.host_strategy import variables_on_host
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
@@ -25,7 +25,7 @@ from ipusim.ipu.runtime.pipeline_options import (
 )
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
-from ipusim.ipu.runtime.releases import in_any_release
+from ipusim.ipu.runtime.releases import accepts_old_order
 from ipusim.ipu.traced.pipelines import Sending, Training, add_pipeline
 
 __all__ = [
@@ -146,8 +146,8 @@ def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
         raise ProgramTypeError(f"{_NAME}.{text}")
 
 
-@building
-@in_any_release
+@as_builder
+@accepts_old_order
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
     gradient_accumulation_count: int | None = None,

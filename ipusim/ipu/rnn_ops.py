@@ -53,8 +53,8 @@ class _Popnn:
         """Set the number of units, dtypes, initializers and activations.
 
         Raises:
-            ProgramError: the dtype is not float16, float32 or float64.
-            ModelError: the units or the activations are impossible.
+            ProgramError: if the dtype is not float16, float32 or float64.
+            ModelError: if the units or the activations are not possible.
         """
         self.num_units = checks.whole("num_units", num_units, 1)
         self.dtype = checks.dtype("dtype", dtype, "biufc")
@@ -154,7 +154,7 @@ class PopnnLSTM(_Popnn):
             The outputs (time steps, batch, units), and the states after the last step.
 
         Raises:
-            ProgramError: initial_state is no LSTMStateTuple, or has another shape.
+            ProgramError: if initial_state is not an LSTMStateTuple or has a wrong shape.
         """
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
             raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
@@ -301,7 +301,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
             time_major: whether time steps come first.
 
         Raises:
-            ProgramError: scores, lengths or states do not match.
+            ProgramError: if scores, lengths or states do not match.
         """
         x = self._time_first(inputs, time_major)
         steps, batch, _ = x.shape.as_list()

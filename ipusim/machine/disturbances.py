@@ -284,7 +284,7 @@ def _windows_of_hardware(
 
 
 def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Iterator[SlowPeriod]:
-    """Yield the parts of windows between two cycles; with ``end`` None, all parts after ``begin``."""
+    """Yield the parts of windows between two cycles. If ``end`` is None, the parts reach to the end of the run."""
     for window in windows:
         ends = [cycle for cycle in (window.until, end) if cycle is not None]
         first, stop = max(window.first, begin), min(ends, default=None)

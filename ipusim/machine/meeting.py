@@ -104,7 +104,7 @@ def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int)
 
 
 def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
-    """Return the end of a collective that ``workers`` begin now; its rounds end with their last link."""
+    """Return the end of a collective that ``workers`` begin now. A round ends when its last link has finished."""
     time = clock.now
     for round_of in cost.rounds:
         time = clock.end(workers, kind, time, cost.lead_cycles)

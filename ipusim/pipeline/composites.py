@@ -17,8 +17,8 @@ OnePass = tuple[int, int, int]
 def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
     """Yield the passes of each composite pass, in order of execution.
 
-    Passes of a slot are no composite pass if the backward pass needs the forward pass. Nor are they in lock-step if one
-    pass needs another, because the slot is then split into several time-steps.
+    The passes of a slot do not form a composite pass if the backward pass needs the forward pass. In lock-step, they
+    also form none if one pass needs another, because the slot is then split into several time-steps.
     """
     order = plan.order
     if not order.joined.any():

@@ -153,7 +153,7 @@ class Order:
             The Order, which :func:`ipusim.show` prints.
 
         Raises:
-            PlanError: for a text or a number that is no pass.
+            PlanError: for a text or a number that is not a pass.
         """
         rows: list[tuple[int, ...]] = []
         for ipu, ops in passes.items():

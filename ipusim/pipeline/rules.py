@@ -195,7 +195,7 @@ def check_count_range(count: int) -> None:
 
 
 def check_count(count: int, overlap: int) -> None:
-    """Refuse a count that is no positive multiple of the overlap length; raises CountError.
+    """Refuse a count that is not a positive multiple of the overlap length; raises CountError.
 
     As in Graphcore's compiler, the check for a multiple comes first, so the second
     text appears only for a count of 0.

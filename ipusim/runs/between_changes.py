@@ -108,7 +108,7 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield numbers of micro-batches, or executions, for a first short run; nothing if the run is short itself."""
+        """Yield numbers of micro-batches, or executions, for a first short run. A run that is short needs no other."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)

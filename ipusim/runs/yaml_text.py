@@ -243,7 +243,7 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
 def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
     """Return ``text`` with changed options and a comment after each; existing comments stay.
 
-    A value of None deletes its key. Missing mappings on the path of an option are created.
+    If the new value is None, the key is deleted. Missing mappings on the path of an option are created.
     """
     yaml = YAML(typ="rt", pure=True)
     yaml.preserve_quotes = True

@@ -21,7 +21,7 @@ def order(shape: PlanShape) -> Order:
 
     Of N IPUs, outer IPUs keep N / 2 + 1 micro-batches, and inner IPUs up to N.
 
-    Raises ProgramError for fewer than two stages, CountError for a count that is no multiple of the IPUs and
+    Raises ProgramError for fewer than two stages, CountError for a count that is not a multiple of the IPUs and
     UnsupportedProgramError for stages without a mirror image.
     """
     check_stages(shape.positions)

@@ -37,7 +37,7 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
 def order(shape: PlanShape) -> Order:
     """Lay out the schedule, with the overlap that :func:`offsets` finds.
 
-    Raises ProgramError for fewer than two stages, and CountError for a number of micro-batches that is no multiple of
-    the overlap.
+    Raises ProgramError for fewer than two stages, and CountError for a number of micro-batches that is not a multiple
+    of the overlap.
     """
     return order_of_rows("interleaved", shape, offsets(shape), 1)

@@ -41,7 +41,7 @@ class Schedule:
         segments: default number of segments per micro-batch; 1 without ``Feature.SEGMENTS``.
         notes: remarks for users of the schedule.
         least: micro-batches of an Order beyond whole periods; 0 if unknown.
-        between: whether ``order`` may also accept counts that are no multiple of ``multiple``.
+        between: whether ``order`` may also accept counts that are not a multiple of ``multiple``.
 
     Example:
         >>> from ipusim.api import schedules

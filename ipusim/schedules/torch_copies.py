@@ -69,7 +69,7 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
 
 
 def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> str:
-    """Describe the deadlock under blocking sends: each waiting rank with its cell; empty without a deadlock.
+    """Describe the deadlock under blocking sends, with the cell at which each rank waits. Empty without a deadlock.
 
     If a file has no ``copies``, receives directly precede their pass, and sends directly follow it.
     """

@@ -26,7 +26,7 @@ class Invocation:
     Attributes:
         variables: variables by the handle's shared name.
         key: integers that seed draws, such as program seed and micro-batch number.
-        session: the host's running session; None without a session.
+        session: the host's running session; None if there is no session.
     """
 
     def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:

@@ -51,7 +51,7 @@ class Shards:
     stage_of: Mapping[str, int]
 
     @property
-    def stages(self) -> int:
+    def stage_count(self) -> int:
         """Number of stages."""
         return len(self.mapping)
 
@@ -181,7 +181,7 @@ def as_training(
         return None
     update = tuple(name for name in parts.update if name in needed_nodes.names)
     handed = handed_to_update(graph, owners, fed, update)
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stages, handed=handed)
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stage_count, handed=handed)
     return TracedStep(trace, fed, update)
 
 
@@ -265,4 +265,4 @@ def as_one_pass(
         mark = averaged_of(graph.nodes[name])
         if mark is not None:
             mark.in_pass = True
-    return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stages), {}, ())
+    return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stage_count), {}, ())

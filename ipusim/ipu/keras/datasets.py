@@ -157,7 +157,7 @@ class imdb:  # noqa: N801 - Keras' name of a module
 
         Args:
             path: path of the file below ``~/.keras/datasets``.
-            arguments, options: further arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
+            arguments, options: other arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
 
         Raises FileError for a file of another form, and tf_keras' errors.
         """

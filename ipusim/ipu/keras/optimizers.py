@@ -1,4 +1,4 @@
-"""Optimizers of ``ipu_tensorflow_addons`` for Keras, with dtypes of their own for the optimizer's state."""
+"""Optimizers of ``ipu_tensorflow_addons`` for Keras, with separate dtypes for the optimizer's state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
         more = {name: value for name in self._own if (value := getattr(self, name)) is not None}
         return {**super().get_config(), **names, **more}
 
-    #: Names of further arguments, kept as attributes.
+    #: Names of other arguments, kept as attributes.
     _own: tuple[str, ...] = ()
 
     def _hyper_in(self, name: str) -> Any:
@@ -188,7 +188,7 @@ class LAMBIpuOptimizer(_Moments):
 
 @SERIALIZABLE
 class SGDIpuOptimizer(IpuOptimizerBase, _KERAS.SGD):  # type: ignore[misc]
-    """Gradient descent with a dtype of its own for the momentum."""
+    """Gradient descent with a separate dtype for the momentum."""
 
     _own = ("momentum_accum_dtype",)
 

@@ -97,7 +97,7 @@ class OfModel:
         return options
 
     @property
-    def stages(self) -> int:
+    def stage_count(self) -> int:
         """Number of pipeline stages; 1 for a model that is not pipelined."""
         assigned = self.__dict__.get("_assigned") or []
         return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
@@ -109,7 +109,7 @@ class OfModel:
     def replicas(self) -> int:
         """Number of replicas of the model that fit on the configured device."""
         config, options = configured(), self.settings
-        mapping = options.device_mapping or range(self.stages)
+        mapping = options.device_mapping or range(self.stage_count)
         device = (config or IPUConfig()).device(
             mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
         )
@@ -266,7 +266,7 @@ def extension_of(model: Any) -> OfModel:
     """Return the options and stages of a model.
 
     Raises:
-        ProgramStateError: the model was created outside of a strategy's scope.
+        ProgramStateError: if the model was created outside of a strategy's scope.
     """
     placement = _placed(model)
     if placement is None:

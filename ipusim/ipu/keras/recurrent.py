@@ -15,7 +15,7 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
-#: Decorator that registers a class for model files, beside the classes of tf_keras.
+#: Decorator that registers a class for model files, in addition to the classes of tf_keras.
 SERIALIZABLE: Final = tf.keras.utils.register_keras_serializable("ipu")
 _LSTM: Any = tf.keras.layers.LSTM
 _GRU: Any = tf.keras.layers.GRU
@@ -198,7 +198,7 @@ class PopnnLSTM(StatesApart):
         """Run the layer over the time steps; see :meth:`call`.
 
         Raises:
-            ProgramError: initial_state is no LSTMStateTuple.
+            ProgramError: if initial_state is not an LSTMStateTuple.
         """
         if initial_state is not None:
             if not isinstance(initial_state, LSTMStateTuple):

@@ -31,7 +31,7 @@ _OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
 
 
 class NotLayersError(UnsupportedProgramError):
-    """Error for a program that is no chain of layers; the text names the deviation."""
+    """Error for a program that is not a chain of layers; the text names the deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Chained:
         variables: shared names of its variables.
         input: form of its input, with the axis of samples.
         labels: form of a loss's labels; None for a layer.
-        skipped_from: earlier layer whose output a sum adds; None for a layer that is no sum.
+        skipped_from: earlier layer whose output a sum adds; None if the layer is not a sum.
     """
 
     layer: Any
@@ -72,7 +72,7 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
 
 
 def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
-    """Return the layers, stage by stage; raises NotLayersError for stages that are no chain of layers."""
+    """Return the layers, stage by stage; raises NotLayersError for stages that are not a chain of layers."""
     if any(size > 1 for size in functions.parts):
         raise NotLayersError("stages that run at the same time are known by their cost alone")
     graph, result = functions.step.graph, []

@@ -29,8 +29,8 @@ class Activation:
     """A function of a single number.
 
     Attributes:
-        function: takes z, and z or None as array for the result; with None it makes a new array. Returns the activation
-            of z.
+        function: takes z and the array for the result: either z or None, which stands for a new array. Returns the
+            activation of z.
         pull_back: takes the saved array and the output's gradient; returns the gradient of z, a new array.
         saved_array: array that ``pull_back`` needs from the forward pass: the function's input, its output, or nothing.
         forward, backward: vector work per element.

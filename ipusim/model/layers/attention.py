@@ -69,7 +69,7 @@ class MultiHeadAttention(InHalves):
     ] = False
 
     def __post_init__(self) -> None:
-        """Raise ModelError for zero heads, empty heads, or a rate that is no probability below 1."""
+        """Raise ModelError for zero heads, empty heads, or a rate that is not a probability below 1."""
         if self.num_heads < 1 or (self.key_dim is not None and self.key_dim < 1):
             raise ModelError(
                 f"expected at least 1 head of at least 1 element, got {self.num_heads} heads of {self.key_dim}"

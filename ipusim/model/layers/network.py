@@ -110,7 +110,7 @@ def _joining(
     """Return a joining layer with the shape of the earlier output; other layers stay unchanged.
 
     ``shapes`` contains the input shapes of the ``earlier`` layers, then the shape of the last layer's output. Raises
-    ModelError if the source is no earlier layer.
+    ModelError if the source is not an earlier layer.
     """
     if not isinstance(named_layer.layer, Join):
         return named_layer

@@ -27,7 +27,7 @@ def build_stages(
 
     ``names`` are the stages' names; default: ``stage 0`` and so on. Stages in ``concurrent`` consist of a single
     parallel layer, and become a stage per branch, named ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose
-    outputs are checkpoints for recomputation inside the backward pass; the last layer of a stage is no checkpoint,
+    outputs are checkpoints for recomputation inside the backward pass; the last layer of a stage is not a checkpoint,
     since its output leaves the stage. ``returning`` selects values of skip connections that stay on an IPU; by default
     every value travels. Raises ModelError unless the non-empty groups are the network's layers in order.
     """

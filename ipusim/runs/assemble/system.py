@@ -269,7 +269,7 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
 
 
 def _placed_by(findings: Findings) -> KeyPath | None:
-    """Return the option that places the stages; None if the schedule places them."""
+    """Return the option that places the stages. If the schedule places them, return None."""
     options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
     return next(filter(findings.is_set, options), None)
 

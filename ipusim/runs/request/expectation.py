@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9
 _UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
-#: Values of the figure for fit in memory that can be expected; an unknown fit is no figure of a run.
+#: Values of the figure for fit in memory that can be expected; a run never has an unknown fit.
 _ANSWERS: Final = (Fits.YES, Fits.WITHOUT_CODE, Fits.NO)
 #: Maximum length of an expectation, in characters.
 _MOST_CHARACTERS: Final = 200
