@@ -44,9 +44,9 @@ def build_system(
         devices: IPU of each stage, with -1 for concurrent stages, from which AUTO chooses; default: ``mapping``.
         ipus: size of the device; default: the smallest power of two that holds the mapping. A larger device holds
             several replicas.
-        select: id of the device in the machine's listing; default: the first device of this size.
+        select: device id in the machine's listing; default: the first device of this size.
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
-        pipelined: whether the program is a pipeline (False for sharded execution); used by AUTO.
+        pipelined: whether the program is pipelined (False for sharded execution); used by AUTO.
         clock_hz: tile clock; default: the generation's.
         overhead_ns: time of an exchange's fixed parts without sync and hops, in place of the parts from ``rates``.
         rates: rates that price passes and communication between IPUs.
@@ -173,7 +173,7 @@ def replication_factor(ipus: int, shards: int) -> int:
 
 
 def _links(machine: Machine, device: Device) -> Topology | PodRing:
-    # A part of a ring has open ends. A whole pod is a torus even among several pods.
+    # A partial ring has open ends. A whole pod is a torus even among several pods.
     whole = device.count == machine.count
     if device.count > POD_IPUS:
         return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)

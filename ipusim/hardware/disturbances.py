@@ -117,7 +117,7 @@ class Jitter:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the random draws")] = 0
 
     def problems(self, system: Placement) -> Problems:
-        """Yield a problem for an IPU absent from the device."""
+        """Yield a problem per IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
@@ -180,7 +180,7 @@ class Lost:
     ] = False
 
     def problems(self, system: Placement) -> Problems:
-        """Yield a problem for an IPU absent from the device."""
+        """Yield a problem per IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 

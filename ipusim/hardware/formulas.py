@@ -82,7 +82,7 @@ class _Formula:
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the arguments of a copy in another process."""
+        """Return a copy's arguments in another process."""
         return type(self), (self.formula, *self.numbers)
 
     def __copy__(self) -> Self:
@@ -100,7 +100,7 @@ class _Formula:
 
 
 class Cycles(_Formula, int):
-    """Whole cycles, the value of a formula.
+    """Whole cycles: a formula's value.
 
     >>> Cycles(whole, Fraction(5, 2))
     3
@@ -110,7 +110,7 @@ class Cycles(_Formula, int):
 
 
 class Amount(_Formula, Fraction):
-    """Amount, the value of a formula without rounding."""
+    """Amount: a formula's value without rounding."""
 
 
 class Sum(int):
@@ -129,7 +129,7 @@ class Sum(int):
         return cycles
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return the arguments of a copy."""
+        """Return a copy's arguments."""
         return (self.parts,)
 
 

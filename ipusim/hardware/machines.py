@@ -26,8 +26,8 @@ class Machine:
         name: name in scenarios.
         description: one line for people.
         ipu: generation of the IPUs.
-        count: number of IPUs, a power of two; physical numbers are positions in the ladder.
-        source: origin of the topology, or ``assumed``.
+        count: number of IPUs, a power of two; physical numbers are ladder positions.
+        source: the topology's origin, or ``assumed``.
         looped: whether the ladder of the whole machine, or of every pod, is closed to a torus.
         connection: connection between a host and an IPU.
         host: rates of the host.

@@ -98,7 +98,7 @@ class Placement:
 
     @property
     def count(self) -> int:
-        """Number of IPUs of the device."""
+        """The device's number of IPUs."""
         return len(self.ipus)
 
     def streaming_memory_of(self, ipu: int) -> int:

@@ -27,7 +27,7 @@ class Rate:
         least, most: bounds of sensible values.
         part: kind of costs priced by the rate.
         meaning: description of the rate.
-        source: origin of the default, or ``assumed``.
+        source: the default's origin, or ``assumed``.
         plausible: plausible range of the true value; None without a published source.
         evidence: evidence for the range, or the reason for its absence.
     """

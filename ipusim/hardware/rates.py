@@ -281,7 +281,7 @@ class Rates(ComputationRates):
     chosen = changed_rates
 
     def source_of(self, rate: Rate) -> str:
-        """Return the origin of the value in use.
+        """Return the used value's origin.
 
         Args:
             rate: one of :data:`ipusim.hardware.rates.RATES`.

@@ -119,7 +119,7 @@ class System(Placement):
 
     @property
     def sync_cycles(self) -> int:
-        """Cycles of a synchronisation of the device's IPUs; 0 for a single IPU.
+        """Cycles to synchronise the device's IPUs; 0 for a single IPU.
 
         Sum of the sync within an IPU, the signal among the IPUs, and the skew between arrivals.
         """
@@ -153,7 +153,7 @@ class System(Placement):
 
     @property
     def host_sync_cycles(self) -> int:
-        """Cycles of a synchronisation between an IPU and the host."""
+        """Synchronisation cycles between an IPU and the host."""
         return self._duration(self.host.sync_ns)
 
     def route(self, source: int, target: int) -> Route:
@@ -215,7 +215,7 @@ class System(Placement):
         return CopyCost(fixed_parts, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles of an IPU's read from the host's buffer.
+        """Return an IPU's cycles to read from the host's buffer.
 
         Args:
             byte_count: number of bytes.
@@ -226,7 +226,7 @@ class System(Placement):
         return self.transfer_cycles(byte_count, self.host.infeed_bytes_per_s)
 
     def outfeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles of an IPU's write to the host's buffer.
+        """Return an IPU's cycles to write to the host's buffer.
 
         Args:
             byte_count: number of bytes.
@@ -237,7 +237,7 @@ class System(Placement):
         return self.transfer_cycles(byte_count, self.host.outfeed_bytes_per_s)
 
     def host_fill_cycles(self, byte_count: int) -> int:
-        """Return the cycles of the host's write of infeed bytes into the buffer.
+        """Return the host's cycles to write infeed bytes into the buffer.
 
         Args:
             byte_count: number of bytes.
@@ -273,7 +273,7 @@ class System(Placement):
         return join(start, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
-        """Return the cycles of the host's read of outfeed bytes from the buffer.
+        """Return the host's cycles to read outfeed bytes from the buffer.
 
         Args:
             byte_count: number of bytes.

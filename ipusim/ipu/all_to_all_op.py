@@ -24,7 +24,7 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: if x is not a tensor of numbers. A factor that does not divide the number of replicas is
+        ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
             refused once the device is known.
     """
     size = factor("replication_factor", replication_factor)
@@ -56,7 +56,7 @@ def all_to_all(
 
     Raises:
         ProgramError: if a dimension does not exist or cannot be cut into equal blocks.
-        ProgramTypeError: if x is not a tensor of numbers. A factor other than the number of replicas is refused once
+        ProgramTypeError: unless x is a tensor of numbers. A factor other than the number of replicas is refused once
             the device is known.
     """
     size, value = factor("replication_factor", replication_factor), numbers(x)

@@ -193,7 +193,7 @@ class IPUConfig(Category):
     """Device that a pipeline runs on, and options of execution.
 
     Attributes (Graphcore's, with Graphcore's defaults):
-        auto_select_ipus: number of IPUs of the device. A list of numbers makes several devices, ``/device:IPU:0``,
+        auto_select_ipus: the device's number of IPUs. A list of numbers makes several devices, ``/device:IPU:0``,
             ``/device:IPU:1`` and so on; every device is a separate system.
         select_ipus: id of the device in the machine's listing, or a list of ids for several devices.
         selection_order: a SelectionOrder.

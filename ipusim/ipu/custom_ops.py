@@ -35,7 +35,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         args: the tensors.
 
     Raises:
-        ProgramTypeError: if vertex_expression is not a function.
+        ProgramTypeError: unless vertex_expression is a function.
         ProgramError: if there are no tensors.
     """
     checks.function("vertex_expression", vertex_expression)

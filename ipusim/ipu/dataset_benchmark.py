@@ -48,7 +48,7 @@ def dataset_benchmark(
         seconds, elements_per_second, and bandwidth in GB/s.
 
     Raises:
-        ProgramTypeError: if dataset is not a data set (Graphcore's message).
+        ProgramTypeError: unless dataset is a data set (Graphcore's message).
         ProgramError: if a number is below 1.
     """
     if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
@@ -75,7 +75,7 @@ def infeed_benchmark(
         number_of_epochs, elements_per_epochs, print_stats, do_memcpy: see :func:`dataset_benchmark`.
 
     Raises:
-        ProgramTypeError: if infeed_queue is not a queue (Graphcore's message).
+        ProgramTypeError: unless infeed_queue is a queue (Graphcore's message).
     """
     if not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError(
@@ -119,7 +119,7 @@ def _benchmark(
 
 
 def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
-    """Return the bytes of an element; if it ``copies``, copy the arrays into the host's ``buffer``.
+    """Return an element's bytes; if it ``copies``, copy the arrays into the host's ``buffer``.
 
     Raises:
         ProgramError: if an array has no elements.

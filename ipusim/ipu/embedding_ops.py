@@ -27,7 +27,7 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         params: table of shape (rows, ...).
         ids: row indices, whole numbers.
         name: name of the operation.
-        serialization_factor: number of parts of the table.
+        serialization_factor: the table's number of parts.
 
     Raises:
         ProgramError: if the parts do not divide the rows (Graphcore's message).
@@ -65,7 +65,7 @@ class HostEmbeddingOptimizerSpec:
             optimizer_name: without effect.
 
         Raises:
-            ProgramTypeError: if learning_rate is not a number.
+            ProgramTypeError: unless learning_rate is a number.
         """
         if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
             checks.wrong_type("learning_rate", "a number", learning_rate)
@@ -128,7 +128,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
         Raises:
             ProgramError: if accumulation_factor is below 1.
-            ProgramTypeError: if accumulation_factor is not a number.
+            ProgramTypeError: unless accumulation_factor is a number.
         """
         super().__init__(learning_rate)
         self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
@@ -192,7 +192,7 @@ class HostEmbedding:
             clip_indices: whether to clip indices to the table's range.
 
         Raises:
-            ProgramTypeError: if indices are not whole numbers. An index out of range raises an error while the
+            ProgramTypeError: unless indices are whole numbers. An index out of range raises an error while the
                 program runs.
         """
         return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))

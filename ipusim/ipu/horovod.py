@@ -105,7 +105,7 @@ def allgather(tensor: Any, name: str | None = None) -> Any:
         name: collective's name, equal on all hosts.
 
     Raises:
-        ProgramTypeError: if the argument is not a tensor.
+        ProgramTypeError: unless the argument is a tensor.
         ProgramError: if tensor has no axes, or differs from the others in type or in an axis other than the first.
     """
     return host_collectives.gathered(_describe("allgather", name), _tensor(tensor))

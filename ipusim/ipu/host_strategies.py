@@ -23,7 +23,7 @@ _OPTIMIZER: Final = tf.compat.v1.train.Optimizer
 
 
 class HostStrategy(IPUStrategyV1):
-    """Strategy for training on several simulated hosts; each host has its own device and data.
+    """Strategy for training on several simulated hosts; every host has a separate device and separate data.
 
     Before a weight update, hosts sum their gradients. A program therefore divides its loss by the batch of all hosts,
     as ``tf.nn.compute_average_loss`` does; an estimator with the strategy divides the sum by the number of hosts.
@@ -71,7 +71,7 @@ class HostStrategy(IPUStrategyV1):
         Args:
             reduce_op: sum or mean, a ``tf.distribute.ReduceOp``.
             value: this host's value.
-            axis: axis of the value to reduce as well.
+            axis: the value's axis to reduce as well.
 
         Raises:
             ProgramTypeError: if reduce_op is not an operation or value is not a number.

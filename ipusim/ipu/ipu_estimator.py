@@ -1,4 +1,4 @@
-"""Run a model function as the body of a loop: Graphcore's IPUEstimator."""
+"""Run a model function as a loop's body: Graphcore's IPUEstimator."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class IPUEstimator(EstimatorOnIpus):
 
 @dataclass
 class _Body:
-    """Model function as the body of a loop.
+    """Model function as a loop's body.
 
     Attributes:
         spec: last result of the model function.

@@ -43,7 +43,7 @@ class IPUInfeedQueue(InfeedArguments):
         Args:
             dataset: a ``tf.data.Dataset`` with fully known shapes. Elements are tensors, tuples of tensors and of
                 dictionaries of tensors, or dictionaries of tensors by argument name of the first stage.
-            feed_name: name of the queue in messages.
+            feed_name: the queue's name in messages.
             device_ordinal: number of the device whose programs read the queue; by default the surrounding strategy's
                 device, else 0.
             replication_factor: without effect.

@@ -203,7 +203,7 @@ def _repeats(iterations: int, count: int) -> int:
     """Return the pipeline's executions per run.
 
     Raises:
-        ProgramError: if the number of executions in a run is not whole (Graphcore's message).
+        ProgramError: unless the number of executions in a run is whole (Graphcore's message).
     """
     names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
     if iterations < count:
@@ -225,7 +225,7 @@ def _metrics(function: Any, outputs: Any) -> dict[str, Any]:
 
 
 def _prediction(outputs: Any) -> Any:
-    """Return the predictions of a run; raises ProgramError for several unnamed predictions."""
+    """Return a run's predictions; raises ProgramError for several unnamed predictions."""
     if isinstance(outputs, list | tuple):
         if len(outputs) != 1:
             raise ProgramError(

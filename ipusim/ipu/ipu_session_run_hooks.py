@@ -69,7 +69,7 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
 
         Raises:
             ProgramStateError: if log is called a second time.
-            ProgramTypeError: if the object is not a tensor.
+            ProgramTypeError: unless the object is a tensor.
         """
         if self._outfeed.enqueued:
             raise ProgramStateError(

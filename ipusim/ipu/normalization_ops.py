@@ -174,6 +174,6 @@ def _apply(
 
 
 def _collections_of(collections: Any, name: str) -> list[str] | None:
-    """Return the collections of a variable; None for TensorFlow's default."""
+    """Return a variable's collections; None for TensorFlow's default."""
     names = collections.get(name) if isinstance(collections, dict) else collections
     return None if not names else [_V1.GraphKeys.GLOBAL_VARIABLES, *names]

@@ -54,7 +54,7 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
             name: name of the wrapper; by default the wrapped optimizer's name.
 
         Raises:
-            ProgramTypeError: if opt is not an optimizer of TensorFlow 1.
+            ProgramTypeError: unless opt is an optimizer of TensorFlow 1.
         """
         checks.instance(self._argument, opt, _TRAIN.Optimizer, "an Optimizer")
         super().__init__(False, name=opt.get_name() if name is None else name)

@@ -24,7 +24,7 @@ def dropout(
         kwargs: without effect, such as ``ref``: the gradient always uses the mask of its forward pass.
 
     Raises:
-        ProgramTypeError: if noise_shape is not a list of sizes.
+        ProgramTypeError: unless noise_shape is a list of sizes.
         ProgramError: if the mask does not broadcast to ``x``.
     """
     value = tf.convert_to_tensor(x)

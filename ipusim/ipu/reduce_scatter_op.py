@@ -44,7 +44,7 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
 
     Raises:
         ProgramError: if the rank is not 1 or the operation is unknown.
-        ProgramTypeError: if x is not a tensor of numbers. A factor that does not divide the number of replicas is
+        ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
             refused once the device is known.
     """
     size = factor("replication_factor", replication_factor)

@@ -54,13 +54,13 @@ def has_attr(o: Any, attr_name: str) -> bool:
 
 
 def get_sharding(op: Any) -> list[int] | None:
-    """Return the shard of an operation, in a list; None if there is no shard.
+    """Return the shard of an operation, in a list, or None for operations without a shard.
 
     Args:
         op: the operation; gradient operations have the shard of their forward operation.
 
     Raises:
-        ProgramTypeError: if the argument is not an operation.
+        ProgramTypeError: unless the argument is an operation.
     """
     op = _operation("op", op)
     while op._original_op is not None:
@@ -69,13 +69,13 @@ def get_sharding(op: Any) -> list[int] | None:
 
 
 def get_shard_from_colocation(op: Any) -> int | None:
-    """Return the shard of an operation colocated with this operation; None if there is no colocated operation.
+    """Return the shard of an operation colocated with this operation, or None without a colocated operation.
 
     Args:
         op: the operation.
 
     Raises:
-        ProgramTypeError: if the argument is not an operation.
+        ProgramTypeError: unless the argument is an operation.
     """
     op = _operation("op", op)
     for group in op.colocation_groups():

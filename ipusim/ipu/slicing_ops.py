@@ -43,7 +43,7 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
         src: tensor to slice.
         num_elems: number of rows per slice.
         src_offsets: first row of each slice in ``src``.
-        total_elements: number of rows of the result.
+        total_elements: the result's number of rows.
 
     Raises:
         ProgramError: if shapes or types do not match.

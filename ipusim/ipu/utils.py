@@ -95,7 +95,7 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
         synthetic_data_category: without effect beyond the check of its type.
 
     Raises:
-        ProgramTypeError: if the argument is not a SyntheticDataCategory.
+        ProgramTypeError: unless the argument is a SyntheticDataCategory.
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
@@ -121,7 +121,7 @@ def export_dataset_to_file(
         feed_name, apply_options: without effect.
 
     Raises:
-        ProgramTypeError: if dataset_or_infeed is not a data set.
+        ProgramTypeError: unless dataset_or_infeed is a data set.
         ProgramError: if there is less than one element or elements differ in shape.
         ModelError: if the data set is too short.
         OutputError: if the path is not writable.

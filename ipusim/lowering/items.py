@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, Table
 
-#: Names of the rows of items; an item is a column. First the sort key, from the IPU on, then the rest of the
+#: Names of the items' rows; an item is a column. First the sort key, from the IPU on, then the rest of the
 #: instruction.
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]

@@ -33,7 +33,7 @@ class _Rank(IntEnum):
 
 
 def lock_step(order: Order, side: SideInstructions, earlier_plan: Plan | None = None) -> Plan:
-    """Return the Plan in which IPUs meet after every time-step of ``order``.
+    """Return ``order``'s Plan, with a meeting of the IPUs after every time-step.
 
     An order without time-steps gets the time-steps of ``earlier_plan``, an earlier Plan of the same Order, or, without
     such a Plan, the earliest time-steps.

@@ -39,9 +39,9 @@ class SideInstructions:
         has_replica_sum: whether replicas sum their gradients.
         has_copy_sum: whether the copies of every stage sum their gradients, before replicas do.
         has_host_sum: whether hosts sum their gradients.
-        has_host_update: whether the host updates weights, in place of the IPUs.
+        has_host_update: whether the host, not the IPUs, updates weights.
         look_up_stages: stages with look-ups in tables on the host.
-        row_update_stages: stages with gradients for tables on the host.
+        row_update_stages: stages with gradients for host tables.
         overlap_copies: whether IPUs continue during their sends.
         moved: activations moved out and back.
     """

@@ -28,7 +28,7 @@ Spans = Generator[simpy.Event, Any, int]
 
 
 class Moment(simpy.Event):
-    """Event of a later cycle, with the cycle as value: a Timeout without checks."""
+    """Event of a later cycle, with this cycle as value: a Timeout without checks."""
 
     _ok = True
     _value: int

@@ -25,7 +25,7 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        descriptions: number of the description of a pass's span in the recorder; -1 for other instructions.
+        descriptions: number of a span's description in the recorder; -1 for other instructions.
         cycles: duration of a pass; 0 for other instructions.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
@@ -119,7 +119,7 @@ def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in
     """Return instructions with marks at the start and before first-stage forward passes.
 
     Args:
-        columns: instructions of the IPU of the first stage.
+        columns: instructions of the first stage's IPU.
         micro_batches: micro-batches whose passes get a mark.
         in_phases: whether all passes of the IPU over these micro-batches get a mark; otherwise only forward passes.
     """

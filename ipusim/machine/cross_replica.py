@@ -156,7 +156,7 @@ class Shards:
 
     An update of parts needs norms of whole variables. So its arithmetic runs later, when the replicas meet to gather
     weights: gradients and states are gathered, and every replica computes the new weights and keeps its part. The
-    all-gather then sends these parts.
+    all-gather then sends the new parts of the weights.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Shards:
     def _find_plan(
         self, shard: int, size: int, itemsize: int, algorithm: str, operation: Operation = "all_gather"
     ) -> Collective:
-        """Return a collective of the replicas.
+        """Return a collective among the replicas.
 
         Results are cached, as choosing the routes of a ring takes longer than the collective.
         """

@@ -57,7 +57,7 @@ class Delivery(Facility):
     """Tensors in flight or arrived within a replica, by number."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
-        """Prepare for the sends between the stages of a replica."""
+        """Prepare for sends between a replica's stages."""
         shape, executor = context.plan.shape, context.executor(replica)
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {

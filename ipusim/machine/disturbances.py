@@ -212,7 +212,7 @@ def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> SpeedRule | No
 
 @rule.register
 def _move(disturbance: IpuMove, system: System) -> SpeedRule | None:  # noqa: ARG001
-    """Return the rule of a move: a change of routes, not of speeds."""
+    """Return a move's rule: a change of routes, not of speeds."""
     return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 

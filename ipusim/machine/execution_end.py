@@ -1,4 +1,4 @@
-"""End an execution of the pipeline: sum gradients, update weights, and let all IPUs meet.
+"""End a pipeline execution: sum gradients, update weights, and let all IPUs meet.
 
 These facilities of the machine carry out the instructions after an execution's last pass, and record each as spans. A
 simulated run covers a single host. Runs of several hosts exchange their arrival times and gradients.
@@ -194,7 +194,7 @@ class HostUpdating(ByHost):
 
 
 class Variables(Facility):
-    """The weight updates on the IPUs."""
+    """Weight updates on the IPUs."""
 
     def __init__(self, context: Context) -> None:
         """Describe the weight update per IPU."""

@@ -21,7 +21,7 @@ class Executor(Protocol):
     """
 
     def begin(self, execution: int) -> None:
-        """Begin an execution of the pipeline: set accumulators to zero, and drop tensors of the last execution."""
+        """Begin a pipeline execution: set accumulators to zero, and drop tensors of the last execution."""
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
         """Copy the next element of the infeed onto ``ipu`` as ``micro_batch``."""
@@ -51,7 +51,7 @@ class Executor(Protocol):
         """Hand the results of ``micro_batch`` to the host."""
 
     def outfeed_total(self) -> None:
-        """Hand the accumulated results of an execution to the host."""
+        """Hand an execution's accumulated results to the host."""
 
     def update(self, ipu: int) -> None:
         """Apply accumulated gradients to the weights of the stages on ``ipu``."""

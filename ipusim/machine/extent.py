@@ -60,7 +60,7 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
     Args:
         system: the device.
         cycles: upper bound without disturbances or overlap.
-        spans: upper bound on the spans of the run.
+        spans: upper bound on the run's spans.
         executions: executions of the pipeline.
 
     Example:

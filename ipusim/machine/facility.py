@@ -129,7 +129,7 @@ class Context:
         return [self.ipu(replica, shard) for replica in numbers for shard in self.plan.ipus]
 
     def ipu(self, replica: int, shard: int) -> IpuId:
-        """Return an IPU of a replica."""
+        """Return a replica's IPU."""
         return IpuId(replica * self.system.shards + shard, replica, shard)
 
     def ipu_of(self, replica: int, stage: int, copy: int = 0) -> IpuId:
@@ -137,7 +137,7 @@ class Context:
         return self.ipu(replica, self.plan.shape.copies[copy][stage])
 
     def executor(self, replica: int) -> Executor:
-        """Return the arithmetic of a replica."""
+        """Return a replica's arithmetic."""
         return self.arithmetic.executors[replica]
 
     def wait(self, end: int, description: int, step: int, cause: int) -> Spans:

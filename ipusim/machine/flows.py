@@ -24,7 +24,7 @@ class Tensor:
         send: links and size.
         step, cause: time-step and cause of the spans of the tensor and of its links.
         handed_over: cycle of the handover.
-        callback: callback with the tensor and the cycle of arrival.
+        callback: callback with tensor and arrival cycle.
         begin, end: cycle of the first byte's departure, and cycle of the last byte's arrival if nothing changes.
         is_alone: whether the tensor has exclusive use of its links from begin to end.
         is_awaited: whether the receiver waits for the expected end.
@@ -60,10 +60,10 @@ class RouteFlow:
     Attributes:
         links: links of the route.
         tensors: heap of (target, running number, tensor).
-        parts: number of parts of a byte.
+        parts: number of parts per byte.
         base: parts per tensor served until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
         most: largest target.
-        next_end: event of the end of the tensor with the least target.
+        next_end: end event of the tensor with the least target.
         foreseen_tensor: tensor that began with exclusive use; its ``end_event`` stays valid until rates change.
     """
 
@@ -94,5 +94,5 @@ class RouteFlow:
         return size.numerator * (self.parts // size.denominator)
 
 
-#: Callback with an arrived tensor and the cycle of arrival.
+#: Callback with an arrived tensor and the arrival cycle.
 Callback = Callable[[Tensor, int], None]

@@ -25,7 +25,7 @@ class HostStream:
 
     Attributes:
         track: track of the host's work.
-        ipu: logical IPU at the end of the stream.
+        ipu: logical IPU at the stream's end.
         elements_left: number of elements that the host has not processed yet. It is not part of the state: runs
             continue equally from equal states while enough elements are left.
     """

@@ -34,7 +34,7 @@ class InLockStep:
     """
 
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
-        """Take over the executors' passes with collectives; executors are in the order of replicas."""
+        """Take over the executors' passes with collectives; executors are in replica order."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
         self._plans = cache(self._find_plans)
         #: Passes that have run, with the replicas that have not begun the pass yet.
@@ -45,7 +45,7 @@ class InLockStep:
             executor.joint_runs = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
-        """Begin a run: drop the passes and the error of an earlier run."""
+        """Begin a run: drop an earlier run's passes and error."""
         self._ahead.clear()
         self._error = None
 
@@ -102,7 +102,7 @@ class InLockStep:
 
 
 class _ReplicaPass:
-    """The pass of a replica, resumed in turns."""
+    """A replica's pass, resumed in turns."""
 
     def __init__(self, run_pass: partial[None]) -> None:
         self._greenlet = greenlet(run_pass, parent=getcurrent())

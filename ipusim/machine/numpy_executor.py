@@ -266,7 +266,7 @@ class NumpyExecutor(PlacedVariables):
         return saved_values, arriving
 
     def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
-        """Put the gradient of a stage's input into the outbox.
+        """Put a stage's input gradient into the outbox.
 
         Gradients of values from other stages on the IPU are put aside.
         """

@@ -73,7 +73,7 @@ def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int)
     Args:
         program: program of the run.
         costs: costs of the Plan.
-        executions: executions of the pipeline in the whole run.
+        executions: pipeline executions in the whole run.
 
     Returns:
         The number of executions in a step, if the run has several steps and a rule depends on an execution's place in
@@ -94,12 +94,12 @@ def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int)
 
 
 def size_of(state: Hashable) -> int:
-    """Return the number of values in a state."""
+    """Return a state's number of values."""
     return sum(map(size_of, state)) if isinstance(state, tuple) else 1
 
 
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
-    """Return the name of a callback: an IPU's number, or a function's name."""
+    """Return a callback's name: an IPU's number, or a function's name."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, simpy.Process):
         generator = owner._generator
@@ -146,7 +146,7 @@ class InstructionLists:
     """The IPUs' instructions of an execution, searched for repeats."""
 
     def __init__(self, plan: Plan, replicas: int) -> None:
-        """Take the instructions of a Plan."""
+        """Take a Plan's instructions."""
         instructions = plan.instructions
         ipus, starts = np.unique(instructions[:, 0], return_index=True)
         lists = np.split(instructions[:, 1:], starts[1:])

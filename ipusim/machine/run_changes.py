@@ -56,7 +56,7 @@ class Pause(RunChange):
 class IpuMove(RunChange):
     """The move of a logical IPU to the physical IPU of a spare.
 
-    A spare is a logical IPU without a stage. The two logical IPUs swap their physical IPUs. The lost logical IPU keeps
+    Spares are logical IPUs without stages. The two logical IPUs swap their physical IPUs. The lost logical IPU keeps
     its number, rows and tracks, like after the replacement of a physical IPU in a partition.
 
     Attributes:

@@ -61,7 +61,7 @@ class SharedRate:
         """Return the position of a given transfer, and the remaining amounts of all transfers, in order of begin.
 
         Args:
-            end_event: event of the end of a transfer.
+            end_event: event of a transfer's end.
 
         Returns:
             The position of the transfer with ``end_event`` (-1 if it is not in progress), and the amounts.

@@ -35,7 +35,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
-#: Elements and itemsize of a norm: one number of 32 bits. PopART sums up two norms of a variable over the replicas,
+#: A norm's elements and itemsize: one number of 32 bits. PopART sums up two norms of a variable over the replicas,
 #: of the weights and of the step (popart d2f20d7, willow/src/op/lamb.cpp, adamdecompose.cpp).
 _NORM: Final = (1, 4)
 _NORMS: Final = 2
@@ -249,7 +249,7 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
-    """Return the cost of the weight update on the host. None if IPUs update weights.
+    """Return the cost of the host's weight update. None if IPUs update weights.
 
     All IPUs copy accumulators to the host at once, and read the weights back. After a sum over replicas, one replica's
     accumulators suffice. The host's arithmetic keeps up with reads of gradients and writes of weights (assumed).

@@ -92,7 +92,7 @@ class Send(NamedTuple):
         bytes: bytes of one micro-batch.
         lead_cycles: cycles from hand-over to the first byte on the links: the hops of the route, and all fixed parts of
             an exchange between IPUs except the sync. The post-copy, which comes after the bytes, is included.
-        links: numbers of the link directions of the route.
+        links: numbers of the route's link directions.
         cycles: cycles from first to last byte, without competing traffic on links.
     """
 
@@ -202,7 +202,7 @@ class HostSum:
 
 @dataclass(frozen=True)
 class HostUpdate:
-    """Weight update on the host, in cycles.
+    """The host's weight update, in cycles.
 
     Attributes:
         write: longest copy of an IPU's gradients to the host; 0 after a sum over hosts.
@@ -220,7 +220,7 @@ class HostUpdate:
 
 @dataclass(frozen=True)
 class PassHostCall:
-    """Host call in the middle of a pass, in cycles.
+    """Host call inside a pass, in cycles.
 
     Attributes:
         call: request to the host.
@@ -250,7 +250,7 @@ class Costs:
         updates: weight update cycles per IPU holding a stage.
         copies: copies between IPUs after time-steps.
         host: host copies.
-        tables: traffic and cycles of stages with tables on the host.
+        tables: traffic and cycles of stages with host tables.
         pass_streams: bytes streamed in before, and out after, every (pass, stage).
         update_streams: bytes from and to Streaming Memory around each IPU's weight update.
         copy_sum: gradient sum among copies of stages. None if stages have one copy, or without gradients.
@@ -267,7 +267,7 @@ class Costs:
         moves: moves of activations by (replica, IPU in the replica, stage, way).
         instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 for an instruction without
             a stage.
-        overlapped: rule for the cycles of a composite pass: a forward and a backward pass of two stages in one slot.
+        overlapped: rule for a composite pass's cycles: a forward and a backward pass of two stages in one slot.
 
     Example:
         >>> from ipusim.api import Request, assemble, pipelines
@@ -342,7 +342,7 @@ class Costs:
             passes: (pass, stage) pairs in the slot, in execution order.
 
         Returns:
-            Cycles of each pass; the sum equals the cycles of the slot.
+            Cycles of each pass; the sum equals the slot's cycles.
         """
         whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[key] for key in passes)]
         if not ends[-1]:

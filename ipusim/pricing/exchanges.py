@@ -26,7 +26,7 @@ class HostExchange:
     bytes: int
 
     def cycles(self, system: System) -> int:
-        """Return the cycles of the exchange on ``system``."""
+        """Return the exchange's cycles on ``system``."""
         return _CYCLES[self.law](system, self.bytes)
 
 

@@ -1,4 +1,4 @@
-"""Convert the work of a pass to whole cycles of the tile clock: the cost model.
+"""Convert a pass's work to whole cycles of the tile clock: the cost model.
 
 A layer's pass is a sequence of compute sets. Per compute set, the tiles sync, exchange operands, then compute from
 local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work follows:
@@ -44,7 +44,7 @@ from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.products import plans
 
-#: Laws of the parts of a product's plan.
+#: Laws of a product plan's parts.
 _PRODUCT_LAWS: Final = {
     "launches": laws.LAUNCHES,
     "exchange": laws.EXCHANGE,

@@ -14,7 +14,7 @@ from ipusim.pricing.planner.rates import PlannerRates
 
 
 class PlannedProduct(NamedTuple):
-    """Plan of a product, and number of runs."""
+    """A product's plan, and number of runs."""
 
     plan: ProductPlan
     times: int

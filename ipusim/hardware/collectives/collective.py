@@ -22,7 +22,7 @@ class Transfer(NamedTuple):
 
     Attributes:
         source, target: logical IPUs.
-        start, stop: range of elements in the source's buffer; empty if equal.
+        start, stop: element range in the source's buffer; empty if equal.
         reduce: whether the target adds the elements to its buffer instead of overwriting.
         shift: offset of the elements in the target's buffer, relative to ``start``.
     """
@@ -58,8 +58,8 @@ class Collective:
         operation: computed result. ``all_reduce``: the sum of whole buffers, at every participant; ``reduce_scatter``:
             sum of the participant's chunk; ``all_gather``: every participant's chunk, at every participant;
             ``all_to_all``: chunk k of every participant, at participant k.
-        algorithm: name of the algorithm, for people.
-        participants: logical IPUs with a buffer, in the order of chunks.
+        algorithm: the algorithm's name, for people.
+        participants: logical IPUs with a buffer, in chunk order.
         elements: elements per whole buffer.
         itemsize: bytes per element.
         rounds: transfers, round by round.

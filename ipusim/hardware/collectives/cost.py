@@ -74,7 +74,7 @@ class CollectiveCost:
 
     @property
     def rounds_cycles(self) -> int:
-        """Total cycles of the rounds: the closed form of the algorithm."""
+        """Total cycles of the rounds: the algorithm's closed form."""
         return Sum(tuple((cost.total_cycles, times) for cost, times in self._distinct_rounds))
 
     @property

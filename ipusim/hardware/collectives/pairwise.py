@@ -33,7 +33,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return the transfers of a round: each source sends the target's chunk to its own place in the target's buffer."""
+    """Return a round's transfers: each source sends the target's chunk to its own place in the target's buffer."""
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:

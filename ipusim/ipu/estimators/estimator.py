@@ -229,7 +229,7 @@ class Estimator:
         return str(Path(self._model_dir) / (f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """Return the path prefix of the latest checkpoint; None if there is no checkpoint."""
+        """Return the path prefix of the latest checkpoint, or None before the first checkpoint."""
         refuse_arrays(self._model_dir)
         path: str | None = tf.train.latest_checkpoint(self._model_dir)
         return path

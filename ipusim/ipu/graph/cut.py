@@ -51,7 +51,7 @@ class Trace:
         results: tensors returned or sent by the last stage.
         stage_count: number of stages, counting concurrent stages individually.
         uncounted: names of nodes that the host runs, without work on IPUs.
-        parts: number of concurrent stages per position of the pipeline; empty if there are none.
+        parts: number of concurrent stages per position of the pipeline; empty if no stages are concurrent.
         handed: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
             values.
     """

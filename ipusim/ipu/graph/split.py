@@ -80,7 +80,7 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
 
 
 def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
-    """Return the nodes of a body by purpose.
+    """Return a body's nodes by purpose.
 
     A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
     the node lies between two nodes with an origin. Nodes that depend on gradients, by data or control edges, belong to

@@ -151,7 +151,7 @@ def message_with_line(error: IpusimError, file: str, shown_path: str, host_name:
 
 
 def _line_of(error: BaseException | None) -> str:
-    """Return ``file:line`` of the innermost frame in the program's own modules; empty if there is no such frame."""
+    """Return ``file:line`` of the innermost frame in the program's own modules, or an empty text."""
     steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
     own_steps = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
     own_steps = [(file, number) for file, number in own_steps if _CONVERTED not in file]

@@ -17,7 +17,7 @@ _Model: Any = tf.keras.Model
 class _Early:
     """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``.
 
-    A step of ``fit``, ``evaluate`` and ``predict`` has the batches of a weight update.
+    A step of ``fit``, ``evaluate`` and ``predict`` has a weight update's batches.
     """
 
     _update_batches = 1

@@ -46,7 +46,7 @@ class Options:
         accumulating: other arguments of GradientAccumulationOptimizerV2.
         infeed, outfeed: arguments of the queues.
         asynchronous: whether callbacks are called after every step.
-        stage_of: function from the calls of a model's layers to their stages; None if there is no pipeline.
+        stage_of: function from the calls of a model's layers to stages, or None for models without stages.
         version: number of changes; a change makes programs outdated.
     """
 

@@ -263,7 +263,7 @@ def _no_function(*_: Any) -> None:
 
 
 def extension_of(model: Any) -> OfModel:
-    """Return the options and stages of a model.
+    """Return a model's options and stages.
 
     Raises:
         ProgramStateError: if the model was created outside of a strategy's scope.
@@ -299,7 +299,7 @@ def install() -> None:
 
 
 def _placed(model: Any) -> OfModel | None:
-    """Return the options and stages of a model; None for a model on the host."""
+    """Return a model's options and stages; None for a model on the host."""
     placement = execution.placement_of(model)
     return placement if isinstance(placement, OfModel) else None
 

@@ -94,7 +94,7 @@ class _Popnn:
         return drop() if training else inputs
 
     def _simulated_layer(self) -> layers.LSTM | layers.GRU | None:
-        """Return the simulator's equivalent layer; None if there is none."""
+        """Return the simulator's equivalent layer, or None for layers without equivalent."""
         keras_layer: Any = self
         if keras_layer.recurrent_dropout or keras_layer.go_backwards:
             return None
@@ -198,7 +198,7 @@ class PopnnLSTM(StatesApart):
         """Run the layer over the time steps; see :meth:`call`.
 
         Raises:
-            ProgramError: if initial_state is not an LSTMStateTuple.
+            ProgramError: unless initial_state is an LSTMStateTuple.
         """
         if initial_state is not None:
             if not isinstance(initial_state, LSTMStateTuple):
@@ -256,5 +256,5 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
         super().__init__(**arguments, **kwargs)
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """Return the shape of the state."""
+        """Return the state's shape."""
         return [batch_size, self.units]

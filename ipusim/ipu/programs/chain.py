@@ -39,7 +39,7 @@ class Chained:
     """Layer or loss in a program's chain.
 
     Attributes:
-        layer: layer or loss of the simulator.
+        layer: the simulator's layer or loss.
         scoped: name with all scopes.
         variables: shared names of its variables.
         input: form of its input, with the axis of samples.

@@ -39,8 +39,7 @@ class Arguments:
         schedule, recomputation_mode, reduction_method: arguments of the same names.
         forward_options, backward_options: Poplar options per computational stage.
         update_options: Poplar options of the weight update.
-        outfeed_mask: flags of the last stage's outputs; the outfeed omits outputs flagged True. None if there is no
-            mask.
+        outfeed_mask: flags of the last stage's outputs; the outfeed omits outputs flagged True. None for no mask.
         accumulate_outfeed_dtype: dtype for the sum of an execution's results; None for the results' dtypes.
         name: name of the pipeline.
     """

@@ -27,7 +27,7 @@ class ClusterConfig(NamedTuple):
     Attributes:
         cluster_spec: addresses by task type.
         task_type, task_id: task of this process.
-        master: address of this process; empty if there is no cluster.
+        master: address of this process; empty for programs without a cluster.
         num_ps_replicas, num_worker_replicas: number of parameter servers, and number of workers including the chief.
         is_chief: whether this process is the chief.
     """

@@ -25,7 +25,7 @@ class PipelineSchedule(Enum):
 
 
 class LoopSchedule(Enum):
-    """Schedule of a loop without a pipeline; values are the names in scenarios."""
+    """A loop's schedule without a pipeline; values are the names in scenarios."""
 
     Single = "single"
     Sharded = "sharded"

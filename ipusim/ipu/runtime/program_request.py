@@ -46,7 +46,7 @@ _NOT_OVERLAPPED: Final = (
 
 
 def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Sequence[str] = ()) -> Job:
-    """Return the job of a program.
+    """Return a program's job.
 
     Args:
         request: request of the program.

@@ -92,7 +92,7 @@ class Recorder:
     """Keeps session runs of all programs, from any thread, while active.
 
     Attributes:
-        folder: target folder of the profile; None if there is no profile.
+        folder: target folder of the profile, or None for runs without a profile.
         laid_out: number of programs built while the recorder is active, whether they run or not.
     """
 

@@ -26,7 +26,7 @@ class UserOperation:
         run: takes the inputs and ``attributes``; returns an array or several arrays.
         pull_back: takes gradients of results, results, inputs and ``attributes``; returns the inputs' gradients. With
             ``separate`` set, an input's position is the first argument, and only that input's gradient is returned.
-            None if there is no gradient.
+            None for operations without a gradient.
         cycles: takes the inputs; returns the cycles of both passes, ``forward`` and ``backward``. None counts one
             operation per element written.
         outputs: dtype and shape per result.

@@ -31,7 +31,7 @@ def program_of_body(
     iterations: int = 1,
     config: IPUConfig | None = None,
 ) -> DeviceProgram:
-    """Return the program of a body: a training step, or a forward pass that may change variables.
+    """Return a body's program: a training step, or a forward pass that may change variables.
 
     Args:
         name: name of the program.

@@ -96,7 +96,7 @@ def add_iteration(
         infeed: queue of the iteration's element.
 
     Returns:
-        Queue of the results; None if there are no results.
+        Queue of the results, or None for loops without results.
     """
     graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
     if queue is not None:

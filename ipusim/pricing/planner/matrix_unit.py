@@ -1,4 +1,4 @@
-"""Describe the matrix unit of a tile: size of its weight block, and cycles of a pass over the block."""
+"""Describe a tile's matrix unit: size of its weight block, and cycles of a pass over the block."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MatrixUnit:
     singles PopLibs includes the first three rows; products measured at n = 4, 8 and 16 do not confirm this.
 
     Attributes:
-        inputs, outputs: dimensions of the block of weights.
+        inputs, outputs: dimensions of the weight block.
         row_cycles: a worker's cycles for a row of inputs over the block, if alone on the tile.
         workers: threads of the tile, which run in turn. A pass takes the busiest worker's cycles times the number of
             workers.

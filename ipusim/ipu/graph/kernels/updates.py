@@ -175,7 +175,7 @@ def _adamax(node: Node) -> Kernel:
 
 @register("ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum", effect=True)
 def _sparse_momentum(node: Node) -> Kernel:
-    """Momentum for the rows of a sparse gradient."""
+    """Momentum for a sparse gradient's rows."""
     nesterov, keras = node.attributes["use_nesterov"], "Keras" in node.type
 
     def run(variable: Variable, slot: Variable, rate: Array, grad: Array, rows: Array, momentum: Array) -> None:
@@ -193,7 +193,7 @@ def _sparse_momentum(node: Node) -> Kernel:
 
 @register("ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2", effect=True)
 def _sparse_adagrad(node: Node) -> Kernel:
-    """Adagrad for the rows of a sparse gradient."""
+    """Adagrad for a sparse gradient's rows."""
     with_epsilon = node.type.endswith("V2")
 
     def run(variable: Variable, slot: Variable, rate: Array, *options: Any) -> None:

@@ -87,7 +87,7 @@ _DEFAULT_ITEMSIZE: Final = 4
 
 
 def work_of_node(entry: ObservedNode) -> Work | None:
-    """Return the work of a node; None for a free node, or a node with only single integers."""
+    """Return a node's work; None for a free node, or a node with only single integers."""
     kind = entry.node.type
     if kind in FREE or _counts(entry):
         return None

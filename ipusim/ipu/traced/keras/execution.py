@@ -34,8 +34,8 @@ class Placement(Protocol):
     def settings(self) -> Any:
         """Settings that a user may change.
 
-        ``stage_of`` is the function from layer calls to stages; without a pipeline it is None. ``accumulation`` is the
-        number of batches per weight update, ``reduction`` the rule for their gradients, and ``buffer_depth`` the
+        ``stage_of`` is the function from layer calls to stages, or None for models without stages. ``accumulation`` is
+        the number of batches per weight update, ``reduction`` the rule for their gradients, and ``buffer_depth`` the
         capacity of the host's buffer. ``sums_results`` tells whether the IPUs sum results, and ``asynchronous`` whether
         callbacks run for every step. ``version`` changes with every change of a setting.
         """
