@@ -66,7 +66,7 @@ def _moved_effects(program: PipelineProgram) -> Iterator[tuple[str, str]]:
     if (moves := program.moved_activations) is not None:
         target = "to Streaming Memory" if moves.to == "streaming_memory" else "to the partner IPU"
         buffers = f", {moves.buffers} buffers" if moves.buffers > 1 else ""
-        limit = moves.kept(program.shape.mapping)
+        limit = moves.most_kept(program.shape.mapping)
         yield "activations moved", f"{target}, of stages that keep more than {limit} micro-batches{buffers}"
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ipusim.analysis.fits import Fits
-from ipusim.base.units import format_bytes, numbered
+from ipusim.base.units import format_bytes, noun_with_numbers
 from ipusim.hardware.streaming import SHARING_IPUS
 from ipusim.hardware.system import System
 from ipusim.pipeline.footprint import Footprint
@@ -129,7 +129,7 @@ class Fit:
         code = codes.pop() if len(codes) == 1 else ""
         suffix, verb = (" each", "are") if full[1:] else ("", "is")
         return (
-            f"Memory: every IPU fits; the fullest {verb} {numbered('IPU', [peak.ipu for peak in full])} with "
+            f"Memory: every IPU fits; the fullest {verb} {noun_with_numbers('IPU', [peak.ipu for peak in full])} with "
             f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{suffix}{code}."
         )
 
@@ -188,7 +188,7 @@ def _further_misfits(peaks: list[Peak]) -> str:
     if not peaks:
         return ""
     do = "do" if peaks[1:] else "does"
-    return f" {numbered('IPU', [peak.ipu for peak in sorted(peaks)])} {do} not fit either."
+    return f" {noun_with_numbers('IPU', [peak.ipu for peak in sorted(peaks)])} {do} not fit either."
 
 
 def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, is_known: bool = True, streaming: str = "") -> Fit:

@@ -131,9 +131,9 @@ def product_steps(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFo
     with loaded bytes.
     """
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu_footprint.ipu), PASSES)
-    sizes = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
+    sizes = np.array([stage.temporary_bytes for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
     start, end = timeline.start[rows], timeline.end[rows]
-    load_bytes = sum(stage.update for stage in footprint.stages if ipu_footprint.ipu in stage.ipus)
+    load_bytes = sum(stage.update_bytes for stage in footprint.stages if ipu_footprint.ipu in stage.ipus)
     if load_bytes:
         _, rows, last = _updates(timeline, ipu_footprint.ipu)
         first = timeline.start[rows]

@@ -120,7 +120,7 @@ def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint)
     keys = (timeline.execution * count + timeline.micro_batch) * stages + timeline.stage
     rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & on_ipu)
     out = of_kinds(timeline.kind[rows], OUT_KINDS)
-    recomputes = np.array([stage.recomputes for stage in footprint.stages])[timeline.stage]
+    recomputes = np.array([stage.has_recompute_pass for stage in footprint.stages])[timeline.stage]
     uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _BACKWARD_KINDS)) & on_ipu
     forward_place = _places_of(
         entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & on_ipu), "right", 0

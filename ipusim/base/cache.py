@@ -1,7 +1,7 @@
 """Cache function results by arguments, within blocks that callers enter.
 
-Callers that assemble many similar requests enter a cache (:meth:`Cache.entered`); functions called within the block get
-the cache from :func:`shared`. No results are kept elsewhere.
+Callers that assemble many similar requests activate a cache for a block (:meth:`Cache.activate`); functions called
+within the block get the cache from :func:`shared`. No results are kept elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 #: Results kept per function; the oldest are dropped first.
-_MOST: Final = 64
+_MOST_RESULTS: Final = 64
 
 
 class _Mark:
@@ -24,7 +24,7 @@ class _Mark:
 
 
 class Cache:
-    """Function results by arguments, compared by value; comparing identical arguments takes no time.
+    """Function results by arguments. Arguments are compared by value; comparing identical objects takes no time.
 
     Comparing values that :meth:`first` returned takes no time either; such arguments are compared first.
 
@@ -45,7 +45,7 @@ class Cache:
         return result
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def activate(self) -> Iterator[None]:
         """Share this cache with every function called in the block."""
         token = _CURRENT.set(self)
         try:
@@ -60,7 +60,7 @@ class Cache:
 
     def keep(self, result: _T, make: Callable[..., _T], *arguments: Any) -> None:
         """Store ``result`` as the result of ``make`` for ``arguments``."""
-        self._results[make] = [(self._key(arguments), result), *self._results.get(make, ())][:_MOST]
+        self._results[make] = [(self._key(arguments), result), *self._results.get(make, ())][:_MOST_RESULTS]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the key of arguments: marks of values from :meth:`first`, then the rest."""
@@ -69,13 +69,14 @@ class Cache:
         return (*marks, values)
 
     def first(self, value: _T, substitute: Any = None) -> _T:
-        """Return the first value equal to ``value`` given so far.
+        """Return the earliest value given to this method that equals ``value``.
 
         Later comparisons with the returned value are fast.
 
         Args:
             value: anything.
-            substitute: faster substitute in comparisons: equal for equal values, and different for different values.
+            substitute: value that is compared in place of ``value``, and faster: equal for equal values, different for
+                different values.
 
         >>> cache = Cache()
         >>> one = cache.first((1, "a"))
@@ -88,7 +89,7 @@ class Cache:
             return first
         self.keep(value, _itself, substitute)
         self._marks[id(value)] = value, _Mark()  # keeps the value alive, so that the identity stays unique
-        if len(self._marks) > _MOST:
+        if len(self._marks) > _MOST_RESULTS:
             del self._marks[next(iter(self._marks))]
         return value
 
@@ -101,7 +102,7 @@ _CURRENT: Final[ContextVar[Cache | None]] = ContextVar("cache", default=None)
 
 
 def shared() -> Cache:
-    """Return the cache entered around the caller, or an empty cache."""
+    """Return the cache that is active around the caller, or an empty cache."""
     return _CURRENT.get() or Cache()
 
 
@@ -110,7 +111,7 @@ def sharing(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @wraps(function)
     def share(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        with shared().entered():
+        with shared().activate():
             return function(*arguments, **keywords)
 
     return share

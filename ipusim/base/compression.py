@@ -15,7 +15,7 @@ class Gzip:
     """Gzip's format from consecutive parts; equal bytes in equal parts give equal output.
 
     Compression runs in a thread, as zlib releases the interpreter lock: for a trace file of 64 IPUs, a third of the
-    time overlaps with the remaining work (measured). At most a single part waits, which bounds memory.
+    time overlaps with the remaining work (measured). At most one part waits for compression, which bounds memory.
 
     As a context manager, it closes the stream even after an error: under some versions of Python, the garbage collector
     warns about an open stream.

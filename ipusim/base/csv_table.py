@@ -16,18 +16,18 @@ from ipusim.base.files import open_file, read_up_to
 from ipusim.base.near_names import all_nearest, did_you_mean
 from ipusim.base.units import with_point
 
-#: Most problems listed in a message.
+#: Maximum number of problems listed in a message.
 _MOST_LISTED: Final = 20
-#: Characters of a title shown in a message.
-_MOST_TITLE: Final = 60
-#: Most bytes of a file read only for its titles.
-_MOST_TITLES: Final = 1 << 22
+#: Maximum number of characters of a title in a message.
+_MOST_TITLE_CHARACTERS: Final = 60
+#: Maximum bytes of a file that is read only for its titles.
+_MOST_TITLE_BYTES: Final = 1 << 22
 #: Digits read of a whole number, as int() is slow for very many.
 _DIGITS: Final = 20
 #: A number in place of a title, a sign of a row of values.
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
-#: Measured values lie between 1 / _MOST and _MOST, so that products of a few values are finite and above 0.
-_MOST: Final = 1e12
+#: Measured values are from 1 / _MOST_VALUE to _MOST_VALUE, so that products of a few values are finite and above 0.
+_MOST_VALUE: Final = 1e12
 #: Syntax of a number in a cell; float() also accepts other digits and words.
 _POSITIVE: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: Separators in place of commas.
@@ -106,7 +106,7 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
 def first_titles(path: Path) -> tuple[str, ...]:
     """Return the cells of a CSV file's first row; empty for other files. Raises OSError."""
     try:
-        return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
+        return next(read_lines(path, _MOST_TITLE_BYTES), CsvLine(1, ())).cells
     except FileError:
         return ()
 
@@ -140,7 +140,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, label: str = "") -
 def checked_rows(
     path: Path, columns: Columns, most_bytes: int, most_rows: int, problems_of: Callable[[CsvRow], Iterable[str]]
 ) -> tuple[CsvRow, ...]:
-    """Return the rows of a CSV file without a problem; raises FileError with every problem, as read_table does."""
+    """Return the rows of a CSV file; raises FileError with every problem if any row has a problem."""
     rows = read_table(path, columns, most_bytes).rows
     refuse([f"{row.position}: {problem}" for row in rows for problem in row.problems or problems_of(row)])
     if not 0 < len(rows) <= most_rows:
@@ -162,13 +162,13 @@ def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield the error of a cell without a positive number up to ``_MOST``.
+    """Yield the error of a cell without a positive number up to ``_MOST_VALUE``.
 
-    Numbers below 1 / ``_MOST`` are refused as well.
+    Numbers below 1 / ``_MOST_VALUE`` are refused as well.
     """
     value = float(text) if _POSITIVE.fullmatch(text) else 0
-    if value > 0 and not 1 / _MOST <= value <= _MOST:
-        yield f"column {name}: expected a number from {1 / _MOST:.0e} to {_MOST:.0e}, got {text!r}"
+    if value > 0 and not 1 / _MOST_VALUE <= value <= _MOST_VALUE:
+        yield f"column {name}: expected a number from {1 / _MOST_VALUE:.0e} to {_MOST_VALUE:.0e}, got {text!r}"
     elif not value > 0:
         near = with_point(text)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
@@ -176,14 +176,14 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raise FileError with any problems, a line per problem; long lists are cut."""
+    """Raise FileError if there are problems, with a line per problem; long lists are cut."""
     if problems:
         more = [f"and {len(problems) - _MOST_LISTED} more"] if len(problems) > _MOST_LISTED else []
         raise FileError("\n".join([*problems[:_MOST_LISTED], *more]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
-    """Return a hint about neighbouring cells that form a number with a decimal comma. Empty if no cells do."""
+    """Return a hint if neighbouring cells form a number with a decimal comma; otherwise an empty text."""
     for whole, part in pairwise(cells):
         if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
             return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
@@ -239,7 +239,7 @@ def _no_titles(titles: Sequence[str], columns: Columns) -> str:
     """Return the message about a first row without any known title."""
     right = f"expected the names of the columns, {', '.join(columns.required_names)}"
     right += ", and others" if len(columns.names) > len(columns.required_names) else ""
-    texts = ", ".join(repr(title[:_MOST_TITLE]) for title in titles[:_MOST_LISTED])
+    texts = ", ".join(repr(title[:_MOST_TITLE_CHARACTERS]) for title in titles[:_MOST_LISTED])
     if separator_name := _separator("".join(titles)):
         return f"{right}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"
     if not titles:

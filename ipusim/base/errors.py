@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-#: Approximate limits of a message: characters of a word and of a line, and lines; longer messages quote the input.
+#: Approximate limits of a message: characters of a word, characters of a line, and lines. A longer message quotes too
+#: much of the input.
 _WORD: Final = 500
 _LINE: Final = 2000
 MOST_LINES: Final = 200

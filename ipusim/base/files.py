@@ -103,7 +103,7 @@ def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> byt
 
 
 def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
-    """Return the bytes of an open file. Raises FileError, naming the file, before reading more than ``most_bytes``."""
+    """Return the bytes of an open file; raises FileError, with the file's name, for more than ``most_bytes``."""
     size = os.fstat(file.fileno()).st_size
     content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
     if (size := max(size, len(content))) > most_bytes:
@@ -167,10 +167,10 @@ def read_arrays(
     """Return the named arrays, or every array, of an untrusted NumPy archive (npz).
 
     No array takes more memory than its part of the archive; arrays of more than ``most_bytes`` together are not
-    unpacked. ``unpickle`` reads arrays of Python objects, which are refused without.
+    unpacked. ``unpickle`` reads arrays of Python objects; without ``unpickle`` they are refused.
 
-    Raises FileError, whose text is the reason, for refused arrays, a file of another kind, and a missing or damaged
-    array.
+    Raises FileError for refused arrays, a file of another kind, and a missing or damaged array. The error's text is the
+    reason.
     """
     with _open_archive(file, most_bytes) as (archive, members):
         names = list(members) if names is None else names
@@ -224,7 +224,7 @@ def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
     Args:
         path: path of the file.
         content: content of the file.
-        follow: whether to write through a link, as for paths named by a person; else the file replaces the link.
+        follow: whether to write through a link, as for paths named by a person; otherwise the file replaces the link.
     """
     with naming(path):
         check_target(path)

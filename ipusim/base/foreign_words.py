@@ -1,6 +1,6 @@
 """Map synonyms from PyTorch, DeepSpeed, Megatron, Keras and papers to ipusim's keys, for messages.
 
-Synonyms are no aliases: a scenario with a synonym is refused, and the message names ipusim's key.
+Synonyms are not aliases: a scenario with a synonym is refused, and the message names ipusim's key.
 """
 
 from __future__ import annotations
@@ -165,24 +165,24 @@ FOREIGN: Final[Mapping[str, str]] = {
 }
 
 
-def folded(word: str) -> str:
-    """Return a word without differences in spelling: case, and separators between parts."""
+def spelling_key(word: str) -> str:
+    """Return a key that is equal for words that differ only in case, or in separators between parts."""
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
 
 @cache
-def _ours() -> Mapping[str, tuple[str, ...]]:
+def _keys_by_foreign_word() -> Mapping[str, tuple[str, ...]]:
     ours_of: dict[str, tuple[str, ...]] = {}
     for ours, foreign in FOREIGN.items():
         for word in foreign.split():
-            ours_of[folded(word)] = (*ours_of.get(folded(word), ()), ours)
+            ours_of[spelling_key(word)] = (*ours_of.get(spelling_key(word), ()), ours)
     return ours_of
 
 
-def ours(word: str) -> tuple[str, ...]:
+def keys_for(word: str) -> tuple[str, ...]:
     """Return ipusim's keys for a foreign word, likeliest first; empty for an unknown word.
 
-    >>> ours("lr"), ours("BatchNorm2d")
+    >>> keys_for("lr"), keys_for("BatchNorm2d")
     (('learning_rate',), ('batch_norm',))
     """
-    return _ours().get(folded(word), ())
+    return _keys_by_foreign_word().get(spelling_key(word), ())

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.base.errors import FileError
 from ipusim.base.files import Readable
 
-#: Bytes per read, and most characters of an element.
+#: Bytes per read, and maximum number of characters of an element.
 _CHUNK: Final = 1 << 20
 _MOST_VALUE: Final = 1 << 24
 #: Characters after a number that may continue the number: the start of an exponent.
@@ -42,7 +42,9 @@ class JsonStream:
         self._text, self._position, self._line, self._is_at_end = "", 0, 1, False
 
     def peek(self) -> str:
-        """Return the next character that is not white space; empty at the end. Raises FileError, like every method."""
+        """Return the next character that is not white space; empty at the end.
+
+        All methods raise FileError for text that is not JSON, and for a text or element that is too large."""
         while True:
             self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
             if self._position < len(self._text):
@@ -115,7 +117,7 @@ class JsonStream:
         self._position += 1
 
     def _read(self) -> bool:
-        """Read the next part; return whether any was left."""
+        """Read the next part; return whether there was one."""
         if self._is_at_end:
             return False
         rest_length = len(self._text) - self._position

@@ -13,9 +13,9 @@ from typing import Any
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a module that imports its names for type checkers.
 
-    The names are listed once, under ``if TYPE_CHECKING:``, for type checkers and editors. Importing the module costs
-    nothing: an import in the block runs on the first use of its names. ``__all__`` defaults to the names in the
-    block::
+    The names are listed once, in the block under ``if TYPE_CHECKING:``, for type checkers and editors. Importing the
+    module costs nothing: an import of the block runs when one of its names is first used. ``__all__`` defaults to the
+    names in the block::
 
         if TYPE_CHECKING:
             from ipusim.hardware.system import System

@@ -18,7 +18,7 @@ class Look:
         face, ink: colour of the box and of its hatching, ``#rrggbb``.
         hatch: matplotlib's hatch pattern, empty for none.
         number: colour of a micro-batch number on the box.
-        word: text in boxes without a number, if wide enough.
+        word: text in boxes without a number, shown if the box is wide enough.
         narrowest: width in points below which the look becomes indistinct.
         essential: whether pictures always show the box, however short, as for an IPU's work on stages.
     """

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 from typing import Final
 
-from ipusim.base.foreign_words import folded, ours
+from ipusim.base.foreign_words import keys_for, spelling_key
 
-#: Least similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
+#: Minimum similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
 #: key of a scenario.
 _LEAST_SIMILARITY: Final = 0.55
-#: Most names in a hint: for names with the same words, and for names a single typing mistake away, as short names
-#: often are.
-_MOST_HINTS: Final = 3
-_MOST: Final = 5
-#: Most names listed in a message, and number of the nearest names listed of a longer list.
+#: Maximum number of names in a hint: names with the same words, and names a single typing mistake away (many short
+#: names are).
+_MOST_WITH_SAME_WORDS: Final = 3
+_MOST_WITH_ONE_MISTAKE: Final = 5
+#: Maximum number of names listed in a message; of a longer list, only so many of the nearest names are listed.
 _MOST_LISTED: Final = 24
 _MOST_NEAREST: Final = 12
 #: Digits read of a number in a name, as int() is slow for very many.
@@ -25,24 +25,24 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def equal_name(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name equal to ``wrong`` apart from case and separators, or None.
+    """Return the name that equals ``wrong`` apart from case and separators; None if no name does.
 
     A synonym of ``wrong`` counts as equal.
     """
     if not isinstance(wrong, str):
         return None
     candidates = list(names)
-    spelt = {folded(name): name for name in reversed(candidates)}
-    return spelt.get(folded(wrong)) or next((name for name in ours(wrong) if name in candidates), None)
+    spelt = {spelling_key(name): name for name in reversed(candidates)}
+    return spelt.get(spelling_key(wrong)) or next((name for name in keys_for(wrong) if name in candidates), None)
 
 
 def nearest(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name nearest to ``wrong`` regardless of case, or None. Synonyms are nearest."""
+    """Return the name nearest to ``wrong`` regardless of case; None if no name is near."""
     return next(iter(all_nearest(wrong, names)), None)
 
 
 def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
-    """Return the names nearest to ``wrong`` regardless of case, several if equally near.
+    """Return the names nearest to ``wrong`` regardless of case: all that are equally near, or an empty sequence.
 
     The order of preference: synonyms, names a single typing mistake away, names with the next smaller and larger
     number but otherwise equal, names that contain the words of ``wrong``, and finally the most similar name.
@@ -65,11 +65,13 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
 
 def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
     """Return a few names a single typing mistake away from ``wrong``, regardless of case."""
-    return by_likeness(wrong, [name for name in names if _one_mistake(wrong.lower(), name.lower())])[:_MOST]
+    return by_likeness(wrong, [name for name in names if _one_mistake(wrong.lower(), name.lower())])[
+        :_MOST_WITH_ONE_MISTAKE
+    ]
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` by similarity to ``wrong``, most similar first. The order stays if ``wrong`` is no text."""
+    """Return ``names`` by similarity to ``wrong``, most similar first. The order stays if ``wrong`` is not text."""
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())
@@ -81,7 +83,7 @@ def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
     return sorted(names, key=difference)
 
 
-def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
+def list_names(names: Sequence[str], wrong: object, more: str = "") -> str:
     """Return names separated by commas, for a message.
 
     A long list shows the names nearest to ``wrong``, and the number of the rest. ``more`` says where to find the rest.
@@ -117,18 +119,18 @@ def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return names that contain the words of ``wrong`` and more, if few."""
+    """Return names that contain the words of ``wrong`` and further words; empty if too many names do."""
     words = {*re.split(r"[\W_]+", wrong)} - {""}
     matches = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
-    return by_likeness(wrong, matches) if len(matches) <= _MOST_HINTS else []
+    return by_likeness(wrong, matches) if len(matches) <= _MOST_WITH_SAME_WORDS else []
 
 
 def expected_last(problem: str, hint: str, right: str) -> str:
-    """Return a message with the hint before the expectation, which is longer."""
+    """Return a message with the problem, then the hint, and last the expected values, which take most space."""
     return f"{problem}{hint} Expected {right}" if hint.endswith("?") else f"{problem}{hint}; expected {right}"
 
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
-    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing."""
+    """Return ``; did you mean ...?`` with the nearest of ``names``; an empty text if no name is near."""
     *first, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
     return f"; did you mean {', '.join(first)}{' or ' if first else ''}{last}?" if last else ""

@@ -32,7 +32,7 @@ def _empty(*_: object) -> np.ndarray[Any, Any]:
 
 
 def _bytes(text: str, _: str = "") -> bytes:
-    """Return bytes that Python 3 pickled for Python 2, as text."""
+    """Return bytes from the text as which Python 3 pickles them for Python 2."""
     return text.encode("latin1")
 
 

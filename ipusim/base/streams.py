@@ -20,8 +20,8 @@ class _Outlet(io.TextIOWrapper):
     Any other failure of standard output, such as a full disk, is raised once; Python would raise the error again at
     exit. Failures of standard error are silent.
 
-    The class wraps the buffer, not the raw stream: an interrupt in a raw stream written in Python, between the system's
-    write and the return, would leave printed text in the buffer, and print the text twice.
+    The class wraps the buffer, not the raw stream. A raw stream written in Python may be interrupted after the system's
+    write, before its method returns; the buffer would then print the text twice.
     """
 
     def write(self, text: str, /) -> int:

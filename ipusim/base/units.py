@@ -32,7 +32,8 @@ _SECONDS: Final = {
     "µs": Fraction(1, 10**6),
     "ns": Fraction(1, 10**9),
 }
-#: Times beyond a single run. Columns of measured stages use shorter units, as ``forward min`` is a minimum there.
+#: Units of times beyond a single run. Columns of measured stages have only the shorter units: there, ``forward min`` is
+#: a minimum.
 _LONG_TIMES: Final = {**_SECONDS, "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
 _SAMPLES: Final = {
     f"{prefix}{unit}".strip(): Fraction(factor)
@@ -117,7 +118,7 @@ def with_point(text: str) -> list[str]:
 
 
 def format_numbers(count: int) -> str:
-    """Return the numbers of ``count`` items, in words after "expected an IPU".
+    """Return the numbers of ``count`` items as words that continue "expected an IPU".
 
     >>> format_numbers(4), format_numbers(1)
     ('from 0 to 3', 'numbered 0')
@@ -148,7 +149,7 @@ def format_throughput(samples_per_s: float) -> str:
     return f"{format_figure(samples_per_s)} samples/s"
 
 
-#: Times from this number of seconds on are whole, with separators: four digits would need powers of ten.
+#: Times of at least so many seconds are shown as whole numbers with separators; four digits would need powers of ten.
 _WHOLE_S: Final = 10_000
 
 
@@ -203,10 +204,10 @@ def counted(number: int, noun: str, ending: str = "s") -> str:
     return f"{number:,} {noun}{ending * (number != 1)}"
 
 
-def numbered(noun: str, numbers: Sequence[int]) -> str:
+def noun_with_numbers(noun: str, numbers: Sequence[int]) -> str:
     """Return a noun with ascending numbers.
 
-    >>> numbered("IPU", [3]), numbered("IPU", [0, 2, 3, 4])
+    >>> noun_with_numbers("IPU", [3]), noun_with_numbers("IPU", [0, 2, 3, 4])
     ('IPU 3', 'IPUs 0 and 2 to 4')
     """
     return f"{noun}{'s' if len(numbers) > 1 else ''} {enumerated_rows(numbers)}"

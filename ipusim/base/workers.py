@@ -60,7 +60,7 @@ def side_by_side(
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent. A killed parent ends no workers, which would wait for ever."""
+    """End this worker process soon after its parent: a killed parent leaves its workers waiting forever."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ipusim.hardware.host import HostSpec
     from ipusim.hardware.links import LinkDirection
     from ipusim.hardware.machines import MACHINES, find_machine
-    from ipusim.hardware.orders import ORDERS, laid_out
+    from ipusim.hardware.orders import ORDERS, physical_ipus
     from ipusim.hardware.rate import Rate
     from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
     from ipusim.hardware.streaming import StreamingMemory

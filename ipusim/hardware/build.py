@@ -11,7 +11,7 @@ from ipusim.base.errors import DeviceError, QuantityError
 from ipusim.base.units import format_numbers
 from ipusim.hardware.devices import Device, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
-from ipusim.hardware.orders import laid_out, resolve_order
+from ipusim.hardware.orders import physical_ipus, resolve_order
 from ipusim.hardware.pods import POD_IPUS, PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import StreamingMemory
@@ -41,22 +41,22 @@ def build_system(
     Args:
         name: a name of :data:`ipusim.hardware.machines.MACHINES`.
         mapping: logical IPUs of the computational stages, within a replica.
-        devices: mapping for AUTO, with -1 for concurrent stages; default: ``mapping``.
+        devices: IPU of each stage, with -1 for concurrent stages, from which AUTO chooses; default: ``mapping``.
         ipus: size of the device; default: the smallest power of two that holds the mapping. A larger device holds
             several replicas.
-        select: id of the device in the machine's listing; default: the first of the size.
+        select: device id in the machine's listing; default: the first device of this size.
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
-        pipelined: whether the program is a pipeline (False for sharded execution); used by AUTO.
+        pipelined: whether the program is pipelined (False for sharded execution); used by AUTO.
         clock_hz: tile clock; default: the generation's.
-        overhead_ns: fixed parts of an exchange between IPUs except sync and hops, replacing the parts from ``rates``.
+        overhead_ns: time of an exchange's fixed parts without sync and hops, in place of the parts from ``rates``.
         rates: rates that price passes and communication between IPUs.
-        host_rates: bytes per second by attribute name of HostSpec, replacing the machine's.
+        host_rates: bytes per second by attribute name of HostSpec, in place of the machine's rates.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
-        streaming: figures by attribute name of StreamingMemory, replacing the machine's.
+        streaming: figures by attribute name of StreamingMemory, in place of the machine's figures.
         io_tiles: tiles per IPU reserved for host copies.
 
-    Raises DeviceError for an unknown machine, device, order or rate, an unavailable number of IPUs (in Graphcore's
-    words), and a stage outside the device; QuantityError for clocks and rates not above 0, and negative overheads.
+    Raises DeviceError if the machine, device, order or a rate is unknown, a stage lies outside the device, or no device
+    has so many IPUs. Raises QuantityError if a clock or rate is not above 0, or if the overhead is negative.
     """
     machine = find_machine(name)
     _check_costs(machine, overhead_ns, host_rates)
@@ -68,7 +68,7 @@ def build_system(
     return System(
         name=name,
         ipu=(machine.ipu if clock_hz is None else machine.ipu.at_clock(clock_hz)).without_tiles(io_tiles),
-        ipus=laid_out(device.positions, order, device.count // replicas),
+        ipus=physical_ipus(device.positions, order, device.count // replicas),
         selection_order=order,
         order_reason=reason,
         topology=_links(machine, device),
@@ -155,7 +155,7 @@ def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
 
 
 def shards_of(mapping: Sequence[int]) -> int:
-    """Return the IPUs per replica: the smallest power of two above every stage's IPU."""
+    """Return the IPUs per replica: the smallest power of two above the highest IPU number in ``mapping``."""
     return 1 << max(mapping).bit_length()
 
 
@@ -173,7 +173,7 @@ def replication_factor(ipus: int, shards: int) -> int:
 
 
 def _links(machine: Machine, device: Device) -> Topology | PodRing:
-    # A part of a ring has open ends. A whole pod is a torus even among several pods.
+    # A partial ring has open ends. A whole pod is a torus even among several pods.
     whole = device.count == machine.count
     if device.count > POD_IPUS:
         return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)

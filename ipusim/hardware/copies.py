@@ -3,7 +3,7 @@
 At the end of a time-step the IPUs of a device meet, and a copy moves the stages' tensors. The IPUs synchronise, tiles
 arrange outgoing data (pre-copy), the global exchange moves the data, and tiles store received data (post-copy). The
 exchange takes a fixed time, the latency of the longest route, and the transfer over the busiest link direction. Tile
-code takes equal cycles on every generation; links take equal time. PopVision shows these phases of a superstep on GC2
+code takes equal cycles on every generation, links take equal time. PopVision shows these phases of a superstep on GC2
 (T. Louw's stencil experiments). A pre-copy after the sync is assumed; a pre-copy before every IPU's arrival would end
 at the same time. The nominal sync, and the transfer as maximum over link directions, follow PopLibs' IPUModel
 (lib/poplibs_test/Util.cpp).

@@ -3,7 +3,8 @@
 Scenarios list disturbances; :mod:`ipusim.machine.disturbances` defines their effect on time.
 
 A class with a ``kind`` is an item of a scenario's ``disturbances``. Annotated fields of the dataclass are the item's
-keys; a key that is a Python keyword ends in an underscore. The key named like the kind distinguishes kinds.
+keys; a key that is a Python keyword ends in an underscore. An item's kind follows from its keys: an item of kind
+``stall`` has a key ``stall``.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Jitter:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the random draws")] = 0
 
     def problems(self, system: Placement) -> Problems:
-        """Yield a problem for an IPU absent from the device."""
+        """Yield a problem per IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
@@ -179,7 +180,7 @@ class Lost:
     ] = False
 
     def problems(self, system: Placement) -> Problems:
-        """Yield a problem for an IPU absent from the device."""
+        """Yield a problem per IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
@@ -207,7 +208,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placement) -> Itera
 
 
 def dead_cables(disturbances: Sequence[Disturbance], system: Placement) -> frozenset[tuple[int, int]]:
-    """Return the cables dead from the beginning, as pairs of physical IPU numbers in ascending order."""
+    """Return the cables that are dead from the start of the run, as ascending pairs of physical IPU numbers."""
     return frozenset(
         system.cable(cable.link) for cable in disturbances if isinstance(cable, Dead) and cable.dead and not cable.later
     )

@@ -1,7 +1,7 @@
 """Compute cycles by formulas, and keep each formula with its result, for tables of costs.
 
-A formula is a function of numbers, written once with ``*``, ``/``, ``+``, ``-`` and ``ceil``. Fractions and whole
-numbers give cycles; :class:`Written` numbers give the formula's text.
+A formula is a Python function that uses ``*``, ``/``, ``+``, ``-`` and ``ceil``. Called with fractions and whole
+numbers, it returns cycles; called with :class:`FormulaText` numbers, it returns the formula's text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SUM, _PRODUCT, _ATOM = range(3)
 
 
 @dataclass(frozen=True)
-class Written:
+class FormulaText:
     """A number in the text of a formula; arithmetic builds longer texts.
 
     Attributes:
@@ -36,37 +36,37 @@ class Written:
         """Return the text of an addend that occurs ``times`` times in a sum."""
         return self.text if times == 1 else f"{times} * {self.within(_PRODUCT)}"
 
-    def __pos__(self) -> Written:
+    def __pos__(self) -> FormulaText:
         """Return the same number, in parentheses if a sum."""
-        return Written(self.within(_PRODUCT))
+        return FormulaText(self.within(_PRODUCT))
 
-    def __add__(self, other: Any) -> Written:
+    def __add__(self, other: Any) -> FormulaText:
         """Return a sum."""
-        return Written(f"{self.text} + {written(other).text}", _SUM)
+        return FormulaText(f"{self.text} + {formula_text(other).text}", _SUM)
 
-    def __radd__(self, other: Any) -> Written:
+    def __radd__(self, other: Any) -> FormulaText:
         """Return a sum; the initial 0 of ``sum`` is dropped."""
-        return self if isinstance(other, int) and not other else written(other) + self
+        return self if isinstance(other, int) and not other else formula_text(other) + self
 
-    def __sub__(self, other: Any) -> Written:
+    def __sub__(self, other: Any) -> FormulaText:
         """Return a difference."""
-        return Written(f"{self.text} - {written(other).within(_PRODUCT)}", _SUM)
+        return FormulaText(f"{self.text} - {formula_text(other).within(_PRODUCT)}", _SUM)
 
-    def __mul__(self, other: Any) -> Written:
+    def __mul__(self, other: Any) -> FormulaText:
         """Return a product."""
-        return Written(f"{self.within(_PRODUCT)} * {written(other).within(_PRODUCT)}", _PRODUCT)
+        return FormulaText(f"{self.within(_PRODUCT)} * {formula_text(other).within(_PRODUCT)}", _PRODUCT)
 
-    def __rmul__(self, other: Any) -> Written:
+    def __rmul__(self, other: Any) -> FormulaText:
         """Return a product."""
-        return written(other) * self
+        return formula_text(other) * self
 
-    def __truediv__(self, other: Any) -> Written:
+    def __truediv__(self, other: Any) -> FormulaText:
         """Return a quotient."""
-        return Written(f"{self.within(_PRODUCT)} / {written(other).within(_ATOM)}", _PRODUCT)
+        return FormulaText(f"{self.within(_PRODUCT)} / {formula_text(other).within(_ATOM)}", _PRODUCT)
 
-    def __ceil__(self) -> Written:
+    def __ceil__(self) -> FormulaText:
         """Return the text of the rounded-up value; a whole number stays unchanged."""
-        return self if self.text.isdecimal() else Written(f"ceil({self.text})")
+        return self if self.text.isdecimal() else FormulaText(f"ceil({self.text})")
 
 
 class _Formula:
@@ -82,7 +82,7 @@ class _Formula:
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the arguments of a copy in another process."""
+        """Return a copy's arguments in another process."""
         return type(self), (self.formula, *self.numbers)
 
     def __copy__(self) -> Self:
@@ -93,24 +93,24 @@ class _Formula:
         """Return the same immutable object."""
         return self
 
-    def written(self) -> Written:
+    def as_text(self) -> FormulaText:
         """Return the formula with numbers as text."""
-        text: Written = self.formula(*map(written, self.numbers))
+        text: FormulaText = self.formula(*map(formula_text, self.numbers))
         return text
 
 
 class Cycles(_Formula, int):
-    """Whole cycles, the value of a formula.
+    """Whole cycles: a formula's value.
 
     >>> Cycles(whole, Fraction(5, 2))
     3
-    >>> written(Cycles(whole, Fraction(5, 2))).text
+    >>> formula_text(Cycles(whole, Fraction(5, 2))).text
     'ceil(2.5)'
     """
 
 
 class Amount(_Formula, Fraction):
-    """Amount, the value of a formula without rounding."""
+    """Amount: a formula's value without rounding."""
 
 
 class Sum(int):
@@ -129,23 +129,23 @@ class Sum(int):
         return cycles
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return the arguments of a copy."""
+        """Return a copy's arguments."""
         return (self.parts,)
 
 
 def addends(cycles: int) -> Iterator[tuple[int, int]]:
-    """Yield the addends of ``cycles`` with multiplicities; a number other than a Sum yields itself, once."""
+    """Yield the addends of ``cycles`` with multiplicities; a number that is no Sum is its only addend."""
     if isinstance(cycles, Sum):
         yield from ((addend, times * often) for part, times in cycles.parts for addend, often in addends(part))
     else:
         yield cycles, 1
 
 
-def written(value: Any) -> Written:
-    """Return a number's text in formulas: cycles keep their formula."""
-    if isinstance(value, Written):
+def formula_text(value: Any) -> FormulaText:
+    """Return the text of a number in a formula; the text of a formula's value is this formula."""
+    if isinstance(value, FormulaText):
         return value
-    return value.written() if isinstance(value, Cycles | Amount) else Written(number(value))
+    return value.as_text() if isinstance(value, Cycles | Amount) else FormulaText(number(value))
 
 
 def number(value: Fraction | int) -> str:
@@ -169,8 +169,8 @@ def product(*factors: Any) -> Any:
 
 def longest(*parts: Any) -> Any:
     """Return the largest of ``parts``."""
-    if any(isinstance(part, Written) for part in parts):
-        return Written(f"max({', '.join(written(part).text for part in parts)})")
+    if any(isinstance(part, FormulaText) for part in parts):
+        return FormulaText(f"max({', '.join(formula_text(part).text for part in parts)})")
     return max(parts)
 
 

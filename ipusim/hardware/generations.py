@@ -27,7 +27,7 @@ class IpuSpec:
         fp32_macs_per_cycle_per_tile: multiply-accumulates on float32.
         exchange_bytes_per_cycle_per_tile: bytes received per tile over the on-chip exchange.
         sram_bytes_per_cycle_per_tile: bytes moved from and to tile memory.
-        internal_sync_cycles: synchronisation of the tiles of a single IPU.
+        internal_sync_cycles: synchronisation of a single IPU's tiles.
         sources: origin of every numeric attribute, or ``assumed``.
 
     Raises QuantityError for a figure not above zero.
@@ -55,7 +55,7 @@ class IpuSpec:
 
     @property
     def sram_bytes(self) -> int:
-        """In-Processor-Memory of the whole chip."""
+        """The whole chip's In-Processor-Memory."""
         return self.tiles * self.sram_bytes_per_tile
 
     def macs_per_cycle(self, itemsize: int, partials_itemsize: int = 2) -> int:
@@ -141,7 +141,7 @@ GENERATIONS: Final = (GC2, GC200, BOW)
 
 
 def find_ipu(name: str) -> IpuSpec:
-    """Return a generation by Graphcore's chip name, case-insensitive; raises QuantityError for another name."""
+    """Return a generation by Graphcore's chip name, ignoring case; raises QuantityError for another name."""
     for ipu in GENERATIONS:
         if ipu.name == name.upper():
             return ipu

@@ -24,7 +24,7 @@ class HostSpec:
         network_bytes_per_s: rate of a host sending to another host, while receiving at the same rate.
         operations_per_s: arithmetic rate of the host, for stages with host calls.
         operation_ns: start-up time of a host operation.
-        sync_ns: time of a synchronisation between an IPU and the host.
+        sync_ns: synchronisation time between an IPU and the host.
         network_ns: latency between two hosts, for zero bytes.
         sources: origin of every figure, or ``assumed``.
         data_rate_bytes_per_s: rate of the host's sample production for infeeds, shared by its replicas; None if
@@ -71,7 +71,7 @@ class HostSpec:
         return replace(self, **rates, sources={**self.sources, **sources})
 
 
-#: Rates of a HostSpec, by attribute name.
+#: A HostSpec's rates, by attribute name.
 RATES: Final = tuple(field.name for field in fields(HostSpec) if field.name.endswith("_bytes_per_s"))
 
 #: Source of the host's arithmetic rate for host calls.

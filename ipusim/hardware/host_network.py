@@ -10,9 +10,9 @@ from ipusim.hardware.system import System
 
 
 def sum_cycles(system: System, byte_count: int) -> int:
-    """Return the cycles of a ring all-reduce over the hosts, with ``byte_count`` bytes per host.
+    """Return the cycles of a ring all-reduce over the n hosts, with ``byte_count`` bytes per host.
 
-    The 2 (n - 1) rounds pass on an n-th of the bytes; additions are free (assumed).
+    In each of 2 (n - 1) rounds, every host sends an n-th of the bytes; additions are free (assumed).
     """
     return _messages_cycles(system, 2 * (system.hosts - 1), -(-byte_count // system.hosts))
 
@@ -20,7 +20,7 @@ def sum_cycles(system: System, byte_count: int) -> int:
 def gather_cycles(system: System, byte_count: int) -> int:
     """Return the cycles of a ring all-gather over the hosts, with at most ``byte_count`` bytes per host.
 
-    In n - 1 rounds a host passes on the data received last.
+    In each of n - 1 rounds, every host sends the data that it received last.
     """
     return _messages_cycles(system, system.hosts - 1, byte_count)
 

@@ -19,13 +19,13 @@ from ipusim.hardware.rates import Rates
 Channel = Literal[
     "rung", "machine rung", "rung crossing", "rail", "gateway", "gateway pair", "rung detour", "machine rung detour"
 ]
-#: Suffix of the channels that limit a detour.
+#: Suffix of the channels that limit the rate of a detour.
 _DETOUR: Final = " detour"
 
 
 @dataclass(frozen=True, order=True)
 class LinkDirection:
-    """The IPU-Links from an IPU to a neighbour for a single kind of traffic.
+    """The IPU-Links from an IPU to a neighbour that serve one kind of traffic.
 
     Attributes:
         source, target: physical IPU numbers, meaning positions in the ladder; for GW-Links the first IPUs of two
@@ -52,7 +52,7 @@ class LinkDirection:
 
     @property
     def is_limit(self) -> bool:
-        """Whether the direction limits a detour instead of naming a link."""
+        """Whether the direction is not a link but the joint rate limit of a detour."""
         return self.channel.endswith(_DETOUR)
 
     @property

@@ -26,13 +26,13 @@ class Machine:
         name: name in scenarios.
         description: one line for people.
         ipu: generation of the IPUs.
-        count: number of IPUs, a power of two; physical numbers are positions in the ladder.
-        source: origin of the topology, or ``assumed``.
+        count: number of IPUs, a power of two; physical numbers are ladder positions.
+        source: the topology's origin, or ``assumed``.
         looped: whether the ladder of the whole machine, or of every pod, is closed to a torus.
         connection: connection between a host and an IPU.
         host: rates of the host.
         pcie_ids: device listing ids of the IPUs by ladder position; natural order if empty.
-        pci_domains: PCI domains of these ids, if known.
+        pci_domains: PCI domains of these ids; empty if unknown.
         free: whether sync, links, host and weight updates cost nothing; updates with given cycles keep these cycles.
         streaming: Streaming Memory per group of four IPUs; None if absent.
 
@@ -126,7 +126,7 @@ MACHINES: Final = {machine.name: machine for machine in _CATALOGUE}
 
 
 def find_machine(name: str) -> Machine:
-    """Return a machine by name, case-insensitive. Raises DeviceError with the known names for an unknown name."""
+    """Return a machine by name, ignoring case; raises DeviceError, with the known names, for an unknown name."""
     machine = MACHINES.get(name.lower())
     if machine is None:
         hint = did_you_mean(name, MACHINES, quoted=True)

@@ -35,11 +35,11 @@ ORDERS: Final[dict[str, Callable[[int, int], int]]] = {"ZIGZAG": _zigzag, "SNAKE
 
 
 def selection(order: str, count: int) -> tuple[int, ...]:
-    """Return the ladder positions of the logical IPUs in a device of ``count`` IPUs.
+    """Return the ladder position of each logical IPU in a device of ``count`` IPUs.
 
-    ``order`` is ZIGZAG (natural order), SNAKE (direct links between consecutive IPUs) or HOOF (like SNAKE, plus last
-    and first IPU on a single rung). In a device of several pods, pods are ordered separately. Raises DeviceError for
-    another order, or a count other than a power of two.
+    ``order`` is ZIGZAG (natural order), SNAKE (direct links between consecutive IPUs) or HOOF (like SNAKE, and the
+    first and last IPU are on the same rung). In a device of several pods, pods are ordered separately. Raises
+    DeviceError for another order, or a count other than a power of two.
 
     >>> selection("HOOF", 8)
     (0, 2, 4, 6, 7, 5, 3, 1)
@@ -53,13 +53,13 @@ def selection(order: str, count: int) -> tuple[int, ...]:
     return tuple(index - index % pod + ipu_at(index % pod, pod) for index in range(count))
 
 
-def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
-    """Return the physical IPUs of the logical IPUs, given a device's ``physical`` IPUs in ladder order.
+def physical_ipus(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
+    """Return the physical IPU of each logical IPU, given a device's ``physical`` IPUs in ascending order.
 
-    A replica takes ``shards`` consecutive IPUs, ordered separately. The pipelines of different replicas therefore have
-    equal layouts (Graphcore's compiler orders the shards of a replica). Raises DeviceError like :func:`selection`.
+    A replica takes ``shards`` consecutive IPUs, which are ordered separately (like in Graphcore's compiler), so the
+    pipelines of all replicas have equal layouts. Raises DeviceError like :func:`selection`.
 
-    >>> laid_out(range(8), "SNAKE", 4)
+    >>> physical_ipus(range(8), "SNAKE", 4)
     (0, 1, 3, 2, 4, 5, 7, 6)
     """
     indices = selection(order, shards)

@@ -1,4 +1,4 @@
-"""Define a device's IPUs with positions and links, and its host: a System without disturbances."""
+"""Define the part of a System that does not change during a run: IPUs with positions and links, host, and rates."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
 
-#: Values per variable that Graphcore's BERT in PyTorch sends: learning rate, epsilon and scale of gradients.
+#: Optimizer values per variable that Graphcore's BERT in PyTorch sends: learning rate, epsilon, scale of gradients.
 _OPTIMIZER_VALUES: Final = 3
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A System without disturbances; :class:`ipusim.hardware.system.System` documents the attributes."""
+    """A System's attributes apart from disturbances; :class:`ipusim.hardware.system.System` documents them."""
 
     name: str
     ipu: IpuSpec
@@ -37,7 +37,7 @@ class Placement:
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
     framework: str | None = None
-    updates_optimizer: int | None = None
+    optimizer_update_interval: int | None = None
     optimizer_values: int | None = None
     hosts: int = 1
 
@@ -51,10 +51,13 @@ class Placement:
     @property
     def optimizer_interval(self) -> int:
         """Number of session runs after which the program sends its optimizer's values again; 0: never."""
-        return int(bool(self.framework)) if self.updates_optimizer is None else self.updates_optimizer
+        stated_interval = self.optimizer_update_interval
+        return int(bool(self.framework)) if stated_interval is None else stated_interval
 
     def session_ns(self, variables: int, rates: Rates | None = None) -> Fraction:
-        """Return the time of the framework's host between two session runs, off-chip optimizer state apart.
+        """Return the time of the framework's host between two session runs.
+
+        The time for optimizer state in Streaming Memory is not included.
 
         Args:
             variables: number of variables that the optimizer updates.
@@ -95,7 +98,7 @@ class Placement:
 
     @property
     def count(self) -> int:
-        """Number of IPUs of the device."""
+        """The device's number of IPUs."""
         return len(self.ipus)
 
     def streaming_memory_of(self, ipu: int) -> int:

@@ -1,8 +1,8 @@
 """Describe the GW-Links that join pods of 64 IPUs, machine by machine, into a ring or a part of a ring.
 
 An IPU-Machine of four IPUs has two GW-Link ports, east and west, of 100 Gbit/s. The ports lead to the machines of the
-same number in the next and previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in large
-scale Bow Pod systems). Two pods alone use both links between each other (Graphcore IPU-POD128 datasheet).
+same number in the next and in the previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in
+large scale Bow Pod systems). Two pods alone use both links between each other (Graphcore IPU-POD128 datasheet).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PodRing:
 
     @property
     def ipus(self) -> range:
-        """Physical IPU numbers, pod by pod, in ladder order."""
+        """Physical IPU numbers, ascending, pod by pod."""
         return range(self.first, self.first + self.count)
 
     @cached_property
@@ -75,11 +75,11 @@ class PodRing:
         """Neighbours over cables, by physical IPU number; GW-Links join first IPUs of machines."""
         torus_neighbours = {ipu: neighbours for torus in self._tori for ipu, neighbours in torus.neighbours.items()}
         return {
-            ipu: (*neighbours, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
+            ipu: (*neighbours, *(() if (ipu - self.first) % GATEWAY_IPUS else self._partners(ipu)))
             for ipu, neighbours in torus_neighbours.items()
         }
 
-    def _beyond(self, ipu: int) -> tuple[int, ...]:
+    def _partners(self, ipu: int) -> tuple[int, ...]:
         """Return the IPUs at the same position in neighbouring pods, upper pod first."""
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
@@ -94,7 +94,7 @@ class PodRing:
         )
 
     def drop(self, dead: Collection[tuple[int, int]]) -> PodRing:
-        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
+        """Return the links that remain when the cables ``dead`` fail too; a cable is an ascending pair of IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @cached_property
@@ -102,7 +102,7 @@ class PodRing:
         """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
         return {
             ipu: (
-                *self._beyond(ipu),
+                *self._partners(ipu),
                 *sorted(neighbours, key=lambda neighbour: (neighbour // 2 != ipu // 2, neighbour)),
             )
             for torus in self._tori
@@ -119,8 +119,9 @@ class PodRing:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
         Traffic for another pod leaves through the gateway of the local machine and takes the shorter way round the
-        pods; ties go towards higher numbers. It arrives at the IPU of the same position and continues over IPU-Links.
-        With dead cables, traffic takes a shortest path; ties go to the path through a gateway first, then over a rung.
+        pods, in a tie towards higher numbers. It arrives at the IPU of the same position and continues over IPU-Links.
+        With dead cables, traffic takes a shortest path; among shortest paths, a path that uses a gateway earlier is
+        preferred, then a path that crosses a rung earlier.
         Raises DeviceError for an IPU outside the device.
         """
         for ipu in (source, target):

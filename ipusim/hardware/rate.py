@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 
 from ipusim.base.units import format_rate, format_seconds
 
-#: Costs priced by a rate: passes on an IPU, communication between IPUs, host work between session runs, or code memory.
+#: Costs that depend on a rate: passes on an IPU, communication between IPUs, host work between session runs, or code
+#: memory.
 Part = Literal["computation", "links", "host", "memory"]
 #: Common sources and bounds of rates.
 PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
@@ -26,7 +27,7 @@ class Rate:
         least, most: bounds of sensible values.
         part: kind of costs priced by the rate.
         meaning: description of the rate.
-        source: origin of the default, or ``assumed``.
+        source: the default's origin, or ``assumed``.
         plausible: plausible range of the true value; None without a published source.
         evidence: evidence for the range, or the reason for its absence.
     """

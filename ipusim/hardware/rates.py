@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from ipusim.base.errors import QuantityError
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.hardware.computation_rates import ComputationRates
 from ipusim.hardware.rate import PODS, SHARE, Rate, describe
 
@@ -269,7 +269,7 @@ class Rates(ComputationRates):
         for name in values:
             if name not in names:
                 hint = did_you_mean(name, names)
-                raise QuantityError(f"unknown rate {name!r}: expected one of {listed([*names], name)}{hint}")
+                raise QuantityError(f"unknown rate {name!r}: expected one of {list_names([*names], name)}{hint}")
         exact: dict[str, Any] = {name: Fraction(value) for name, value in values.items()}
         return replace(self, **exact)
 
@@ -281,7 +281,7 @@ class Rates(ComputationRates):
     chosen = changed_rates
 
     def source_of(self, rate: Rate) -> str:
-        """Return the origin of the value in use.
+        """Return the used value's origin.
 
         Args:
             rate: one of :data:`ipusim.hardware.rates.RATES`.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """A resource that carries out work of a simulated run; disturbances change the speed of a resource.
+    """A resource that carries out work of a simulated run; disturbances change a resource's speed.
 
     Attributes:
         kind: kind of the resource, such as ``IPU`` or ``link``.

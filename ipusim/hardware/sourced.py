@@ -9,6 +9,6 @@ _Value = TypeVar("_Value")
 
 
 def sourced(make: Callable[..., _Value], **figures: tuple[Any, str]) -> _Value:
-    """Return ``make(**figures)`` for figures given as (value, source) pairs, passing the sources as ``sources``."""
+    """Return ``make(**values, sources=sources)`` for figures given as (value, source) pairs by name."""
     values = {name: figure for name, (figure, _) in figures.items()}
     return make(**values, sources={name: source for name, (_, source) in figures.items()})

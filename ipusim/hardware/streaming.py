@@ -22,7 +22,7 @@ class StreamingMemory:
 
     Attributes:
         bytes_per_s: bandwidth of the memory, shared by its IPUs, for reads and writes.
-        ipu_bytes_per_s: rate of an IPU's link to the memory.
+        ipu_bytes_per_s: rate of an IPU's memory link.
         capacity_bytes: size of the memory.
         sources: origin of every figure, or ``assumed``.
 

@@ -12,7 +12,7 @@ from ipusim.hardware.copies import NOTHING_FIXED, CopyCost, FixedParts, LinkLoad
 from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, join, total, whole
 from ipusim.hardware.links import Channel
-from ipusim.hardware.orders import laid_out
+from ipusim.hardware.orders import physical_ipus
 from ipusim.hardware.placed import Placement
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
@@ -47,8 +47,8 @@ class System(Placement):
         joined: device of all hosts' IPUs, host by host, if gradients are summed over links; None if hosts sum them.
         framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
             code.
-        updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;
-            None: 1 with a framework.
+        optimizer_update_interval: number of session runs after which the program sends its optimizer's values again;
+            0: never; None: 1 with a framework.
         optimizer_values: number of values that a PyTorch program sends for each variable; None for the default.
         disturbances: deviations from the rates, set by :meth:`disturbed`.
 
@@ -73,7 +73,7 @@ class System(Placement):
         return replace(self, topology=replace(self.topology, dead=frozenset()), disturbances=())
 
     def disturbed(self, disturbances: Sequence[Disturbance]) -> System:
-        """Return the same system with disturbances; dead cables disappear from the topology.
+        """Return the same system with disturbances; cables that are dead from the start leave the topology.
 
         Args:
             disturbances: the complete set of disturbances.
@@ -119,7 +119,7 @@ class System(Placement):
 
     @property
     def sync_cycles(self) -> int:
-        """Cycles of a synchronisation of the device's IPUs; 0 for a single IPU.
+        """Cycles to synchronise the device's IPUs; 0 for a single IPU.
 
         Sum of the sync within an IPU, the signal among the IPUs, and the skew between arrivals.
         """
@@ -130,7 +130,7 @@ class System(Placement):
 
     @property
     def exchanging(self) -> FixedParts:
-        """Fixed parts of a superstep with exchange between IPUs, without sync and latency."""
+        """Fixed parts of a copy between IPUs, without sync and latency."""
         if self.count == 1 or self.free:
             return NOTHING_FIXED
         rates = self.rates
@@ -153,7 +153,7 @@ class System(Placement):
 
     @property
     def host_sync_cycles(self) -> int:
-        """Cycles of a synchronisation between an IPU and the host."""
+        """Synchronisation cycles between an IPU and the host."""
         return self._duration(self.host.sync_ns)
 
     def route(self, source: int, target: int) -> Route:
@@ -215,7 +215,7 @@ class System(Placement):
         return CopyCost(fixed_parts, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles of an IPU's read from the host's buffer.
+        """Return an IPU's cycles to read from the host's buffer.
 
         Args:
             byte_count: number of bytes.
@@ -226,7 +226,7 @@ class System(Placement):
         return self.transfer_cycles(byte_count, self.host.infeed_bytes_per_s)
 
     def outfeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles of an IPU's write to the host's buffer.
+        """Return an IPU's cycles to write to the host's buffer.
 
         Args:
             byte_count: number of bytes.
@@ -237,7 +237,7 @@ class System(Placement):
         return self.transfer_cycles(byte_count, self.host.outfeed_bytes_per_s)
 
     def host_fill_cycles(self, byte_count: int) -> int:
-        """Return the cycles of the host's write of infeed bytes into the buffer.
+        """Return the host's cycles to write infeed bytes into the buffer.
 
         Args:
             byte_count: number of bytes.
@@ -273,7 +273,7 @@ class System(Placement):
         return join(start, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
-        """Return the cycles of the host's read of outfeed bytes from the buffer.
+        """Return the host's cycles to read outfeed bytes from the buffer.
 
         Args:
             byte_count: number of bytes.
@@ -301,7 +301,7 @@ class System(Placement):
         """
         return replace(
             self,
-            ipus=laid_out(self.topology.ipus, order, self.shards),
+            ipus=physical_ipus(self.topology.ipus, order, self.shards),
             selection_order=order,
             order_reason=f"{order} was asked for.",
         )
@@ -310,8 +310,8 @@ class System(Placement):
         """Return a replica's part of the device, as a separate device.
 
         Routes are the same as in the whole device. A replica is a single IPU, a ladder of adjacent rungs (pairs of
-        linked IPUs), or a whole pod, which is a closed loop. Shortest paths therefore stay inside, except around dead
-        cables.
+        linked IPUs), or a whole pod, which is a closed loop. So shortest paths stay inside the replica, except around
+        dead cables.
 
         Args:
             number: number of the replica, from 0.

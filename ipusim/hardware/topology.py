@@ -38,7 +38,7 @@ class Topology:
         looped: whether the ends of the rails are joined to a torus.
         rung: channel between a rung's two IPUs: ``rung``, or ``machine rung`` in IPU-Machines.
         dead: cables without traffic, as pairs of physical IPU numbers in ascending order.
-        around: larger link graph for routes that may leave these IPUs; None if routes stay inside.
+        around: links of the whole device, for routes that may leave these IPUs; None if routes stay inside.
 
     Raises DeviceError if the positions do not form whole rungs.
     """
@@ -61,7 +61,7 @@ class Topology:
 
     @property
     def ipus(self) -> range:
-        """Physical IPU numbers, in ladder order."""
+        """Physical IPU numbers, ascending: rung by rung along the ladder."""
         return range(self.first, self.first + self.count)
 
     @cached_property
@@ -76,7 +76,7 @@ class Topology:
         return {ipu: tuple(sorted(other_end for end, other_end in ordered_pairs if end == ipu)) for ipu in ipus}
 
     def drop(self, dead: Collection[tuple[int, int]]) -> Topology:
-        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
+        """Return the links that remain when the cables ``dead`` fail too; a cable is an ascending pair of IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @property
@@ -92,9 +92,9 @@ class Topology:
     def route(self, source: int, target: int) -> Route:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
-        The route is a shortest path; ties go to the path over the rung first, then through the lower IPU number. Empty
-        for equal source and target. A detour between the IPUs of a rung ends with a rate limit. Raises DeviceError for
-        an IPU outside the device.
+        The route is a shortest path, empty for equal source and target. Among shortest paths, a path that crosses the
+        rung first is preferred, then a path over lower IPU numbers. A detour between the IPUs of a rung ends with a
+        rate limit. Raises DeviceError for an IPU outside the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:

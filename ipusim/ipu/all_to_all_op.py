@@ -24,8 +24,8 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: x is no tensor of numbers. A factor that does not divide the number of replicas is refused
-            once the device is known.
+        ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
+            refused once the device is known.
     """
     size = factor("replication_factor", replication_factor)
     return for_each(x, lambda tensor: _gathered(numbers(tensor), size, name or "all_gather"))
@@ -55,8 +55,9 @@ def all_to_all(
         name: name of the operation.
 
     Raises:
-        ProgramError: a dimension does not exist, or cannot be cut into equal blocks.
-        ProgramTypeError: x is no tensor of numbers. Another factor is refused once the device is known.
+        ProgramError: if a dimension does not exist or cannot be cut into equal blocks.
+        ProgramTypeError: unless x is a tensor of numbers. A factor other than the number of replicas is refused once
+            the device is known.
     """
     size, value = factor("replication_factor", replication_factor), numbers(x)
     split_axis = _dimension("split_dimension", split_dimension, value)

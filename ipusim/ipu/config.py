@@ -193,7 +193,7 @@ class IPUConfig(Category):
     """Device that a pipeline runs on, and options of execution.
 
     Attributes (Graphcore's, with Graphcore's defaults):
-        auto_select_ipus: number of IPUs of the device. A list of numbers makes several devices, ``/device:IPU:0``,
+        auto_select_ipus: the device's number of IPUs. A list of numbers makes several devices, ``/device:IPU:0``,
             ``/device:IPU:1`` and so on; every device is a separate system.
         select_ipus: id of the device in the machine's listing, or a list of ids for several devices.
         selection_order: a SelectionOrder.
@@ -225,7 +225,7 @@ class IPUConfig(Category):
         return int(self.norms.experimental.distributed_batch_norm_replica_group_size)
 
     def remark(self, setting: str, reason: str) -> None:
-        """Add a note that ``setting``, which is no attribute, has no effect, with the reason."""
+        """Add a note that ``setting``, which is not an attribute, has no effect, with the reason."""
         self._remarks[setting] = f"{setting} will have no effect: {reason}."
 
     def notes(self) -> tuple[str, ...]:
@@ -237,7 +237,7 @@ class IPUConfig(Category):
 
         ``device`` has no effect: a simulated host has one TensorFlow device.
 
-        Raises ProgramError in Graphcore's words for conflicting attributes.
+        Raises ProgramError with Graphcore's message for conflicting attributes.
         """
         configure_ipu_system(self, device)
 
@@ -265,7 +265,7 @@ class IPUConfig(Category):
         """Return request options of machine and device, for stages on the IPUs of ``mapping``.
 
         The device is ``/device:IPU:`` with the number ``ordinal``, or the smallest if not ``configured``. The machine
-        is the smallest that has all devices. Raises ProgramError in Graphcore's words for conflicting attributes,
+        is the smallest that has all devices. Raises ProgramError with Graphcore's message for conflicting attributes,
         ProgramStateError if no device is asked for, DeviceError for an unknown device.
         """
         self.check()
@@ -291,7 +291,7 @@ class IPUConfig(Category):
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
     def check(self) -> None:
-        """Refuse wrong or conflicting attributes; raises ProgramError, in Graphcore's words if Graphcore has any."""
+        """Refuse wrong or conflicting attributes; raises ProgramError with Graphcore's message if Graphcore has any."""
         self.check_all()
         if self.auto_select_ipus not in ([], ()) and self.select_ipus not in ([], ()):
             raise ProgramError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
@@ -318,8 +318,8 @@ def _check_processes(processes: Any) -> None:
     """Refuse a process count other than the number of simulated hosts, and an index other than this host's rank.
 
     Raises:
-        ProgramError: the index is wrong, in Graphcore's words if it is not below the count.
-        UnsupportedProgramError: the count is wrong.
+        ProgramError: if the index is not valid (Graphcore's message if it is not below the count).
+        UnsupportedProgramError: if the count is not valid.
     """
     index = processes.process_index
     if processes.process_count and index >= processes.process_count:
@@ -340,9 +340,9 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     """Apply a copy of ``config`` to later programs that name no configuration.
 
     A program that has run continues with its values on the configured device; as in Graphcore's software, an equal
-    configuration changes nothing. ``device`` has no effect. Raises ProgramTypeError if config is no configuration,
-    ProgramError in Graphcore's words for conflicting attributes, and ProgramError for a different configuration without
-    ``reset_configuration``.
+    configuration changes nothing. ``device`` has no effect. Raises ProgramTypeError if config is not a configuration,
+    ProgramError with Graphcore's message for conflicting attributes, and ProgramError for a different configuration
+    without ``reset_configuration``.
     """
     if not isinstance(config, IPUConfig):
         raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")

@@ -26,8 +26,8 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: x is no tensor of numbers. A size that does not divide the number of replicas is refused
-            once the device is known.
+        ProgramTypeError: unless x is a tensor of numbers. A size that does not divide the number of replicas is
+            refused once the device is known.
     """
     size = None if replica_group_size is None else factor("replica_group_size", replica_group_size)
     value = numbers(x)
@@ -54,7 +54,7 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: x is no tensor of numbers.
+        ProgramTypeError: unless x is a tensor of numbers.
     """
     size = factor("replica_group_size", replica_group_size) if replica_group_size else None
     value = numbers(x)

@@ -35,7 +35,8 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
         args: the tensors.
 
     Raises:
-        ProgramTypeError: vertex_expression is no function; ProgramError without tensors.
+        ProgramTypeError: unless vertex_expression is a function.
+        ProgramError: if there are no tensors.
     """
     checks.function("vertex_expression", vertex_expression)
     if not args:
@@ -70,8 +71,10 @@ def cpu_user_operation(
         attributes, gradient_attributes: texts passed to the function and to the gradient function.
 
     Raises:
-        UnsupportedProgramError: library_path is a compiled library; ProgramError and ProgramTypeError for other invalid
-            arguments; ModelError for a file or functions of another form.
+        UnsupportedProgramError: if library_path is a compiled library.
+        ProgramError: if another argument is not valid.
+        ProgramTypeError: if another argument has a wrong type.
+        ModelError: if the file or its functions do not have the expected form.
     """
     options = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
     with outside_compilation_scope(checks.text("name", name)):

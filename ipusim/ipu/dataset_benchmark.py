@@ -1,8 +1,8 @@
 """Measure how fast the host produces elements of a data set.
 
 The measurement runs the program's input code on this computer and reads the wall clock, since a simulation cannot know
-the speed of that code. Written into a scenario as ``system.host.data_rate``, which all replicas share, the rate makes
-the simulated host as fast as this computer.
+the speed of that code. To simulate a host as fast as this computer, write the rate into a scenario as
+``system.host.data_rate``. All replicas share this rate.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def dataset_benchmark(
         seconds, elements_per_second, and bandwidth in GB/s.
 
     Raises:
-        ProgramTypeError: in Graphcore's words, dataset is no data set; ProgramError for numbers below 1.
+        ProgramTypeError: unless dataset is a data set (Graphcore's message).
+        ProgramError: if a number is below 1.
     """
     if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         raise ProgramTypeError(
@@ -74,7 +75,7 @@ def infeed_benchmark(
         number_of_epochs, elements_per_epochs, print_stats, do_memcpy: see :func:`dataset_benchmark`.
 
     Raises:
-        ProgramTypeError: in Graphcore's words, infeed_queue is no queue.
+        ProgramTypeError: unless infeed_queue is a queue (Graphcore's message).
     """
     if not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError(
@@ -118,10 +119,10 @@ def _benchmark(
 
 
 def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
-    """Return the bytes of an element; if it ``copies``, copy the arrays into the host's ``buffer``.
+    """Return an element's bytes; if it ``copies``, copy the arrays into the host's ``buffer``.
 
     Raises:
-        ProgramError: an array has no elements.
+        ProgramError: if an array has no elements.
     """
     if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in buffer]:
         buffer[:] = [np.empty_like(item) for item in arrays]

@@ -24,8 +24,8 @@ class BufferDataset:
             buffer_size: elements per buffer.
 
         Raises:
-            ProgramTypeError: input_dataset is no data set, or buffer_size no number.
-            ProgramError: in Graphcore's words, buffer_size is below 1.
+            ProgramTypeError: if input_dataset is not a data set or buffer_size is not a number.
+            ProgramError: if buffer_size is below 1 (Graphcore's message).
         """
         checks.instance("input_dataset", input_dataset, tf.data.Dataset | tf.compat.v1.data.Dataset, "a Dataset")
         if checks.integer("buffer_size", buffer_size) < 1:

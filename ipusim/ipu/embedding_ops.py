@@ -27,10 +27,11 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         params: table of shape (rows, ...).
         ids: row indices, whole numbers.
         name: name of the operation.
-        serialization_factor: number of parts of the table.
+        serialization_factor: the table's number of parts.
 
     Raises:
-        ProgramError: in Graphcore's words, the parts do not divide the rows; ModelError for ids out of range.
+        ProgramError: if the parts do not divide the rows (Graphcore's message).
+        ModelError: if an id is out of range.
     """
     table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
     parts = checks.whole("serialization_factor", serialization_factor, 1)
@@ -64,7 +65,7 @@ class HostEmbeddingOptimizerSpec:
             optimizer_name: without effect.
 
         Raises:
-            ProgramTypeError: learning_rate is no number.
+            ProgramTypeError: unless learning_rate is a number.
         """
         if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
             checks.wrong_type("learning_rate", "a number", learning_rate)
@@ -126,7 +127,8 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
             accumulation_factor: mini-batches whose gradients are summed.
 
         Raises:
-            ProgramError: accumulation_factor is below 1; ProgramTypeError if it is no number.
+            ProgramError: if accumulation_factor is below 1.
+            ProgramTypeError: unless accumulation_factor is a number.
         """
         super().__init__(learning_rate)
         self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
@@ -160,7 +162,8 @@ class HostEmbedding:
             optimizer_spec: optimizer of the table; None for a constant table.
 
         Raises:
-            ProgramError: arguments have invalid values, ProgramTypeError for arguments of other types.
+            ProgramError: if an argument has a value that is not valid.
+            ProgramTypeError: if an argument has a wrong type.
         """
         self._name = checks.text("name", name)
         if partition_strategy not in _STRATEGIES:
@@ -189,8 +192,8 @@ class HostEmbedding:
             clip_indices: whether to clip indices to the table's range.
 
         Raises:
-            ProgramTypeError: indices are no whole numbers. An index out of range raises an error while the program
-                runs.
+            ProgramTypeError: unless indices are whole numbers. An index out of range raises an error while the
+                program runs.
         """
         return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
 

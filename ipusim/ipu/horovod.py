@@ -50,7 +50,7 @@ __all__ = [
 
 tf = load()
 #: Largest number of hosts of a program, as in a scenario.
-MOST: Final = 1024
+MOST_HOSTS: Final = 1024
 
 
 class Operation(Enum):
@@ -81,8 +81,8 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
         op: reduction, by default Average.
 
     Raises:
-        ProgramTypeError: tensor is no tensor, or op no operation.
-        ProgramError: tensors differ in shape or type, or op averages whole numbers.
+        ProgramTypeError: if the argument is not a tensor or op is not an operation.
+        ProgramError: if tensors differ in shape or type, or if op averages whole numbers.
     """
     operation = Average if op is None else op
     if not isinstance(operation, Operation):
@@ -105,8 +105,8 @@ def allgather(tensor: Any, name: str | None = None) -> Any:
         name: collective's name, equal on all hosts.
 
     Raises:
-        ProgramTypeError: tensor is no tensor.
-        ProgramError: tensor has no axes, or differs in another axis or in type.
+        ProgramTypeError: unless the argument is a tensor.
+        ProgramError: if tensor has no axes, or differs from the others in type or in an axis other than the first.
     """
     return host_collectives.gathered(_describe("allgather", name), _tensor(tensor))
 
@@ -120,8 +120,8 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
         name: collective's name, equal on all hosts.
 
     Raises:
-        ProgramTypeError: tensor is no tensor, or root_rank no rank.
-        ProgramError: root_rank is out of range, or tensors differ in shape or type.
+        ProgramTypeError: if the argument is not a tensor or root_rank is not a rank.
+        ProgramError: if root_rank is out of range, or if tensors differ in shape or type.
     """
     rank_of = checks.integer("root_rank", root_rank)
     return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), rank_of)

@@ -24,7 +24,7 @@ _OPTIMIZER: Final = tf.compat.v1.train.Optimizer
 
 
 class HostStrategy(IPUStrategyV1):
-    """Strategy for training on several simulated hosts; every host has a device and data of its own.
+    """Strategy for training on several simulated hosts; every host has a separate device and separate data.
 
     Before a weight update, hosts sum their gradients. A program therefore divides its loss by the batch of all hosts,
     as ``tf.nn.compute_average_loss`` does; an estimator with the strategy divides the sum by the number of hosts.
@@ -60,7 +60,7 @@ class HostStrategy(IPUStrategyV1):
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function in the strategy's scope; raises ProgramTypeError if fn is no function."""
+        """Call a function in the strategy's scope; raises ProgramTypeError if fn is not a function."""
         with in_scope_of(self):
             return super().run(fn, args, kwargs)
 
@@ -72,11 +72,11 @@ class HostStrategy(IPUStrategyV1):
         Args:
             reduce_op: sum or mean, a ``tf.distribute.ReduceOp``.
             value: this host's value.
-            axis: axis of the value to reduce as well.
+            axis: the value's axis to reduce as well.
 
         Raises:
-            ProgramTypeError: reduce_op is no operation, or value no number.
-            ProgramError: the value has no such axis, and as ``horovod.allreduce`` does.
+            ProgramTypeError: if reduce_op is not an operation or value is not a number.
+            ProgramError: if the value has no such axis, or for the reasons given at ``horovod.allreduce``.
         """
         mean = reduce_op_of("reduce_op", reduce_op) is tf.distribute.ReduceOp.MEAN
         if not tf.is_tensor(value):

@@ -26,7 +26,7 @@ def normalise_image(
         name: name of the operation.
 
     Raises:
-        ProgramError: a tensor has another type or shape.
+        ProgramError: if a tensor has a wrong type or shape.
     """
     x = tf.convert_to_tensor(image)
     offsets, scales = (

@@ -8,14 +8,14 @@ from typing import Any
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import building, device_ordinal
+from ipusim.ipu.runtime.devices import as_builder, device_ordinal
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.computation import compile_computation
 
 tf = load()
 
 
-@building
+@as_builder
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Trace a computation, and return tensors or an operation for a session to run.
 
@@ -28,8 +28,8 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         tuple, like the computation's result, for several tensors; a dictionary of tensors for a dictionary.
 
     Raises:
-        ProgramTypeError: computation is no function, or inputs is no list.
-        ProgramError: in Graphcore's words, the computation has several pipelines.
+        ProgramTypeError: if computation is not a function or inputs is not a list.
+        ProgramError: if the computation has several pipelines (Graphcore's message).
     """
     checks.function("computation", computation, "a function of the inputs")
     items = [] if inputs is None else inputs

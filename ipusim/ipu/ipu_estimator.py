@@ -1,4 +1,4 @@
-"""Run a model function as the body of a loop: Graphcore's IPUEstimator."""
+"""Run a model function as a loop's body: Graphcore's IPUEstimator."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class IPUEstimatorSpec(_Fields):
         training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
 
     Raises:
-        ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+        ProgramError: if an argument is not valid (Graphcore's message).
+        ProgramTypeError: if an argument has a wrong type.
     """
 
     __slots__ = ()
@@ -117,7 +118,8 @@ class IPUEstimator(EstimatorOnIpus):
                 replica's share is params["batch_size"].
 
         Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+            ProgramError: if an argument is not valid (Graphcore's message).
+            ProgramTypeError: if an argument has a wrong type.
         """
         check_model_fn(model_fn, params)
         sizes = {
@@ -154,7 +156,7 @@ class IPUEstimator(EstimatorOnIpus):
         )
 
     def _model(self, features: Any, labels: Any, mode: str) -> Any:
-        """Call the model function; raises ProgramError in Graphcore's words for labels without an argument."""
+        """Call the model function; raises ProgramError with Graphcore's message for labels without an argument."""
         if labels is not None and "labels" not in self._arguments:
             raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
         result = self.model_fn(features, labels, mode, self.config)
@@ -165,7 +167,7 @@ class IPUEstimator(EstimatorOnIpus):
 
 @dataclass
 class _Body:
-    """Model function as the body of a loop.
+    """Model function as a loop's body.
 
     Attributes:
         spec: last result of the model function.
@@ -216,7 +218,7 @@ class _Body:
 
 
 def _check_global_step(operations: Any) -> None:
-    """Refuse a body that changes the global step; raises ProgramError in Graphcore's words."""
+    """Refuse a body that changes the global step; raises ProgramError with Graphcore's message."""
     handle = tf.compat.v1.train.get_global_step().handle
     if any(
         handle is tensor
@@ -232,7 +234,7 @@ def _check_global_step(operations: Any) -> None:
 
 
 def _check_replicated(operations: Any) -> None:
-    """Refuse replicas that train independently; raises ProgramError in Graphcore's words."""
+    """Refuse replicas that train independently; raises ProgramError with Graphcore's message."""
     if not any(value_of(read_node(item), Averaged) for item in operations if item.type == "PyFunc"):
         raise ProgramError(
             "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"

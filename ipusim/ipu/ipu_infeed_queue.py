@@ -11,7 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue, refuse_in_inner_loop
 from ipusim.ipu.runtime.queues import InfeedArguments
-from ipusim.ipu.runtime.releases import infeed_in_any_release
+from ipusim.ipu.runtime.releases import infeed_accepts_old_order
 from ipusim.ipu.traced.queues import Infeed
 
 tf = load()
@@ -26,7 +26,7 @@ class IPUInfeedQueue(InfeedArguments):
         feed: data set and operations of the queue in TensorFlow's graph.
     """
 
-    @infeed_in_any_release
+    @infeed_accepts_old_order
     def __init__(
         self,
         dataset: Any,
@@ -43,7 +43,7 @@ class IPUInfeedQueue(InfeedArguments):
         Args:
             dataset: a ``tf.data.Dataset`` with fully known shapes. Elements are tensors, tuples of tensors and of
                 dictionaries of tensors, or dictionaries of tensors by argument name of the first stage.
-            feed_name: name of the queue in messages.
+            feed_name: the queue's name in messages.
             device_ordinal: number of the device whose programs read the queue; by default the surrounding strategy's
                 device, else 0.
             replication_factor: without effect.
@@ -52,7 +52,7 @@ class IPUInfeedQueue(InfeedArguments):
             optimise_latency: without effect.
 
         Raises:
-            ProgramError: in Graphcore's words, a value is out of range, nested, or of unknown shape.
+            ProgramError: if a value is out of range, nested, or of unknown shape (Graphcore's message).
             ProgramTypeError: for arguments of other types.
         """
         self.ordinal = ordinal_of_queue(device_ordinal)
@@ -104,7 +104,7 @@ class IPUInfeedQueue(InfeedArguments):
 
 
 def _check_elements(structure: Any) -> None:
-    """Refuse nested tuples and unknown shapes in elements; raises ProgramError in Graphcore's words."""
+    """Refuse nested tuples and unknown shapes in elements; raises ProgramError with Graphcore's message."""
     values = structure.values() if isinstance(structure, Mapping) else structure
     for value in values if isinstance(structure, tuple | list | Mapping) else [structure]:
         if isinstance(value, tuple | list):

@@ -11,7 +11,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue, refuse_in_inner_loop
 from ipusim.ipu.runtime.queues import BUFFER_DEPTH, IPUOutfeedMode, OutfeedArguments
-from ipusim.ipu.runtime.releases import outfeed_in_any_release
+from ipusim.ipu.runtime.releases import outfeed_accepts_old_order
 from ipusim.ipu.traced.queues import Outfeed
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
@@ -29,7 +29,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         enqueued: whether a program sends to the queue.
     """
 
-    @outfeed_in_any_release
+    @outfeed_accepts_old_order
     def __init__(
         self,
         feed_name: str | None = None,
@@ -54,7 +54,7 @@ class IPUOutfeedQueue(OutfeedArguments):
             optimise_latency: without effect.
 
         Raises:
-            ProgramError: in Graphcore's words, a value is out of range.
+            ProgramError: if a value is out of range (Graphcore's message).
             ProgramTypeError: for arguments of other types.
         """
         mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
@@ -89,7 +89,7 @@ class IPUOutfeedQueue(OutfeedArguments):
             The operation.
 
         Raises:
-            ProgramError: enqueue is called a second time.
+            ProgramError: if enqueue is called a second time.
         """
         refuse_in_inner_loop("enqueue")
         return self.connect().enqueue(tensors)
@@ -104,7 +104,7 @@ class IPUOutfeedQueue(OutfeedArguments):
             Tensors in the structure of an element; in the mode ALL, the first axis counts elements.
 
         Raises:
-            ProgramError: no program sends to the queue yet.
+            ProgramError: if no program sends to the queue yet.
         """
         completed = checks.truth("wait_for_completion", wait_for_completion)
         if not self.enqueued:
@@ -123,7 +123,7 @@ class IPUOutfeedQueue(OutfeedArguments):
         """Iterate over the elements sent by a program of TensorFlow 2.
 
         Raises:
-            ProgramStateError: the mode is LAST, or a session runs the program.
+            ProgramStateError: if the mode is LAST or a session runs the program.
         """
         if self.outfeed_mode is not IPUOutfeedMode.ALL:
             raise ProgramStateError(

@@ -71,7 +71,8 @@ class IPUPipelineEstimatorSpec(_Fields):
             pipeline_op_kwargs: further arguments of ``pipelining_ops.pipeline``.
 
         Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
+            ProgramError: if an argument is not valid (Graphcore's message).
+            ProgramTypeError: if an argument has a wrong type.
         """
         _check_functions(mode, optimizer_function, eval_metrics_fn)
         count = gradient_accumulation_count
@@ -127,8 +128,9 @@ class IPUPipelineEstimator(EstimatorOnIpus):
             model_dir, config, params, warm_start_from: see IPUEstimator.
 
         Raises:
-            ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types; UnsupportedProgramError
-                for strategies with variables on the host.
+            ProgramError: if an argument is not valid (Graphcore's message).
+            ProgramTypeError: if an argument has a wrong type.
+            UnsupportedProgramError: if a strategy keeps variables on the host.
         """
         arguments_of(model_fn)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
@@ -175,7 +177,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
         return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=spec.evaluation_hooks)
 
     def _stages(self, mode: str) -> IPUPipelineEstimatorSpec:
-        """Call the model function; raises ProgramError and ProgramTypeError in Graphcore's words for its result."""
+        """Call the model function; raises ProgramError and ProgramTypeError with Graphcore's message for its result."""
         if {"features", "labels"} & set(self._arguments):
             raise ProgramError(
                 "The `model_fn` used with `IPUPipelineEstimator` must not have `features` or `labels` arguments. They "
@@ -201,7 +203,7 @@ def _repeats(iterations: int, count: int) -> int:
     """Return the pipeline's executions per run.
 
     Raises:
-        ProgramError: in Graphcore's words, a run has no whole number of executions.
+        ProgramError: unless the number of executions in a run is whole (Graphcore's message).
     """
     names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
     if iterations < count:
@@ -212,7 +214,7 @@ def _repeats(iterations: int, count: int) -> int:
 
 
 def _metrics(function: Any, outputs: Any) -> dict[str, Any]:
-    """Return the metrics of a run, with the loss; raises ProgramTypeError and ProgramError in Graphcore's words."""
+    """Return the metrics of a run, with the loss; raises ProgramTypeError and ProgramError with Graphcore's message."""
     values = outputs if isinstance(outputs, list | tuple) else [outputs]
     result = function(**outputs) if isinstance(outputs, dict) else function(*values)
     if not isinstance(result, dict):
@@ -223,7 +225,7 @@ def _metrics(function: Any, outputs: Any) -> dict[str, Any]:
 
 
 def _prediction(outputs: Any) -> Any:
-    """Return the predictions of a run; raises ProgramError for several unnamed predictions."""
+    """Return a run's predictions; raises ProgramError for several unnamed predictions."""
     if isinstance(outputs, list | tuple):
         if len(outputs) != 1:
             raise ProgramError(

@@ -36,7 +36,7 @@ class IPURunConfig(_Fields):
         ordinal: number of the device among the devices of ipu_options.
         prefetch_depth: prefetch depth of the infeed queue.
 
-    Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError with Graphcore's message.
     """
 
     __slots__ = ()
@@ -82,14 +82,14 @@ class IPURunConfig(_Fields):
 
 
 def _devices(ipu_options: object) -> int:
-    """Return the number of devices of a configuration; raises ProgramTypeError for another object."""
+    """Return a configuration's number of devices; raises ProgramTypeError for another object."""
     if not isinstance(ipu_options, IPUConfig):
         raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
     return max(1, device_count(ipu_options))
 
 
 def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
-    """Return the number of IPUs of a device; 0 if the configuration leaves it open."""
+    """Return a device's number of IPUs; 0 if the configuration leaves it open."""
     count = () if ipu_options is None else ipu_options.auto_select_ipus
     return count if isinstance(count, int) else count[ordinal] if count else 0
 
@@ -106,7 +106,8 @@ class RunConfig(run_config.RunConfig):
             kwargs: arguments of ``tf.estimator.RunConfig``.
 
         Raises:
-            ProgramTypeError: ipu_run_config is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
+            ProgramTypeError: unless ipu_run_config is an IPURunConfig.
+            ProgramError: for the reasons given at ``tf.estimator.RunConfig``.
         """
         checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
         super().__init__(**kwargs)

@@ -43,7 +43,8 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
             feed_name, replication_factor: without effect, as in Graphcore's hook, where they are deprecated.
 
         Raises:
-            ProgramError: in Graphcore's words, the interval is invalid; ProgramTypeError for another logging_mode.
+            ProgramError: if the interval is not valid (Graphcore's message).
+            ProgramTypeError: if logging_mode has a wrong type.
         """
         at_end = checks.truth("at_end", at_end)
         if every_n_iter is not None and every_n_secs is not None:
@@ -67,7 +68,8 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
             The operation.
 
         Raises:
-            ProgramStateError: log is called a second time; ProgramTypeError for an object that is no tensor.
+            ProgramStateError: if log is called a second time.
+            ProgramTypeError: unless the object is a tensor.
         """
         if self._outfeed.enqueued:
             raise ProgramStateError(

@@ -42,7 +42,8 @@ class IPUStrategyV1:
             enable_keras_extensions: without effect.
 
         Raises:
-            ProgramError: the device does not exist, and ProgramTypeError for arguments of other types.
+            ProgramError: if the device does not exist.
+            ProgramTypeError: if an argument has a wrong type.
         """
         self._ordinal = ipu_ordinal("ipu_device", ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
@@ -63,7 +64,7 @@ class IPUStrategyV1:
             args, kwargs: arguments of the function.
 
         Raises:
-            ProgramTypeError: fn is no function, or does not take the arguments.
+            ProgramTypeError: if fn is not a function or does not take the arguments.
         """
         keywords = check_call("fn", fn, args, kwargs)
         if not isinstance(fn, _FUNCTION):

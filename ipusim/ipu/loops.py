@@ -13,7 +13,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_body, check_takes
 from ipusim.ipu.runtime.devices import (
     INNER_LOOP,
-    building,
+    as_builder,
     check_queue_on_device,
     device_ordinal,
     refuse_in_inner_loop,
@@ -26,7 +26,7 @@ from ipusim.ipu.traced.pipelines import as_list
 tf = load()
 
 
-@building
+@as_builder
 def repeat(
     n: Any,
     body: Callable[..., Any],
@@ -51,7 +51,8 @@ def repeat(
         The tensors after the last iteration: a single tensor or a list; without tensors, the operation.
 
     Raises:
-        ProgramError: an argument is out of range, and ProgramTypeError for arguments of other types.
+        ProgramError: if an argument is out of range.
+        ProgramTypeError: if an argument has a wrong type.
     """
     if not isinstance(n, tf.Tensor):
         return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
@@ -65,7 +66,7 @@ def repeat(
     return results[2:] if len(results) != 3 else results[2]
 
 
-@building
+@as_builder
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],
@@ -88,7 +89,9 @@ def while_loop(
         As :func:`repeat`.
 
     Raises:
-        UnsupportedProgramError: the condition depends on data; further as :func:`repeat`.
+        UnsupportedProgramError: if the condition depends on data.
+        ProgramError: for the reasons given at :func:`repeat`.
+        ProgramTypeError: for the reasons given at :func:`repeat`.
     """
     check_body("condition", condition)
     most = None if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)

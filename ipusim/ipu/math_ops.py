@@ -25,14 +25,15 @@ def serialized_matmul(
     """Return a @ b for matrices or stacks of matrices, in consecutive parts; gradients use the same parts.
 
     Args:
-        a, b: matrices, or stacks of equally many.
+        a, b: matrices, or stacks with the same number of matrices.
         serialization_factor: number of parts.
         serialization_dimension: dimension to divide into parts.
         transpose_a, transpose_b: whether the last two axes are swapped first.
         name: name of the operation.
 
     Raises:
-        ProgramError: shapes or types do not match, and ModelError for impossible parts.
+        ProgramError: if shapes or types do not match.
+        ModelError: if the parts are not possible.
     """
     left, right = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
     shapes = tuple(left.shape.as_list()), tuple(right.shape.as_list())

@@ -85,8 +85,8 @@ def ctc_loss_v2(
         name: name of the operation.
 
     Raises:
-        ProgramError: out_dtype is too small, or tensors do not match. Labels and lengths from the infeed are checked
-            while the program runs.
+        ProgramError: if out_dtype is too small or tensors do not match. Labels and lengths from the infeed are
+            checked while the program runs.
     """
     return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits", name)
 
@@ -164,7 +164,7 @@ def ctc_beam_search_decoder(
         time steps), padded with -1. The operation has no gradient.
 
     Raises:
-        ProgramError: top_paths exceeds beam_width, or tensors do not match.
+        ProgramError: if top_paths exceeds beam_width or tensors do not match.
     """
     return _decoded("logits", logits, logits_lengths, beam_width, top_paths, blank_index, name)
 
@@ -265,7 +265,7 @@ def nce_loss(
         name: name of the operation.
 
     Raises:
-        ProgramError: shapes do not match.
+        ProgramError: if shapes do not match.
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.nce_loss(
@@ -302,7 +302,7 @@ def sampled_softmax_loss(
         seed: seed of the sampler.
 
     Raises:
-        ProgramError: shapes do not match.
+        ProgramError: if shapes do not match.
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.sampled_softmax_loss(
@@ -345,7 +345,7 @@ def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] |
 
     Without effect: convolutions run one after another, each on all tiles of an IPU.
 
-    As in Graphcore's software, the call raises ProgramTypeError for options that are no dictionary.
+    As in Graphcore's software, the call raises ProgramTypeError for options that are not a dictionary.
     """
 
     def decorated(inner: Callable[..., Any]) -> Callable[..., Any]:

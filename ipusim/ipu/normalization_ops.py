@@ -43,15 +43,15 @@ def group_norm(
         epsilon: number added to the variance.
         param_initializers: initializers by variable name.
         reuse: reuse of variables as in ``tf.variable_scope``.
-        variables_collections: further collections for the variables.
+        variables_collections: additional collections for the variables.
         training: without effect: statistics always come from the sample.
         trainable: whether optimizers change the variables.
         scope: name of the variables' scope.
         strided_channel_grouping: whether channel c belongs to group c mod groups; otherwise groups are consecutive.
 
     Raises:
-        ProgramTypeError: an argument has another type.
-        ProgramError: in Graphcore's words, the axis does not exist or the groups are impossible.
+        ProgramTypeError: if an argument has a wrong type.
+        ProgramError: if the axis does not exist or the groups are not possible (Graphcore's message).
     """
     layer = layers.GroupNorm(
         checks.number("epsilon", epsilon),
@@ -174,6 +174,6 @@ def _apply(
 
 
 def _collections_of(collections: Any, name: str) -> list[str] | None:
-    """Return the collections of a variable; None for TensorFlow's default."""
+    """Return a variable's collections; None for TensorFlow's default."""
     names = collections.get(name) if isinstance(collections, dict) else collections
     return None if not names else [_V1.GraphKeys.GLOBAL_VARIABLES, *names]

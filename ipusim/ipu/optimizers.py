@@ -54,7 +54,7 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
             name: name of the wrapper; by default the wrapped optimizer's name.
 
         Raises:
-            ProgramTypeError: opt is no optimizer of TensorFlow 1.
+            ProgramTypeError: unless opt is an optimizer of TensorFlow 1.
         """
         checks.instance(self._argument, opt, _TRAIN.Optimizer, "an Optimizer")
         super().__init__(False, name=opt.get_name() if name is None else name)
@@ -140,7 +140,8 @@ def accumulator_dtype(argument: str, choice: Any, variable: Any) -> Any:
         variable: the variable.
 
     Raises:
-        ProgramError: the function fails, and ProgramTypeError if it returns no dtype.
+        ProgramError: if the function fails.
+        ProgramTypeError: if the function does not return a dtype.
     """
     if callable(choice) and not isinstance(choice, type | tf.DType):
         try:
@@ -197,8 +198,8 @@ class GradientAccumulationOptimizerV2(_Accumulating):
             reduction_method: sum, mean or running mean of the gradients.
 
         Raises:
-            ProgramTypeError: an argument has another type.
-            ProgramError: num_mini_batches is below 1, or the reduction_method is unknown.
+            ProgramTypeError: if an argument has a wrong type.
+            ProgramError: if num_mini_batches is below 1 or the reduction_method is unknown.
         """
         super().__init__(opt, name)
         offload = checks.three_state("offload_weight_update_variables", offload_weight_update_variables)
@@ -263,8 +264,8 @@ class GradientAccumulationOptimizer(_Accumulating):
             name: name of the wrapper.
 
         Raises:
-            ProgramTypeError: an argument has another type.
-            ProgramError: num_mini_batches is below 1, or opt is another optimizer.
+            ProgramTypeError: if an argument has a wrong type.
+            ProgramError: if num_mini_batches is below 1 or opt is not the expected optimizer.
         """
         super().__init__(opt, name)
         self._accumulate(Accumulation(_mini_batches(num_mini_batches)))
@@ -313,7 +314,7 @@ class MapGradientOptimizer(IpuOptimizer):
             name: name of the wrapper.
 
         Raises:
-            ProgramTypeError: wrapped_optimizer is no optimizer, or the function is not callable.
+            ProgramTypeError: if wrapped_optimizer is not an optimizer or the function is not callable.
         """
         super().__init__(wrapped_optimizer, name)
         checks.function("gradient_mapping_function", gradient_mapping_function)

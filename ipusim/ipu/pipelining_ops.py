@@ -15,7 +15,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import building, check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.devices import as_builder, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.host_strategy import variables_on_host
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
@@ -25,7 +25,7 @@ from ipusim.ipu.runtime.pipeline_options import (
 )
 from ipusim.ipu.runtime.program_request import request_options
 from ipusim.ipu.runtime.program_state import configured
-from ipusim.ipu.runtime.releases import in_any_release
+from ipusim.ipu.runtime.releases import accepts_old_order
 from ipusim.ipu.traced.pipelines import Sending, Training, add_pipeline
 
 __all__ = [
@@ -76,7 +76,8 @@ class OptimizerFunctionOutput:
             captured_gradient_outfeed: refused.
 
         Raises:
-            ProgramTypeError: an argument has another type, and ProgramError, in Graphcore's words.
+            ProgramTypeError: if an argument has a wrong type (Graphcore's message).
+            ProgramError: if arguments do not go together (Graphcore's message).
         """
         of_keras = isinstance(opt, _KERAS)
         _check(
@@ -145,8 +146,8 @@ def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
         raise ProgramTypeError(f"{_NAME}.{text}")
 
 
-@building
-@in_any_release
+@as_builder
+@accepts_old_order
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],
     gradient_accumulation_count: int | None = None,
@@ -221,8 +222,10 @@ def pipeline(
         The operation that runs the pipeline in a compiled computation.
 
     Raises:
-        ProgramError: in Graphcore's words, and ProgramTypeError and UnsupportedProgramError, as Graphcore refuses;
-            UnsupportedProgramError naming the argument if the simulator lacks a feature.
+        ProgramError: if Graphcore refuses an argument's value (Graphcore's message).
+        ProgramTypeError: if an argument has a wrong type (Graphcore's message).
+        UnsupportedProgramError: if Graphcore or the simulator does not support a feature; the message names the
+            argument.
     """
     settings = dict(locals())
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
@@ -283,7 +286,7 @@ def pipeline(
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Mark tensors as a checkpoint, kept by recomputation inside the backward pass.
+    """Mark tensors as a checkpoint, a starting point of recomputation inside the backward pass.
 
     Args:
         tensors: a tensor or a structure of tensors.

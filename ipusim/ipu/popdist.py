@@ -73,7 +73,7 @@ def set_ipu_config(config: IPUConfig, ipus_per_replica: int | None = None, confi
 
     Args:
         config: configuration to change; the function does not apply it.
-        ipus_per_replica: IPUs of the replica, 1 by default.
+        ipus_per_replica: the replica's IPUs, 1 by default.
         configure_device: whether to request IPUs at all.
     """
     if configure_device:

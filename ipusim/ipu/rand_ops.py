@@ -19,13 +19,13 @@ def dropout(
         x: tensor.
         rate: share of the elements to zero.
         noise_shape: shape of the mask; size 1 on an axis draws one value for the whole axis.
-        seed: seed of the draws; seeds that are no whole numbers have no effect.
+        seed: seed of the draws; seeds that are not whole numbers have no effect.
         name: name of the operation.
         kwargs: without effect, such as ``ref``: the gradient always uses the mask of its forward pass.
 
     Raises:
-        ProgramTypeError: noise_shape is no list of sizes.
-        ProgramError: the mask does not broadcast to ``x``.
+        ProgramTypeError: unless noise_shape is a list of sizes.
+        ProgramError: if the mask does not broadcast to ``x``.
     """
     value = tf.convert_to_tensor(x)
     if noise_shape is not None:

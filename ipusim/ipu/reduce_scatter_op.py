@@ -43,8 +43,9 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
         name: name of the operation.
 
     Raises:
-        ProgramError: the rank is not 1 or the operation is unknown; ProgramTypeError for x that is no tensor of
-            numbers. A factor that does not divide the number of replicas is refused once the device is known.
+        ProgramError: if the rank is not 1 or the operation is unknown.
+        ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
+            refused once the device is known.
     """
     size = factor("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):

@@ -29,12 +29,12 @@ class _Popnn:
 
     Attributes:
         kind: name of the operation, and of the variables' scope.
-        gates: number of gates.
+        gate_count: number of gates.
         core: class of ipusim's layer.
     """
 
     kind: ClassVar[str]
-    gates: ClassVar[int]
+    gate_count: ClassVar[int]
     core: ClassVar[type[layers.LSTM | layers.GRU]]
     _options: Mapping[str, Any] = {}
 
@@ -53,8 +53,8 @@ class _Popnn:
         """Set the number of units, dtypes, initializers and activations.
 
         Raises:
-            ProgramError: the dtype is not float16, float32 or float64.
-            ModelError: the units or the activations are impossible.
+            ProgramError: if the dtype is not float16, float32 or float64.
+            ModelError: if the units or the activations are not possible.
         """
         self.num_units = checks.whole("num_units", num_units, 1)
         self.dtype = checks.dtype("dtype", dtype, "biufc")
@@ -102,7 +102,7 @@ class _Popnn:
         return self.core(self.num_units, *self._activations, return_sequences=True, **self._options)
 
     def _bias_shape(self) -> list[int]:
-        return [self.gates, self.num_units]
+        return [self.gate_count, self.num_units]
 
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
@@ -110,7 +110,7 @@ class _Popnn:
         reuse = None if self._variable_scope is None else True
         with _V1.variable_scope(scope_or_name, self.kind, reuse=reuse, use_resource=True) as scope:
             self._variable_scope = scope
-            shape = [elements + self.num_units, self.gates * self.num_units]
+            shape = [elements + self.num_units, self.gate_count * self.num_units]
             return _V1.get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
 
     def _made_biases(self) -> Any:
@@ -133,14 +133,14 @@ class _Popnn:
         kernel, biases = self._variables(elements)
         operation = RecurrentOperation(self._layer(), bool(states), self._partials)
         final = (x.dtype, [batch, self.num_units])
-        forms = [(x.dtype, [steps, batch, self.num_units]), *[final] * (2 if self.gates == 4 else 1)]
+        forms = [(x.dtype, [steps, batch, self.num_units]), *[final] * (2 if self.gate_count == 4 else 1)]
         return tuple(operate(operation, [x, kernel, biases, *side_inputs, *states], forms, self.kind))
 
 
 class PopnnLSTM(_Popnn):
     """Graphcore's LSTM."""
 
-    kind, gates, core = "popnn_lstm", 4, layers.LSTM
+    kind, gate_count, core = "popnn_lstm", 4, layers.LSTM
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
         """Run the layer over the time steps.
@@ -154,7 +154,7 @@ class PopnnLSTM(_Popnn):
             The outputs (time steps, batch, units), and the states after the last step.
 
         Raises:
-            ProgramError: initial_state is no LSTMStateTuple, or has another shape.
+            ProgramError: if initial_state is not an LSTMStateTuple or has a wrong shape.
         """
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
             raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
@@ -174,7 +174,7 @@ class PopnnLSTM(_Popnn):
 class PopnnGRU(_Popnn):
     """Graphcore's GRU."""
 
-    kind, gates, core = "popnn_gru", 3, layers.GRU
+    kind, gate_count, core = "popnn_gru", 3, layers.GRU
     masked: ClassVar[bool] = False
 
     def __init__(
@@ -206,7 +206,7 @@ class PopnnGRU(_Popnn):
         )
 
     def _bias_shape(self) -> list[int]:
-        return [self.gates, 2, self.num_units] if self._reset_after else super()._bias_shape()
+        return [self.gate_count, 2, self.num_units] if self._reset_after else super()._bias_shape()
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state after the last step.
@@ -301,7 +301,7 @@ class PopnnAUGRU(PopnnDynamicGRU):
             time_major: whether time steps come first.
 
         Raises:
-            ProgramError: scores, lengths or states do not match.
+            ProgramError: if scores, lengths or states do not match.
         """
         x = self._time_first(inputs, time_major)
         steps, batch, _ = x.shape.as_list()

@@ -38,8 +38,9 @@ def ipu_scope(device: str) -> Iterator[None]:
         device: name of the device, such as ``/device:IPU:1``; a name of the host changes nothing.
 
     Raises:
-        ProgramTypeError: device is no text; ProgramError for an IPU device without a number.
-        UnsupportedProgramError: the block belongs to a program on another IPU device.
+        ProgramTypeError: unless device is text.
+        ProgramError: if an IPU device has no number.
+        UnsupportedProgramError: if the block belongs to a program on another IPU device.
     """
     ordinal = ordinal_of(device)
     if ordinal is not None and builds_program() and ordinal != device_ordinal():
@@ -59,7 +60,8 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
         index: number of the IPU, or a list of one number.
 
     Raises:
-        ProgramError: index is below 0; UnsupportedProgramError for several numbers.
+        ProgramError: if index is below 0.
+        UnsupportedProgramError: if index is a list of several numbers.
     """
     value = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(value, list):
@@ -77,10 +79,10 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     stay on the IPU. A nested block is a part of the outer block.
 
     Args:
-        name: name of the block in traces.
+        name: the block's name in traces.
 
     Raises:
-        ProgramTypeError: name is no text.
+        ProgramTypeError: unless name is text.
     """
     name, outer = checks.text("name", name), host_block()
     with host_block.set_to(outer or name):
@@ -94,7 +96,7 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 
 
 def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:
-    """Return the scope of a device: TensorFlow's scope for the host, ``ipu_scope`` for an IPU.
+    """Return a device's scope: TensorFlow's scope for the host, ``ipu_scope`` for an IPU.
 
     Args:
         name: device name as for ``tf.device``, such as ``/device:IPU:0``.
@@ -127,7 +129,7 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: ob
         restore_to: value after the block, unless the attribute had a value before.
 
     Raises:
-        ProgramTypeError: an argument is no text.
+        ProgramTypeError: unless an argument is text.
     """
     name, value = checks.text("attribute_name", attribute_name), checks.text("attribute_value", attribute_value)
     graph = tf.compat.v1.get_default_graph()

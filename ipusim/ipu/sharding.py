@@ -27,7 +27,7 @@ def dependencies(roots: Sequence[Any]) -> set[Any]:
         roots: operations, or tensors.
 
     Raises:
-        ProgramTypeError: roots holds other values.
+        ProgramTypeError: if roots holds other values.
     """
     operations: set[Any] = set()
     checks.instance("roots", roots, list | tuple | set, "a list of operations or tensors")
@@ -48,19 +48,19 @@ def has_attr(o: Any, attr_name: str) -> bool:
         attr_name: name of the attribute.
 
     Raises:
-        ProgramTypeError: o is no operation, or attr_name no text.
+        ProgramTypeError: if o is not an operation or attr_name is not text.
     """
     return checks.text("attr_name", attr_name) in _operation("o", o).node_def.attr
 
 
 def get_sharding(op: Any) -> list[int] | None:
-    """Return the shard of an operation, in a list; None without a shard.
+    """Return the shard of an operation, in a list, or None for operations without a shard.
 
     Args:
         op: the operation; gradient operations have the shard of their forward operation.
 
     Raises:
-        ProgramTypeError: op is no operation.
+        ProgramTypeError: unless the argument is an operation.
     """
     op = _operation("op", op)
     while op._original_op is not None:
@@ -69,13 +69,13 @@ def get_sharding(op: Any) -> list[int] | None:
 
 
 def get_shard_from_colocation(op: Any) -> int | None:
-    """Return the shard of an operation colocated with this operation; None without a colocated operation.
+    """Return the shard of an operation colocated with this operation, or None without a colocated operation.
 
     Args:
         op: the operation.
 
     Raises:
-        ProgramTypeError: op is no operation.
+        ProgramTypeError: unless the argument is an operation.
     """
     op = _operation("op", op)
     for group in op.colocation_groups():

@@ -22,18 +22,18 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
         dst: tensor of at least two axes.
         src: tensor to slice, with the inner axes of ``dst``.
         num_elems: number of rows per slice.
-        src_offsets: first row of the slices in ``src``.
-        dst_offsets: first row of the slices in the result.
+        src_offsets: first row of each slice in ``src``.
+        dst_offsets: first row of each slice in the result.
         zero_unused: whether remaining rows become zero; otherwise they keep the values of ``dst``.
 
     Raises:
-        ProgramError: shapes or types do not match.
+        ProgramError: if shapes or types do not match.
     """
-    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
-    places = _offsets("dst_offsets", dst_offsets)
-    if not _matching(counts, sources, places):
+    counts, sources = _whole_numbers("num_elems", num_elems), _whole_numbers("src_offsets", src_offsets)
+    places = _whole_numbers("dst_offsets", dst_offsets)
+    if not _have_one_shape(counts, sources, places):
         raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _sliced(dst, src, counts, sources, places, zero_unused)
+    return _copy_slices(dst, src, counts, sources, places, zero_unused)
 
 
 def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
@@ -42,18 +42,18 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
     Args:
         src: tensor to slice.
         num_elems: number of rows per slice.
-        src_offsets: first row of the slices in ``src``.
-        total_elements: number of rows of the result.
+        src_offsets: first row of each slice in ``src``.
+        total_elements: the result's number of rows.
 
     Raises:
-        ProgramError: shapes or types do not match.
+        ProgramError: if shapes or types do not match.
     """
-    counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
-    if not _matching(counts, sources):
+    counts, sources = _whole_numbers("num_elems", num_elems), _whole_numbers("src_offsets", src_offsets)
+    if not _have_one_shape(counts, sources):
         raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
     value = tf.convert_to_tensor(src)
     dst = tf.zeros([checks.whole("total_elements", total_elements, 1), *value.shape.as_list()[1:]], value.dtype)
-    return _sliced(dst, value, counts, sources, _offsets_of(counts), zero_unused=True)
+    return _copy_slices(dst, value, counts, sources, _consecutive_offsets(counts), zero_unused=True)
 
 
 def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
@@ -63,36 +63,37 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
         dst: tensor of at least two axes.
         src: tensor with the slices one after another.
         num_elems: number of rows per slice.
-        dst_offsets: first row of the slices in the result.
+        dst_offsets: first row of each slice in the result.
         zero_unused: whether remaining rows become zero; otherwise they keep the values of ``dst``.
 
     Raises:
-        ProgramError: shapes or types do not match.
+        ProgramError: if shapes or types do not match.
     """
-    counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
-    if not _matching(counts, places):
+    counts, places = _whole_numbers("num_elems", num_elems), _whole_numbers("dst_offsets", dst_offsets)
+    if not _have_one_shape(counts, places):
         raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _sliced(dst, src, counts, _offsets_of(counts), places, zero_unused)
+    return _copy_slices(dst, src, counts, _consecutive_offsets(counts), places, zero_unused)
 
 
-def _offsets(name: str, value: Any) -> Any:
+def _whole_numbers(name: str, value: Any) -> Any:
     result = tf.convert_to_tensor(value)
     if result.dtype.is_floating or result.shape.rank != 1:
         checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", value)
     return tf.cast(result, tf.int64)
 
 
-def _matching(*tensors: Any) -> bool:
+def _have_one_shape(*tensors: Any) -> bool:
+    """Tell whether vectors have the same length, at least 1."""
     shapes = {tuple(tensor.shape.as_list()) for tensor in tensors}
     return len(shapes) == 1 and all(len(shape) == 1 and shape[0] for shape in shapes)
 
 
-def _offsets_of(counts: Any) -> Any:
+def _consecutive_offsets(counts: Any) -> Any:
     """Return the offsets of consecutive slices from their lengths."""
     return tf.cumsum(counts, exclusive=True)
 
 
-def _sliced(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unused: bool) -> Any:
+def _copy_slices(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unused: bool) -> Any:
     rows = tf.convert_to_tensor(dst)
     value = tf.convert_to_tensor(src, dtype=None if hasattr(src, "dtype") else rows.dtype)
     if min(rows.shape.rank, value.shape.rank) < 2:

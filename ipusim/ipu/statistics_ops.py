@@ -17,7 +17,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
     """Return ``n_bins`` levels, equally spaced from the minimum to the maximum of ``inputs`` (values,).
 
     Raises:
-        ProgramError: inputs has another type or rank.
+        ProgramError: if inputs has a wrong type or rank.
     """
     values = tf.convert_to_tensor(inputs)
     if not values.dtype.is_floating or values.shape.rank != 1 or not values.shape.as_list()[0]:
@@ -36,7 +36,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
         absolute_of_input: whether to count magnitudes.
 
     Raises:
-        ProgramError: in Graphcore's words, a tensor has another type or rank.
+        ProgramError: if a tensor has a wrong type or rank (Graphcore's message).
     """
     values, bounds = tf.convert_to_tensor(inputs), tf.convert_to_tensor(levels)
     if not (values.dtype.is_floating and bounds.dtype.is_floating):
@@ -47,14 +47,14 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
 
 
 def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
-    """Add the counts of further numbers to a histogram.
+    """Add the counts of more numbers to a histogram.
 
     Args:
         hist: counts in float32.
         inputs, levels, absolute_of_input: see :func:`histogram`.
 
     Raises:
-        ProgramError: in Graphcore's words, tensors do not match.
+        ProgramError: if tensors do not match (Graphcore's message).
     """
     counts, values, bounds = (tf.convert_to_tensor(tensor) for tensor in (hist, inputs, levels))
     if counts.dtype != tf.float32:

@@ -27,7 +27,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
         collections: collections for the summary.
 
     Raises:
-        ProgramTypeError: name is no text, op_list no operations, or collections no list.
+        ProgramTypeError: if name is not text, op_list does not hold operations, or collections is not a list.
     """
     checks.text("name", name)
     checks.instance("collections", collections, list | tuple | None, "a list of texts")

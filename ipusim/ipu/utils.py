@@ -51,7 +51,8 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
         device: without effect.
 
     Raises:
-        ProgramStateError: no device is configured, DeviceError for an unknown device number.
+        ProgramStateError: if no device is configured.
+        DeviceError: if the device number is unknown.
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
@@ -94,7 +95,7 @@ def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bo
         synthetic_data_category: without effect beyond the check of its type.
 
     Raises:
-        ProgramTypeError: the argument is no SyntheticDataCategory.
+        ProgramTypeError: unless the argument is a SyntheticDataCategory.
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
@@ -120,8 +121,10 @@ def export_dataset_to_file(
         feed_name, apply_options: without effect.
 
     Raises:
-        ProgramTypeError: dataset_or_infeed is no data set; ProgramError for fewer than one element, and for elements of
-            different shapes; ModelError if the data set is too short; OutputError for a path that is not writable.
+        ProgramTypeError: unless dataset_or_infeed is a data set.
+        ProgramError: if there is less than one element or elements differ in shape.
+        ModelError: if the data set is too short.
+        OutputError: if the path is not writable.
     """
     target = _path(output_filename)
     checks.text("feed_name", feed_name)
@@ -147,7 +150,8 @@ def export_inputs_to_file(
         feed_dict: values of placeholders.
 
     Raises:
-        ProgramTypeError: an input has another type; OutputError for a path that is not writable.
+        ProgramTypeError: if an input has a wrong type.
+        OutputError: if the path is not writable.
     """
     target = _path(output_filename)
     checks.instance("inputs", inputs, list | tuple, "a list or a tuple of placeholders and values")
@@ -226,7 +230,7 @@ def extract_all_events(events: Any) -> list[IpuTraceEvent]:
     """Return the events of a trace, from a session's texts or from a summary.
 
     Raises:
-        ProgramTypeError: events has another form.
+        ProgramTypeError: if events does not have the expected form.
     """
     try:
         if isinstance(events, str | Mapping):

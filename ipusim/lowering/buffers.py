@@ -1,9 +1,9 @@
 """Bound the number of tensors that wait between two stages in point-to-point, for any durations of passes.
 
 A sending IPU learns of the receiver's progress only from tensors that come back. The receiver has surely run its pass
-``p`` once the sender runs a pass on a tensor that the receiver made in ``p`` or later. Tensors sent before then may
-still wait for ``p``. Dependencies via third IPUs are ignored, which makes the number an upper bound; under 1F1B the
-bound equals the number of tensors kept by the schedule.
+``p`` once the sender runs a pass on a tensor that the receiver made in ``p`` or later. Tensors sent before this pass of
+the sender may still wait for ``p``. Dependencies via third IPUs are ignored, so the number is an upper bound; under
+1F1B it equals the number of tensors kept by the schedule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Way = tuple[int, int, int, int]
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
-    """Return the most micro-batches that may wait between neighbouring stages.
+    """Return the maximum number of micro-batches that may wait between neighbouring stages, by (source, target).
 
     ``passes`` has the columns of an Order, shape (passes, 4), in the order of every IPU.
     """
@@ -49,7 +49,7 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
 def _most_between(
     shape: PlanShape, row_of: Column, ways: Mapping[tuple[int, int], Iterable[_Way]], source: int, target: int
 ) -> int:
-    """Return the most tensors that may wait between a stage and a neighbour.
+    """Return the maximum number of tensors that may wait between a stage and a neighbour.
 
     ``row_of`` has the positions of producing and consuming passes within the orders of their IPUs; ``ways`` are the
     ways of tensors from one IPU to another.
@@ -67,9 +67,15 @@ def _most_between(
 
 
 def _proof_of(row_of: Column, back: Iterable[_Way], uses: Column) -> Column:
-    """Return for every pass of the receiver, in ``uses``, the sender's first pass that must come later.
+    """Return, for every pass in ``uses``, the sender's first pass that proves that the pass has run.
 
-    ``back`` are the ways from the receiver to the sender.
+    Args:
+        row_of: position of each pass in the order of its IPU, by copy, direction, stage and micro-batch.
+        back: ways from the receiver to the sender.
+        uses: positions of the receiver's passes.
+
+    Returns:
+        Positions in the sender's order; _UNREACHED without a proof.
     """
     send_positions, use_positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for copy, direction, stage, target in back:

@@ -1,6 +1,7 @@
 """Collect the instructions of a Plan in any order, each with a sort key, and sort them.
 
-Both lowerings (Order to Plan, in lock-step or point-to-point) use it. An item is an instruction with its key.
+Both lowerings (from Order to Plan, in lock-step or point-to-point) use this module. An item is an instruction with its
+key.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, Table
 
-#: Rows of items, an item per column: the sort key, which begins with the IPU, and the rest of the instruction.
+#: Names of the items' rows; an item is a column. First the sort key, from the IPU on, then the rest of the
+#: instruction.
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]
 #: Largest absolute value of ``around``.
@@ -21,14 +23,14 @@ _MOST_OFFSET: Final = 8
 
 
 class SortKey(NamedTuple):
-    """The sort key of items: columns of equal length, or a common number.
+    """The sort key of items; each part is a column with an entry per item, or a number common to all items.
 
     Attributes:
         ipu: IPU of the instruction.
         step: time-step; 0 without time-steps.
         rank: part of the time-step.
         turn: order within the part.
-        around: place before (negative) or after (positive) the pass of that turn.
+        around: place before (negative) or after (positive) the pass of this turn; 0 is the pass.
     """
 
     ipu: npt.NDArray[np.int64]

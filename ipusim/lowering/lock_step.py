@@ -33,10 +33,10 @@ class _Rank(IntEnum):
 
 
 def lock_step(order: Order, side: SideInstructions, earlier_plan: Plan | None = None) -> Plan:
-    """Return the Plan in which IPUs meet after every time-step of ``order``.
+    """Return ``order``'s Plan, with a meeting of the IPUs after every time-step.
 
-    An order without time-steps gets the earliest time-steps, or those of ``earlier_plan``, an earlier Plan of the
-    same Order.
+    An order without time-steps gets the time-steps of ``earlier_plan``, an earlier Plan of the same Order, or, without
+    such a Plan, the earliest time-steps.
     """
     table, emitted = (
         (order.table, order.emitted) if earlier_plan is None else (earlier_plan.table, earlier_plan.emitted)
@@ -105,7 +105,7 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
 
 
 def _with_meetings(table: Items, emitted: int) -> Table:
-    """Insert meetings between instructions, as many as the time-steps between."""
+    """Insert a meeting between instructions for each time-step that ends there."""
     ipu, step = table[0], np.clip(table[1], 0, emitted)
     begins = np.r_[True, np.diff(ipu) != 0]
     distance = step - np.where(begins, 0, np.r_[0, step[:-1]])

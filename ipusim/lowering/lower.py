@@ -1,4 +1,4 @@
-"""Lower an Order of passes to a Plan, a list of instructions, by the function of the sync mode."""
+"""Lower an Order of passes to a Plan, a list of instructions, by the sync mode's function."""
 
 from __future__ import annotations
 

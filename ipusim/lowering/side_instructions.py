@@ -1,4 +1,7 @@
-"""Add streams, tables, all-gathers, feeds and the end of an execution to a Plan, beside its passes."""
+"""Make the side instructions of a Plan: all instructions besides passes, sends and meetings after time-steps.
+
+They are loads and stores of Streaming Memory, all-gathers, table rows, feeds, and the end of an execution.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,19 @@ class SideInstructions:
         outfeed: results for the host; None for the results of every micro-batch.
         streams: bytes loaded from Streaming Memory before every (pass, stage), and stored after.
         updates: bytes loaded and stored around every IPU's weight update.
-        gradients_loaded: whether ``updates`` load accumulators.
-        gathered: stages whose weights are all-gathered before every pass.
-        gathered_updates: IPUs with an all-gather before the weight update.
-        gathered_behind: whether the all-gather comes after the weight update, as each replica updates only a part.
-        collective: (pass, stage) pairs with collectives over replicas.
+        has_accumulator_loads: whether ``updates`` load accumulators.
+        gathering_stages: stages whose weights are all-gathered before every pass.
+        gathering_ipus: IPUs with an all-gather for the weight update.
+        gather_follows_update: whether this all-gather comes after the weight update, as each replica updates only a
+            part; otherwise it comes before.
+        collective_passes: (pass, stage) pairs with collectives over replicas.
         host_calls: (pass, stage) pairs that call the host.
-        summed: whether replicas sum their gradients.
-        copies_summed: whether the copies of every stage sum their gradients, before replicas do.
-        summed_by_hosts: whether hosts sum their gradients.
-        updated_by_host: whether the host updates weights instead.
-        looked_up, rows_updated: stages with look-ups in tables on the host, and stages with gradients for such tables.
+        has_replica_sum: whether replicas sum their gradients.
+        has_copy_sum: whether the copies of every stage sum their gradients, before replicas do.
+        has_host_sum: whether hosts sum their gradients.
+        has_host_update: whether the host, not the IPUs, updates weights.
+        look_up_stages: stages with look-ups in tables on the host.
+        row_update_stages: stages with gradients for host tables.
         overlap_copies: whether IPUs continue during their sends.
         moved: activations moved out and back.
     """
@@ -44,18 +49,18 @@ class SideInstructions:
     outfeed: OutfeedElements | None = None
     streams: Mapping[tuple[int, int], Stream] = field(default_factory=dict)
     updates: Mapping[int, Stream] = field(default_factory=dict)
-    gradients_loaded: bool = False
-    gathered: frozenset[int] = frozenset()
-    gathered_updates: frozenset[int] = frozenset()
-    gathered_behind: bool = False
-    collective: frozenset[tuple[int, int]] = frozenset()
+    has_accumulator_loads: bool = False
+    gathering_stages: frozenset[int] = frozenset()
+    gathering_ipus: frozenset[int] = frozenset()
+    gather_follows_update: bool = False
+    collective_passes: frozenset[tuple[int, int]] = frozenset()
     host_calls: frozenset[tuple[int, int]] = frozenset()
-    summed: bool = False
-    copies_summed: bool = False
-    summed_by_hosts: bool = False
-    updated_by_host: bool = False
-    looked_up: frozenset[int] = frozenset()
-    rows_updated: frozenset[int] = frozenset()
+    has_replica_sum: bool = False
+    has_copy_sum: bool = False
+    has_host_sum: bool = False
+    has_host_update: bool = False
+    look_up_stages: frozenset[int] = frozenset()
+    row_update_stages: frozenset[int] = frozenset()
     overlap_copies: bool = True
     moved: MovedActivations | None = None
 
@@ -75,22 +80,22 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
         outfeed=program.outfeed_elements,
         streams=pass_streams(program),
         updates=update_streams(program),
-        gradients_loaded=offload.gradient_accumulation_buffers,
-        gathered=stages_that(lambda profile: offload.weights and profile.parameter_bytes),
-        gathered_updates=frozenset(
+        has_accumulator_loads=offload.gradient_accumulation_buffers,
+        gathering_stages=stages_that(lambda profile: offload.weights and profile.parameter_bytes),
+        gathering_ipus=frozenset(
             ipu for stage, ipu in shape.homes if gathers and offload.gathered_bytes(profiles[stage])
         ),
-        gathered_behind=offload.sharded_update,
-        looked_up=stages_that(lambda profile: profile.tables.rows),
-        rows_updated=stages_that(lambda profile: shape.training and profile.tables.gradients),
-        collective=frozenset(key for key in passes if replicas > 1 and program.collectives(*key)),
+        gather_follows_update=offload.sharded_update,
+        look_up_stages=stages_that(lambda profile: profile.tables.rows),
+        row_update_stages=stages_that(lambda profile: shape.training and profile.tables.gradients),
+        collective_passes=frozenset(key for key in passes if replicas > 1 and program.collectives(*key)),
         host_calls=frozenset(key for key in passes if program.host_calls(*key)),
         overlap_copies=program.overlap_copies,
         moved=program.moved_activations,
-        summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
-        updated_by_host=learns and offload.variables_on_host,
-        summed=learns and replicas > 1 and program.sums_gradients,
-        copies_summed=learns and shape.mirrored,
+        has_host_sum=learns and hosts > 1 and program.sums_over_hosts,
+        has_host_update=learns and offload.variables_on_host,
+        has_replica_sum=learns and replicas > 1 and program.sums_gradients,
+        has_copy_sum=learns and shape.mirrored,
     )
 
 
@@ -108,20 +113,20 @@ def passes_with_sides(
         for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
                 yield items(key.for_passes(mask, shift), code, pass_stage, NONE, pass_kind)
-    if side.gathered:
-        mask = np.isin(stage, sorted(side.gathered))
+    if side.gathering_stages:
+        mask = np.isin(stage, sorted(side.gathering_stages))
         for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
             yield items(key.for_passes(mask, shift), code, stage[mask])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     for code, stages, passes, shift in (
-        (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
-        (Code.UPDATE_ROWS, side.rows_updated, backward, 1),
+        (Code.LOOK_UP, side.look_up_stages, kind == Pass.FORWARD, -1),
+        (Code.UPDATE_ROWS, side.row_update_stages, backward, 1),
     ):
         if stages:
             mask = passes & np.isin(stage, sorted(stages))
             yield items(key.for_passes(mask, shift), code, stage[mask], micro_batch[mask])
     # Last, as the pass begins directly after host calls and collectives.
-    for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
+    for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective_passes)):
         for pass_kind, pass_stage in sorted(passes_of):
             mask = (kind == pass_kind) & (stage == pass_stage)
             yield items(key.for_passes(mask, -1), code, pass_stage, micro_batch[mask], pass_kind)
@@ -155,24 +160,24 @@ def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> It
 def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
     stream = side.updates.get(ipu, Stream())
     if shape.training:
-        if stream.load and side.gradients_loaded:  # replicas sum the gradients
+        if stream.load and side.has_accumulator_loads:  # replicas sum the gradients
             yield Code.LOAD, NONE
-        if side.copies_summed:
+        if side.has_copy_sum:
             yield Code.SUM_COPIES, NONE
-        if side.summed:
+        if side.has_replica_sum:
             yield Code.ALL_REDUCE, NONE
-        if side.summed_by_hosts:
+        if side.has_host_sum:
             yield Code.HOST_SUM, NONE
-        if stream.load and not side.gradients_loaded:
+        if stream.load and not side.has_accumulator_loads:
             yield Code.LOAD, NONE
-        update = Code.HOST_UPDATE if side.updated_by_host else Code.UPDATE
-        gathers = [Code.GATHER] if ipu in side.gathered_updates else []
-        for code in (update, *gathers) if side.gathered_behind else (*gathers, update):
+        update = Code.HOST_UPDATE if side.has_host_update else Code.UPDATE
+        gathers = [Code.GATHER] if ipu in side.gathering_ipus else []
+        for code in (update, *gathers) if side.gather_follows_update else (*gathers, update):
             yield code, NONE
         if stream.store:
             yield Code.STORE, NONE
     if side.outfeed is not None and side.outfeed.accumulated and ipu in shape.ipus_of(shape.stages - 1):
         yield Code.OUTFEED_TOTAL, NONE
     yield Code.END, NONE
-    if shape.training and ipu in side.gathered_updates and not side.gathered_behind:
+    if shape.training and ipu in side.gathering_ipus and not side.gather_follows_update:
         yield Code.RELEASE, NONE

@@ -40,7 +40,7 @@ class _UnderWay:
     Attributes:
         step, start, cause: time-step, first cycle and cause of the move's span.
         predecessors: moves that must end before this move begins.
-        place: function that returns the move's place among the transfers under way.
+        place: function that returns the move's position among the carrier's transfers under way.
         tensor: the move as a tensor on links; None in Streaming Memory.
         end_event: event of the move's end, if an IPU waits for the move.
         followers: moves that wait for the end of this move.
@@ -73,7 +73,8 @@ class ActivationMoves(Facility):
             context: the run.
             ipu: the IPU that makes and uses the activations.
             receiver: the IPU that receives the activations; ``ipu`` for Streaming Memory.
-            earlier_moves: for each (stage, micro-batch), the micro-batch that must move out before this one comes back.
+            earlier_moves: for each (stage, micro-batch), the micro-batch that must have moved out before this
+                micro-batch moves back.
             carrier: function that returns the current carrier; None if the merged copies carry the moves.
         """
         self.ipus = (ipu,)
@@ -107,7 +108,7 @@ class ActivationMoves(Facility):
         self._descriptions = {key: first + number for number, key in enumerate(keys)}
 
     def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
-        """Begin a move, now or after earlier moves; return ``cause`` without a wait."""
+        """Begin a move, now or after earlier moves; return ``cause``, as the IPU does not wait."""
         key = stage, micro_batch, way
         waits_for: tuple[_Key, ...] = ()
         if way == Way.BACK:
@@ -181,12 +182,12 @@ class ActivationMoves(Facility):
                 carrier.reroute(move.tensor, sends[stage, way], self._ends)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a facility serves a single IPU
-        """Return the move that the IPU waits for, or None."""
+        """Return the move that the IPU waits for; None if the IPU does not wait."""
         keys = [key for key, move in self._under_way.items() if move.end_event is not None]
         return Wait("the move of activations {1} of stage {0}".format(*keys[0])) if keys else None
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the moves under way in order of begin, with places in the carrier."""
+        """Return the moves under way, in the order in which they began, with their positions in the carrier."""
         cycle = self._clock.now
 
         def relative(key: _Key) -> _Key:

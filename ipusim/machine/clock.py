@@ -28,7 +28,7 @@ Spans = Generator[simpy.Event, Any, int]
 
 
 class Moment(simpy.Event):
-    """Event of a later cycle, with the cycle as value: a Timeout without checks."""
+    """Event of a later cycle, with this cycle as value: a Timeout without checks."""
 
     _ok = True
     _value: int
@@ -70,8 +70,8 @@ class Clock(simpy.Environment):
 
     Attributes:
         steady: whether work always runs at full speed.
-        end: ``end(workers, task, start, cycles)`` returns the end of work that begins in cycle ``start`` and takes
-            ``cycles`` at full speed.
+        end: ``end(workers, task, start, cycles)`` returns the cycle in which work ends that begins in cycle ``start``
+            and takes ``cycles`` at full speed.
         spend: ``spend(workers, task, cycles)`` returns the event of the end of work that begins now; its value is the
             cycle.
         elapse: like ``spend``, for cycles that already include the workers' slowing.
@@ -152,13 +152,13 @@ class Clock(simpy.Environment):
         """Whether work of all ``workers`` runs at full speed throughout the run."""
         return self.steady or not any(map(self._speeds.touches, workers))
 
-    def foreseen(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
-        """Return a function from a pass's full-speed cycles to real cycles; None if these depend on the begin."""
+    def real_cycles_of(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
+        """Return a function from a pass's full-speed cycles to real cycles; None if the start cycle matters."""
         (worker,) = workers
-        return self._speeds.foreseen(worker)
+        return self._speeds.real_cycles_of(worker)
 
     def speed(self, worker: Resource, task: Task) -> Pace:
-        """Return the speed of work now, and the cycle of the next change. The cycle is None if the speed stays."""
+        """Return the speed of work now, and the cycle of its next change; the cycle is None if the speed stays."""
         return (Fraction(1), None) if self.steady else self._speeds.pace(worker, task, self.now)
 
     def delay(self, workers: Iterable[Resource], task: Task, start: int) -> int:

@@ -25,7 +25,7 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        descriptions: number of the description of a pass's span in the recorder; -1 for other instructions.
+        descriptions: number of a span's description in the recorder; -1 for other instructions.
         cycles: duration of a pass; 0 for other instructions.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
@@ -83,7 +83,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
 
 
 def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the time-step of every instruction. ``ends`` are the first rows of every IPU but the first."""
+    """Return the time-step of every instruction; ``ends`` has the first row of each IPU except the first."""
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
     meetings = np.where(code == Code.MEET, number, 0)
@@ -119,9 +119,9 @@ def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in
     """Return instructions with marks at the start and before first-stage forward passes.
 
     Args:
-        columns: instructions of the IPU of the first stage.
+        columns: instructions of the first stage's IPU.
         micro_batches: micro-batches whose passes get a mark.
-        in_phases: whether all passes of the IPU over these micro-batches get a mark, not only forward passes.
+        in_phases: whether all passes of the IPU over these micro-batches get a mark; otherwise only forward passes.
     """
     code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
     ops = zip(code, stage, micro_batch, strict=True)

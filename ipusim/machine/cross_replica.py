@@ -1,7 +1,7 @@
 """Compute across replicas and hosts: sums of gradients, and all-gathers of sharded variables.
 
-Used by sessions, which run a Job with real arithmetic. Gradients and variables travel in the rounds of a collective,
-and sums are added up in this order.
+Sessions use this module to run a Job with real arithmetic. Gradients and variables travel in the rounds of a
+collective, and the rounds determine the order of additions.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def replicas_of(
     act ``as_replicas``.
 
     Gradients are averaged like Graphcore's CrossReplicaOptimizer: an all-reduce per weight update, after the
-    accumulation over micro-batches, and a division by the number of replicas. Accumulators of equal IPU and dtype form
-    a single buffer, or several of at least the program's ``sum_buffer_bytes``.
+    accumulation over micro-batches, and a division by the number of replicas. An IPU's accumulators of equal dtype form
+    a single buffer, or several buffers of at least ``sum_buffer_bytes``, a value of the program.
     """
     total, offload = costs.gradient_sum, program.offload
     shards = Shards(executors, plan.ipus, system, program) if offload.sharded_state or offload.weights else None
@@ -149,14 +149,14 @@ def sum_over_hosts(
 
 
 class Shards:
-    """Variables stored in parts across replicas. Arguments ``shard`` are the number of an IPU within its replica.
+    """Variables stored in parts across replicas. An argument ``shard`` is the number of an IPU within its replica.
 
-    Between uses a replica keeps a single part. The rest of the array is NaN, so that a pass without an all-gather gives
-    NaN as well.
+    Between uses a replica keeps one part of each variable. The rest of the array is NaN, so that a pass without an
+    all-gather computes NaN as well.
 
-    An update of parts needs norms of whole variables. The arithmetic therefore runs when the replicas meet to gather
-    weights, on gradients and states gathered for it. Each replica then keeps its part of the new weights, and the
-    all-gather sends these parts.
+    An update of parts needs norms of whole variables. So its arithmetic runs later, when the replicas meet to gather
+    weights: gradients and states are gathered, and every replica computes the new weights and keeps its part. The
+    all-gather then sends the new parts of the weights.
     """
 
     def __init__(
@@ -167,13 +167,13 @@ class Shards:
         self._shards = tuple(shards)
         self._system = system
         self._program = program
-        self._plan = cache(self._found_plan)
+        self._plan = cache(self._find_plan)
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs.
+        """Gather the weights of ``stage`` on ``shard``; with None, all arrays for the shard's weight update.
 
-        After an update of parts, the weights are gathered.
+        If each replica updates a part, the new weights are gathered after the update.
         """
         if stage is not None or not self._program.offload.sharded_update:
             self._put_together([self._arrays(executor, shard, stage) for executor in self._executors], shard, algorithm)
@@ -197,9 +197,9 @@ class Shards:
         )
 
     def scatter(self, shard: int, algorithm: str) -> list[list[Array]]:
-        """Average gradients over replicas; each replica keeps the parts for its part of the update.
+        """Average gradients over replicas; each replica keeps the part that its part of the update needs.
 
-        Returns the other accumulators of each replica, of variables that every replica updates whole.
+        Returns each replica's remaining accumulators: those of variables that every replica updates whole.
         """
         count = len(self._executors)
         gradients = [self._gradients(executor, shard) for executor in self._executors]
@@ -247,10 +247,10 @@ class Shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
 
-    def _found_plan(
+    def _find_plan(
         self, shard: int, size: int, itemsize: int, algorithm: str, operation: Operation = "all_gather"
     ) -> Collective:
-        """Return a collective of the replicas.
+        """Return a collective among the replicas.
 
         Results are cached, as choosing the routes of a ring takes longer than the collective.
         """
@@ -272,24 +272,24 @@ class Shards:
                 arrays += resident.own_parameters.values()
             state = [array for array in resident.state.values() if array.ndim]
             if offload.sharded_update:
-                arrays += [array for array in state if offload.shards(profile, array.size)]
+                arrays += [array for array in state if offload.is_sharded(profile, array.size)]
             elif offload.sharded_state:
                 arrays += [array for array in state if array.nbytes >= offload.least_bytes]
         return arrays
 
     def _gradients(self, executor: NumpyExecutor, shard: int) -> list[Array]:
-        """Return the gradient accumulators of a shard's variables of which each replica updates a part."""
+        """Return the gradient accumulators of a shard's variables with updates in parts, a part per replica."""
         stages = executor.stages(shard)
         return [stages[number].accumulators[name] for number, name in self._updated_names(executor, shard)]
 
     def _weights(self, executor: NumpyExecutor, shard: int) -> list[Array]:
-        """Return a shard's weights of which each replica updates a part."""
+        """Return a shard's weights with updates in parts, a part per replica."""
         stages = executor.stages(shard)
         return [stages[number].own_parameters[name] for number, name in self._updated_names(executor, shard)]
 
     def _updated_names(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
-        """Yield the stage and name of each variable of a shard of which each replica updates a part."""
+        """Yield stage and name of a shard's variables with updates in parts, a part per replica."""
         for number, resident in sorted(executor.stages(shard).items()):
             for name, array in resident.own_parameters.items():
-                if self._program.offload.shards(self._program.stages[number], array.size):
+                if self._program.offload.is_sharded(self._program.stages[number], array.size):
                     yield number, name

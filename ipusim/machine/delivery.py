@@ -39,7 +39,7 @@ class _TensorWay(NamedTuple):
 
     Attributes:
         shard, made_in: IPU within the replica, and step of a micro-batch (a pass of a stage), that produce the tensors.
-        is_local: whether the tensors stay on this IPU, without any receive.
+        is_local: whether the tensors stay on this IPU, without a receive instruction.
         send: cost of a send.
         at_once: whether a send takes no time.
         ends: sending and receiving IPU.
@@ -57,7 +57,7 @@ class Delivery(Facility):
     """Tensors in flight or arrived within a replica, by number."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
-        """Prepare for the sends between the stages of a replica."""
+        """Prepare for sends between a replica's stages."""
         shape, executor = context.plan.shape, context.executor(replica)
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
@@ -171,8 +171,8 @@ class Delivery(Facility):
             arrived = self._clock.event()
             arrived.callbacks.extend(transfer.void_callbacks)
         if arrived is None:
-            if transfer.is_awaited and transfer.foreseen is not None:
-                transfer.foreseen._value = span
+            if transfer.is_awaited and transfer.end_event is not None:
+                transfer.end_event._value = span
             else:
                 self._arrivals[tensor] = span
         elif blocked is None:
@@ -199,8 +199,8 @@ class Delivery(Facility):
             del self._arrivals[tensor]
             return cause
         transfer = self._on_way.get(tensor)
-        if transfer is not None and transfer.is_alone and transfer.foreseen is not None:
-            event = transfer.foreseen  # if another tensor shares the links later, the links call the waiting IPU
+        if transfer is not None and transfer.is_alone and transfer.end_event is not None:
+            event = transfer.end_event  # if another tensor shares the links later, the links call the waiting IPU
             transfer.is_awaited = True
         else:
             event = self._wait_events[tensor] = simpy.Event(self._clock)
@@ -220,11 +220,11 @@ class Delivery(Facility):
         return arrivals, relative(self._on_way), relative(sorted(self._wait_events)), blocking, self._links.state()
 
     def _piles(self, first_micro_batch: int) -> Hashable:
-        """Return the arrived tensors per way: a list, or a gapless pile's ends.
+        """Return the arrived tensors per way: a list, or, for a pile (micro-batches without gaps), its two ends.
 
-        An end is named "first" or "last" for the first or last tensor ever sent this way, and is else a micro-batch
-        relative to ``first_micro_batch``. A pile for a later phase grows from the first tensor, and is used up to the
-        last.
+        An end is "first" or "last" if it is the first or last tensor ever sent this way; otherwise it is a micro-batch
+        relative to ``first_micro_batch``. So a growing pile, which always begins with the first tensor, and a shrinking
+        pile, which always ends with the last, have equal states at equal distances.
         """
         assert self._sent_ends is not None
         piles = []
@@ -239,7 +239,7 @@ class Delivery(Facility):
         return tuple(piles)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for a tensor, or None."""
+        """Return the reason why ``ipu`` waits for a tensor; None if the IPU does not wait."""
         for tensor in self._blocking:
             source, target, op = self._way_of(tensor)
             if source == ipu:
@@ -260,7 +260,7 @@ class Delivery(Facility):
 
 
 def build(context: Context) -> list[Facility]:
-    """Return the Delivery of every replica, over shared links; empty in lock-step.
+    """Return the Delivery of every replica, with links shared by all; empty in lock-step.
 
     Moves of activations to other IPUs use the same links; in lock-step the merged copies carry them.
     """

@@ -34,7 +34,7 @@ from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
 #: Speed of an undisturbed resource.
-FULL: Final = Fraction(1)
+FULL_SPEED: Final = Fraction(1)
 _STANDSTILL: Final = Fraction(0)
 #: Parts of the host's work shared by the replicas.
 _SHARED_HOST_PARTS: Final = {"network": NETWORK, "program": HOST_PROGRAM}
@@ -45,7 +45,7 @@ class PieceOfWork(NamedTuple):
 
     Attributes:
         kind: kind of the resulting span.
-        stage, micro_batch, execution: identity of a pass, else NONE.
+        stage, micro_batch, execution: identity of a pass; NONE for other work.
     """
 
     kind: SpanKind
@@ -73,7 +73,7 @@ class SlowPeriod(NamedTuple):
 
     first: int
     until: int | None
-    speed: Fraction = FULL
+    speed: Fraction = FULL_SPEED
     late: int = 0
 
 
@@ -84,13 +84,14 @@ class SpeedRule(NamedTuple):
         pace: speed of a resource for a piece of work from a cycle on, apart from the ``windows``.
         steady_from: cycle of the last change of speed; None if speeds never settle.
         delay: delay of work that a resource begins during a cycle, apart from the ``windows``; None without delays.
-        changes: cycles of every change; empty if unknown, or without any.
-        touches: whether the rule ever slows or delays a resource; by default every resource.
-        passes: whether the rule slows passes only.
+        changes: cycles of every change; empty for unknown changes, or without changes.
+        touches: function that tells whether the rule ever slows or delays a resource; by default True for every
+            resource.
+        passes: whether the rule slows only passes.
         factor: relative duration of a piece of work, whenever the work begins: a numerator and a denominator, as whole
             numbers are quicker than fractions; None if the duration depends on the cycle.
-        windows: periods of lower speed or delay per resource, for any work: a table, for a quick look-up among many
-            disturbances.
+        windows: periods of lower speed or delay per resource, for any work. This table allows a quick look-up among
+            many disturbances.
     """
 
     pace: Callable[[Resource, PieceOfWork, int], Pace]
@@ -105,7 +106,7 @@ class SpeedRule(NamedTuple):
 
 @singledispatch
 def rule(disturbance: Disturbance, system: System) -> SpeedRule | None:  # noqa: ARG001 - read by most rules
-    """Return the SpeedRule of a disturbance, by class; None without any effect."""
+    """Return the SpeedRule of a disturbance, by its class; None if speeds and delays stay."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 
@@ -128,7 +129,9 @@ def _slower(disturbance: Slower, system: System) -> SpeedRule | None:
 @rule.register
 def _delay(disturbance: Delayed, system: System) -> SpeedRule | None:
     first, end, delay = disturbance.from_, disturbance.until, disturbance.delay
-    return _window_rule(cable(system, disturbance.link), FULL, first, end, delay) if delay and first != end else None
+    return (
+        _window_rule(cable(system, disturbance.link), FULL_SPEED, first, end, delay) if delay and first != end else None
+    )
 
 
 @rule.register
@@ -209,7 +212,7 @@ def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> SpeedRule | No
 
 @rule.register
 def _move(disturbance: IpuMove, system: System) -> SpeedRule | None:  # noqa: ARG001
-    """Return the rule of a move: a change of routes, not of speeds."""
+    """Return a move's rule: a change of routes, not of speeds."""
     return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
@@ -224,7 +227,7 @@ def _watched(disturbance: Watched, system: System) -> SpeedRule | None:
 
 
 def _full(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:  # noqa: ARG001
-    return FULL, None
+    return FULL_SPEED, None
 
 
 def _window_rule(slow: frozenset[Resource], speed: Fraction, first: int, end: int | None, late: int = 0) -> SpeedRule:
@@ -256,7 +259,7 @@ def _of_hardware(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
 
     def pace(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:
         worker, later_moves = logical_worker(worker, cycle), [move.from_ for move in moves if move.from_ > cycle]
-        speed, next_change = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL, None)
+        speed, next_change = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL_SPEED, None)
         return speed, min([*later_moves, *([] if next_change is None else [next_change])], default=None)
 
     return rule._replace(pace=pace, touches=touches, factor=None)
@@ -281,7 +284,7 @@ def _windows_of_hardware(
 
 
 def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Iterator[SlowPeriod]:
-    """Yield the parts of windows between two cycles; ``end`` None means no end."""
+    """Yield the parts of windows between two cycles. If ``end`` is None, the parts reach to the end of the run."""
     for window in windows:
         ends = [cycle for cycle in (window.until, end) if cycle is not None]
         first, stop = max(window.first, begin), min(ends, default=None)
@@ -290,7 +293,7 @@ def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Itera
 
 
 def disturbs(system: System) -> bool:
-    """Whether any disturbance has an effect. A factor of 1 has none, nor has a period without length."""
+    """Whether any disturbance has an effect; a factor of 1, or a period of length 0, has no effect."""
     return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 
@@ -301,7 +304,7 @@ def steady_from(system: System) -> int | None:
 
 
 def changes(system: System) -> tuple[int, ...]:
-    """Return the rising cycles of speed changes; empty if any is unknown."""
+    """Return the cycles of all speed changes, ascending; empty if any of them is unknown."""
     rules = rules_of(system)
     if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
         return ()

@@ -1,4 +1,4 @@
-"""End an execution of the pipeline: sum gradients, update weights, and let all IPUs meet.
+"""End a pipeline execution: sum gradients, update weights, and let all IPUs meet.
 
 These facilities of the machine carry out the instructions after an execution's last pass, and record each as spans. A
 simulated run covers a single host. Runs of several hosts exchange their arrival times and gradients.
@@ -74,8 +74,10 @@ class GradientSum(BeforeUpdate):
     ) -> tuple[RoundCost, list[int]]:
         """Return a round, with a span description per load.
 
-        On undisturbed links, neighbouring loads of equal duration begin and end together: a single load represents
-        the group, with a description of the group's spans. A ring over 64 IPUs has 64 equal loads per round.
+        On undisturbed links, loads of equal duration begin and end together. To save time, neighbouring equal loads
+        become a single load, whose description stands for the spans of the whole group: a ring over 64 IPUs has 64
+            equal
+        loads per round.
         """
         alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
         loads, descriptions = [], []
@@ -115,12 +117,12 @@ class ByHost(BeforeUpdate):
         self._ports = resources.host_ports(track, context.replicas)
         self._wait = self._of_all(SpanKind.HOST_WAIT)
 
-    def _worked(self, size: int) -> int:
+    def _describe_work(self, size: int) -> int:
         """Return the description of host work on ``size`` bytes."""
         return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
 
     def _copy(self, description: int, cycles: int, step: int, cause: int) -> Spans:
-        """Copy between host and device unless empty; return the last span."""
+        """Copy between host and device if there are bytes to copy; return the last span."""
         if not cycles:
             return cause
         start = self._clock.now
@@ -141,8 +143,8 @@ class ByHost(BeforeUpdate):
 class HostSumming(ByHost):
     """The sum of gradients over hosts, via the hosts' network or via links.
 
-    It follows the sum over replicas. ``sum_over_hosts`` of the context's arithmetic receives the cycle of this host's
-    arrival, and returns the cycle of the last host's arrival.
+    This sum follows the sum over replicas. ``sum_over_hosts`` of the context's arithmetic receives the cycle in which
+    this host arrives, and returns the cycle in which the last host arrives.
     """
 
     subject = "the sum over hosts"
@@ -152,10 +154,10 @@ class HostSumming(ByHost):
         super().__init__(context, Code.HOST_SUM, SpanKind.HOST_SUM, HostTrack.NETWORK)
         self._cost = cost
         self._transfer = self._of_all(SpanKind.HOST_SUM, cost.bytes)
-        self._network, self._late = self._worked(cost.bytes), self._worked(0)
+        self._network, self._late = self._describe_work(cost.bytes), self._describe_work(0)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Write, wait for the slowest host, sum, and read. Over links, nothing is written or read."""
+        """Write, wait for the slowest host, sum, and read. If links sum, the host neither writes nor reads."""
         links = self._cost.over_links
         if links is not None:
             cause = yield from self._await(self._late, self._arithmetic.sum_over_hosts(self._clock.now), step, cause)
@@ -178,7 +180,7 @@ class HostUpdating(ByHost):
         super().__init__(context, Code.HOST_UPDATE, SpanKind.HOST_UPDATE, HostTrack.VARIABLES)
         self._cost, self._shards = cost, context.plan.ipus
         self._gradients, self._weights = (self._of_all(self._kind, size) for size in (cost.gradients, cost.weights))
-        self._apply = self._worked(cost.gradients)
+        self._apply = self._describe_work(cost.gradients)
 
     def _work(self, step: int, cause: int) -> Spans:
         """Copy gradients to the host, update, and copy weights back."""
@@ -192,7 +194,7 @@ class HostUpdating(ByHost):
 
 
 class Variables(Facility):
-    """The weight updates on the IPUs."""
+    """Weight updates on the IPUs."""
 
     def __init__(self, context: Context) -> None:
         """Describe the weight update per IPU."""

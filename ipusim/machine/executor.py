@@ -21,7 +21,7 @@ class Executor(Protocol):
     """
 
     def begin(self, execution: int) -> None:
-        """Begin an execution of the pipeline: accumulators are zero, no tensor is in flight."""
+        """Begin a pipeline execution: set accumulators to zero, and drop tensors of the last execution."""
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
         """Copy the next element of the infeed onto ``ipu`` as ``micro_batch``."""
@@ -36,10 +36,7 @@ class Executor(Protocol):
         """
 
     def copy(self, edges: Sequence[Edge]) -> None:
-        """Move every tensor computed since the last copy along ``edges``.
-
-        An edge leads within an IPU, or to another.
-        """
+        """Move every tensor computed since the last copy along ``edges``, to the same IPU or to another IPU."""
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
         """Move a step's output for a micro-batch to the next step's IPU."""
@@ -54,7 +51,7 @@ class Executor(Protocol):
         """Hand the results of ``micro_batch`` to the host."""
 
     def outfeed_total(self) -> None:
-        """Hand the accumulated results of an execution to the host."""
+        """Hand an execution's accumulated results to the host."""
 
     def update(self, ipu: int) -> None:
         """Apply accumulated gradients to the weights of the stages on ``ipu``."""
@@ -78,8 +75,8 @@ class Replicas:
         begin: callback before a run, possibly after a failed run.
         sum_copies: callback after copies of a stage have summed their gradients, before the sum over replicas.
         reduce: callback after replicas have summed their gradients, before the weight update.
-        sum_over_hosts: callback after ``reduce`` with this host's arrival cycle, in runs of several hosts; sums over
-            hosts and returns the last host's arrival cycle.
+        sum_over_hosts: callback after ``reduce``, in runs of several hosts. It takes the cycle in which this host
+            arrives, sums over hosts, and returns the cycle in which the last host arrives.
         gather: callback after an all-gather of variables, with the shard (IPU within the replica), the stage (None
             before a weight update) and the algorithm's name.
         updates_together: whether ``gather`` carries out the arithmetic of weight updates that replicas share.

@@ -1,6 +1,6 @@
 """Bound the number of spans (recorded intervals) and the cycles of a run from above.
 
-Request limits and computations without events call these functions before a run, with its Plan, System and Costs.
+Limits on requests, and computations of a run's time without a simulation of events, call these functions before a run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ipusim.machine.speeds import speeds_of
 from ipusim.pipeline.instructions import Code
 from ipusim.pipeline.plan import Plan
 from ipusim.pricing.costs import Costs
-from ipusim.pricing.terms import Thing, things
+from ipusim.pricing.terms import PricedPart, priced_parts
 from ipusim.timeline.host_track import HostTrack
 
-#: Most cycles of a run summed over tracks: figures are sums of a Timeline's 64-bit columns.
+#: Maximum sum of a run's cycles over tracks: figures are sums of a Timeline's 64-bit columns.
 MAX_SUM: Final = 2**63 - 1
 #: Spans of a weight update per IPU: the update, waits before and after, a load, a store, an all-gather and a wait.
 _UPDATE_SPANS = 7
@@ -30,7 +30,7 @@ _HOST_UPDATE_SPANS = 4
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
     """Return an upper bound on the spans of ``executions`` executions across replicas."""
     places = system.replicas * len(plan.ipus)
-    spans = sum(thing.times * thing.spans for thing in _things(plan, system, costs))
+    spans = sum(part.times * part.spans for part in _priced_parts(plan, system, costs))
     # In point-to-point a receiver waits even for tensors that take no time.
     spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
@@ -48,7 +48,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
 def most_cycles(plan: Plan, system: System, costs: Costs, executions: int) -> int:
     """Return an upper bound on the cycles of a run, assuming no overlap."""
     # Tensors that share links round a time up whenever another tensor begins or ends.
-    return executions * sum(thing.times * (sum(thing.cycles) + thing.spans) for thing in _things(plan, system, costs))
+    return executions * sum(part.times * (sum(part.cycles) + part.spans) for part in _priced_parts(plan, system, costs))
 
 
 def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: int) -> int:
@@ -60,7 +60,7 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
     Args:
         system: the device.
         cycles: upper bound without disturbances or overlap.
-        spans: upper bound on the spans of the run.
+        spans: upper bound on the run's spans.
         executions: executions of the pipeline.
 
     Example:
@@ -91,5 +91,5 @@ def tracks_of(system: System, costs: Costs) -> int:
     return system.count + len(costs.links) + len(HostTrack) * system.replicas
 
 
-def _things(plan: Plan, system: System, costs: Costs) -> list[Thing]:
-    return list(things(costs, plan, tuple(map(str, range(plan.shape.stages))), system))
+def _priced_parts(plan: Plan, system: System, costs: Costs) -> list[PricedPart]:
+    return list(priced_parts(costs, plan, tuple(map(str, range(plan.shape.stages))), system))

@@ -51,9 +51,9 @@ class Wait(NamedTuple):
     ipus: tuple[int, ...] = ()
 
 
-#: Function that carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the IPU's latest span.
-#: The span comes at once, or as the value of an event, or from a generator. An event may come with the description of
-#: the IPU's wait.
+#: Function that carries out an instruction: from (ipu, stage, micro-batch, number, step, cause) to the IPU's latest
+#: span. It returns the span, an event whose value is the span, or a generator that returns the span. With an event it
+#: may also return the description of the IPU's wait.
 Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
@@ -69,7 +69,7 @@ class Facility:
     handlers: Mapping[Code, Handler]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - default: waits for time only
-        """Return the reason why logical IPU ``ipu`` waits in this facility, or None."""
+        """Return the reason why logical IPU ``ipu`` waits in this facility; None if the IPU does not wait here."""
         return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - default: no state beyond scheduled events
@@ -119,7 +119,7 @@ class Context:
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Groups of replicas that meet after time-steps: a joint group, or a group each."""
+        """Groups of replicas that meet after time-steps: one group of all replicas, or a group per replica."""
         is_joint = len(self.costs.copies.meetings) == 1
         return [list(self.replicas)] if is_joint else [[replica] for replica in self.replicas]
 
@@ -129,7 +129,7 @@ class Context:
         return [self.ipu(replica, shard) for replica in numbers for shard in self.plan.ipus]
 
     def ipu(self, replica: int, shard: int) -> IpuId:
-        """Return an IPU of a replica."""
+        """Return a replica's IPU."""
         return IpuId(replica * self.system.shards + shard, replica, shard)
 
     def ipu_of(self, replica: int, stage: int, copy: int = 0) -> IpuId:
@@ -137,7 +137,7 @@ class Context:
         return self.ipu(replica, self.plan.shape.copies[copy][stage])
 
     def executor(self, replica: int) -> Executor:
-        """Return the arithmetic of a replica."""
+        """Return a replica's arithmetic."""
         return self.arithmetic.executors[replica]
 
     def wait(self, end: int, description: int, step: int, cause: int) -> Spans:

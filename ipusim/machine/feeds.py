@@ -45,7 +45,7 @@ class Feeds(Facility):
         self._waits = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for a feed, or None."""
+        """Return the reason why ``ipu`` waits for a feed; None if the IPU does not wait."""
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - buffers do not depend on micro-batches
@@ -69,7 +69,7 @@ class Feeds(Facility):
         return cause
 
     def _due(self, step: int, period: int) -> bool:
-        """Return whether results leave during this execution, as every ``period``-th execution does."""
+        """Tell whether results leave during this execution; they do in every ``period``-th execution."""
         return (step // self._steps + 1) % period == 0
 
     def _add_results(self, _ipu: IpuId, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
@@ -145,7 +145,7 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
 
 
 def _shared_data(context: Context) -> SharedRate | None:
-    """Return the host's rate of elements; None without a limit."""
+    """Return the host's joint rate of elements for infeeds; None if it is unlimited."""
     host = context.costs.host
     if not host.data:
         return None

@@ -24,14 +24,14 @@ class Tensor:
         send: links and size.
         step, cause: time-step and cause of the spans of the tensor and of its links.
         handed_over: cycle of the handover.
-        callback: callback with the tensor and the cycle of arrival.
+        callback: callback with tensor and arrival cycle.
         begin, end: cycle of the first byte's departure, and cycle of the last byte's arrival if nothing changes.
         is_alone: whether the tensor has exclusive use of its links from begin to end.
-        is_awaited: whether the receiver waits for the foreseen end.
-        foreseen: event of the foreseen end; an earlier event is void.
-        void_callbacks: callbacks of void events, due after the true end.
+        is_awaited: whether the receiver waits for the expected end.
+        end_event: event of the expected end. If the expected end changes, the old event becomes void.
+        void_callbacks: callbacks of void events, called after the true end.
         flow: flow of the tensor's route; None before the begin, and during exclusive use.
-        target: parts of bytes served to every tensor of the flow by the end of this tensor.
+        target: this tensor ends when every tensor of the flow has been served so many parts of bytes.
     """
 
     number: int
@@ -42,7 +42,7 @@ class Tensor:
     callback: Callback
     is_alone: bool = False
     is_awaited: bool = False
-    foreseen: simpy.Event | None = None
+    end_event: simpy.Event | None = None
     void_callbacks: tuple[Callable[[simpy.Event], None], ...] = ()
     flow: RouteFlow | None = None
     begin: int = field(init=False)
@@ -52,18 +52,19 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class RouteFlow:
-    """Tensors that share a route at equal rates; the least target ends first.
+    """Tensors that share a route at equal rates; the tensor with the least target ends first.
 
-    Bytes are counted in whole parts of a byte, fine enough for every rate so far: integers are faster than fractions.
+    Bytes are counted in whole parts of a byte, as integers are faster than fractions; the parts are small enough to
+    express every rate so far.
 
     Attributes:
         links: links of the route.
         tensors: heap of (target, running number, tensor).
-        parts: number of parts of a byte.
-        base: parts per tensor passed until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
+        parts: number of parts per byte.
+        base: parts per tensor served until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
         most: largest target.
-        next_end: event of the end of the tensor with the least target.
-        foreseen: tensor whose end was foreseen during exclusive use, and stays valid until rates change.
+        next_end: end event of the tensor with the least target.
+        foreseen_tensor: tensor that began with exclusive use; its ``end_event`` stays valid until rates change.
     """
 
     links: tuple[int, ...]
@@ -74,7 +75,7 @@ class RouteFlow:
     rate: int = 0
     most: int = 0
     next_end: simpy.Event | None = None
-    foreseen: Tensor | None = None
+    foreseen_tensor: Tensor | None = None
 
     def left_in(self, target: int, cycle: int) -> int:
         """Return the remaining parts of a tensor with a target."""
@@ -93,5 +94,5 @@ class RouteFlow:
         return size.numerator * (self.parts // size.denominator)
 
 
-#: Callback with an arrived tensor and the cycle of arrival.
+#: Callback with an arrived tensor and the arrival cycle.
 Callback = Callable[[Tensor, int], None]

@@ -20,14 +20,14 @@ class HostStream:
     """A buffer of ``depth`` elements between an IPU and a host process.
 
     The host fills empty places of an infeed (prefetching), and empties full places of an outfeed. The IPU does the
-    reverse, and waits only if the host is late. A handed-over place carries the span that made the place ready, as the
-    cause of a later wait.
+    reverse, and waits only if the host is late. A place that is handed over carries the number of the span that made it
+    ready, as the cause of a later wait.
 
     Attributes:
         track: track of the host's work.
-        ipu: logical IPU at the end of the stream.
-        elements_left: elements not yet processed on the host. The number is no part of the state: a repeated state
-            continues as before while enough elements are left.
+        ipu: logical IPU at the stream's end.
+        elements_left: number of elements that the host has not processed yet. It is not part of the state: runs
+            continue equally from equal states while enough elements are left.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class HostStream:
     ) -> None:
         """Prepare a stream of ``elements`` elements for an infeed or an outfeed.
 
-        The IPU's copies follow ``transfer``, a copy per entry of ``micro_batches``. Every replica, and every copy of
-        the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with a common
-        ``rate`` wait for each other; without, the host serves every stream independently.
+        ``transfer`` describes the IPU's copies, and ``micro_batches`` lists their micro-batches. Every replica, and
+        every copy of the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with
+        a common ``rate`` wait for each other; without a rate, the host serves every stream independently.
         """
         clock, recorder, host = context.clock, context.recorder, context.costs.host
         self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
@@ -73,7 +73,7 @@ class HostStream:
             clock.process(self._host())
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits for this stream, or None."""
+        """Return the reason why ``ipu`` waits for this stream; None if the IPU does not wait."""
         return Wait(self._wait_text) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:

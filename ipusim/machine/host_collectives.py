@@ -32,7 +32,7 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
     """Reduce the arrays of every host, keeping the dtype.
 
     The operation is average, sum, min, max or product. The order of reduction is the order of ranks, so that every host
-    has the same bits. Without a ``host`` the array is the only operand.
+    has the same bits. If ``host`` is None, the array is the only operand.
 
     Raises ProgramError for an average of whole numbers, arrays of several shapes or dtypes, and hosts with different
     operations.
@@ -99,7 +99,7 @@ def _exchanged(host: Host | None, name: str, array: Array, detail: str, law: law
 
 
 def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
-    """Refuse arrays of several dtypes or shapes; without ``whole`` the first axes may differ."""
+    """Refuse arrays of several dtypes or shapes; if ``whole`` is False, the first axes may differ."""
     first = arrays[0]
     for rank, array in enumerate(arrays):
         if array.dtype != first.dtype:

@@ -21,7 +21,7 @@ class HostServer(Facility):
     """
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
-        """Set the track of the host's work, and the ``kind`` of the copies."""
+        """Set the track of the host's work, and the copies' ``kind``."""
         self._clock, self._wait = context.clock, context.wait
         self._record, self._describe = context.recorder.record, context.recorder.describe
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
@@ -80,10 +80,10 @@ class HostServer(Facility):
 
 
 class Tables(HostServer):
-    """The embedding tables of a replica.
+    """A replica's embedding tables.
 
-    An IPU writes ids, waits while the host gathers rows, and reads the rows. Gradients are written without a wait. A
-    look-up before the host has applied these gradients waits, and finds the updated rows.
+    An IPU writes ids, waits while the host gathers rows, and reads the rows. It writes gradients without a wait. A
+    later look-up waits until the host has applied these gradients, and gets the updated rows.
     """
 
     def __init__(self, context: Context, replica: int) -> None:
@@ -110,7 +110,7 @@ class Tables(HostServer):
 class HostCompute(HostServer):
     """Host compute for a replica's passes: IPUs send inputs, and wait for results.
 
-    The calls precede the pass, as the order of a pass's parts does not change the duration.
+    The calls run before the pass, as the order of a pass's parts does not change its total duration.
     """
 
     def __init__(self, context: Context, replica: int) -> None:

@@ -34,7 +34,7 @@ class Host:
         count: number of hosts.
         exchange: function that waits until every host has reached the named operation, and returns the contributions
             by rank; raises ProgramStateError if another host has reached a different operation, or has ended.
-        owed: exchanges since the last program run, with time missing from every Timeline so far.
+        owed: exchanges since the last program run; no Timeline contains their time yet.
     """
 
     rank: int

@@ -34,9 +34,9 @@ class InLockStep:
     """
 
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
-        """Take over the executors' passes with collectives; executors are in the order of replicas."""
+        """Take over the executors' passes with collectives; executors are in replica order."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
-        self._plans = cache(self._found_plans)
+        self._plans = cache(self._find_plans)
         #: Passes that have run, with the replicas that have not begun the pass yet.
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._error: BaseException | None = None
@@ -45,12 +45,12 @@ class InLockStep:
             executor.joint_runs = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
-        """Begin a run: drop the passes and the error of an earlier run."""
+        """Begin a run: drop an earlier run's passes and error."""
         self._ahead.clear()
         self._error = None
 
     def run(self, replica: int, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run a pass of ``replica``, unless the pass ran when another replica began it.
+        """Run a pass of ``replica``, unless it already ran when another replica began the same pass.
 
         Raises the executors' errors, and ModelError for replicas with different collectives than in the trial run of
         the function.
@@ -83,26 +83,26 @@ class InLockStep:
                 if problem := _problem(calls, None if collective is None else collective.call):
                     raise self._executors[0].failure(kind, stage, micro_batch, ModelError(problem))
                 if collective is not None:
-                    answers = list(self._carried_out(collective, ipu, [request[1] for request in requests if request]))
+                    answers = list(self._carry_out(collective, ipu, [request[1] for request in requests if request]))
 
-    def _carried_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
+    def _carry_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
         """Yield the result of a collective, per replica."""
         call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
         plans = self._plans(call, collective.algorithm, ipu)
         for members, plan in zip(call.groups(replicas), plans, strict=True):
             for result in run(plan, [arrays[replica] for replica in members], combine):
-                yield result.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(result, plan)
+                yield result.reshape(call.shape) if call.operation == "all_to_all" else _fill_up(result, plan)
 
-    def _found_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
-        """Return the collective of every group of replicas; cached, as a ring compares routes."""
+    def _find_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
+        """Return the collective of every group of replicas; results are cached, as the search for rings is slow."""
         system, plan_of = self._system, ALGORITHMS[call.operation][algorithm]
         groups = ([replica * system.shards + ipu for replica in members] for members in call.groups(system.replicas))
         return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
 class _ReplicaPass:
-    """The pass of a replica, resumed in turns."""
+    """A replica's pass, resumed in turns."""
 
     def __init__(self, run_pass: partial[None]) -> None:
         self._greenlet = greenlet(run_pass, parent=getcurrent())
@@ -153,8 +153,8 @@ def _words(call: CollectiveCall | None) -> str:
     return "no further collective" if call is None else str(call)
 
 
-def _filled_up(array: Array, plan: Collective) -> Array:
-    """Pad a reduce-scatter's chunk with zeros to the longest chunk; return other results unchanged."""
+def _fill_up(array: Array, plan: Collective) -> Array:
+    """Pad a reduce-scatter's chunk with zeros to the length of the longest chunk; return other results unchanged."""
     if plan.operation != "reduce_scatter" or array.size == plan.chunk:
         return array
     return np.concatenate([array, np.zeros(plan.chunk - array.size, array.dtype)])

@@ -29,7 +29,7 @@ _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
 
 
 class Bundle(NamedTuple):
-    """Link directions that carry for equally long during a copy.
+    """Link directions that carry equally long during a copy.
 
     Attributes:
         description: group of the links' spans in the recorder.
@@ -47,8 +47,8 @@ class Interconnect(Meeting):
 
     After the last arrival the IPUs synchronise, tiles lay out their data (pre-copy), and every link direction carries
     its share of the bytes. After the last delivery, tiles put away the received data (post-copy), which ends the copy.
-    An IPU with nothing to do for several time-steps arrives once, and sleeps. Link directions that carry for equally
-    long share an event and a record.
+    An IPU with nothing to do for several time-steps arrives once, and sleeps until the last of them ends. Link
+    directions that carry equally long share an event and a record.
     """
 
     subject = "the inter-IPU copy"
@@ -77,7 +77,7 @@ class Interconnect(Meeting):
         self._events: dict[int, simpy.Event] = {}
         self._meeting = 0
         self._released = (0, NONE)
-        self._all_waits = cache(self._found_waits)
+        self._all_waits = cache(self._describe_waits)
         self._sync, self._pre_copy, self._post_copy = (
             recorder.describe(Description(kind, ALL_IPUS, replica=replica))
             for kind in (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.POST_COPY)
@@ -113,7 +113,7 @@ class Interconnect(Meeting):
         return [number for number in self._numbers if number not in arrivals] if ipu in arrivals else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits in this meeting, or None."""
+        """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
         if self._carrying:
             return Wait(f"{self.subject}, which {self._carrying} of its links have not delivered")
         return super().waits_for(ipu)
@@ -137,7 +137,7 @@ class Interconnect(Meeting):
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= cycle for later in self._routes)
 
     def _cut_short(self, first_byte: int) -> int | None:
-        """Return the cycle in which a cable dies during the copy, or None."""
+        """Return the cycle in which a cable dies during the copy; None if no cable dies."""
         cycle, links = self._clock.now, {share.link for share in self._copy.links}
         dying = next((later for later in self._routes if later.cycle > cycle and links & later.dead), None)
         if dying is None:
@@ -161,7 +161,7 @@ class Interconnect(Meeting):
         """Begin the work after the last arrival.
 
         The IPUs synchronise and copy, or are released at once if there is nothing to copy. The meeting is a chain of
-        event callbacks instead of a process, which would cost an event more per step. The loop repeats while every IPU
+        event callbacks: a process would cost an event more per step. The loop repeats for time-steps in which every IPU
         sleeps.
         """
         while True:
@@ -221,7 +221,7 @@ class Interconnect(Meeting):
             self._falling_asleep.clear()
         return {}
 
-    def _found_waits(self, asleep: int) -> int:
+    def _describe_waits(self, asleep: int) -> int:
         """Return the recorder's group of the waits of sleeping IPUs."""
         return self._recorder.group([self._wait_of[ipu] for ipu, bit in self._bits.items() if asleep & bit])
 
@@ -282,7 +282,7 @@ class Interconnect(Meeting):
             self._meet(cause)
 
     def _finish(self, cause: int) -> simpy.Event | None:
-        """End a time-step and deliver tensors; return the event that wakes IPUs, if any."""
+        """End a time-step and deliver tensors; return the event that wakes IPUs, None if all sleep on."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
         self._copying = False
@@ -318,9 +318,9 @@ class Interconnect(Meeting):
 
 
 def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle]]:
-    """Return every copy's bundles: links that carry equally long in the same copies.
+    """Return every copy's bundles, each of the links that carry equally long.
 
-    If links may be slower than their neighbours, every link is a separate bundle.
+    If a disturbance may slow single links, every link is a bundle of its own.
     """
     labels, recorder = [direction.label for direction in context.costs.links], context.recorder
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
@@ -343,6 +343,6 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 
 def build(context: Context) -> list[Interconnect]:
-    """Return the meetings after time-steps; empty in point-to-point. Replicas meet jointly, or each separately."""
+    """Return the meetings after time-steps, of all replicas or of each replica; empty in point-to-point."""
     meetings = context.costs.copies.meetings
     return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

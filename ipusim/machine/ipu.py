@@ -65,7 +65,7 @@ class Ipu:
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self._handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        real_cycles = None if clock.steady else clock.foreseen(workers)
+        real_cycles = None if clock.steady else clock.real_cycles_of(workers)
         spend: Callable[[resources.Workers, SpanKind, int], Moment] = (
             clock.spend if clock.steady else clock.elapse if real_cycles else self._spend
         )
@@ -111,7 +111,7 @@ class Ipu:
             cycle = clock.now
 
     def _cycles(self, real_cycles: Callable[[PieceOfWork, int], int] | None) -> Sequence[int]:
-        """Return the cycles of this execution's instructions, via ``real_cycles`` or at full speed."""
+        """Return the cycles of this execution's instructions: from ``real_cycles``; without it, at full speed."""
         columns = self._columns
         if real_cycles is None:
             return columns.cycles

@@ -4,8 +4,8 @@ Point-to-point deliveries and moves of activations use these links. Between even
 fair rate over the links of its route (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A
 tensor arrives in the first whole cycle in which the last byte has passed. Arithmetic is exact.
 
-Most tensors share no link. Such a tensor costs a single event and no fractions: the ends of all earlier tensors are
-known when it is sent, and a later tensor on one of its links switches both to fair rates.
+Most tensors share no link. Such a tensor costs a single event and no fractions: when it is sent, the ends of all
+earlier tensors are known, so its end is known too. If a later tensor needs one of its links, both switch to fair rates.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Links:
     """The link directions of a device, used for sends."""
 
     def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction], labels: Sequence[str]) -> None:
-        """Begin idle; ``rates`` are bytes per cycle of link directions, ``labels`` their names, both by link number."""
+        """Begin idle; ``rates`` has the bytes per cycle of each link direction, ``labels`` its name, by link number."""
         self._clock = clock
         self._recorder = recorder
         self._record = recorder.record
@@ -89,7 +89,7 @@ class Links:
             tensor.is_alone = True
             for link in links:
                 self._exclusive[link].append(tensor)
-            event = tensor.foreseen = clock.event_at(end)
+            event = tensor.end_event = clock.event_at(end)
             event.callbacks.append(partial(self._end, tensor))
             return
         self._watch(tensor)
@@ -126,7 +126,7 @@ class Links:
         return Fraction(tensor.send.bytes) if flow is None else Fraction(flow.left_in(tensor.target, cycle), flow.parts)
 
     def _watch(self, tensor: Tensor) -> None:
-        """Let a tensor share its links, from now on or from its begin."""
+        """End the exclusive use of a tensor: it shares its links from now on, or from its begin."""
         cycle = self._clock.now
         moves = tensor.is_alone and tensor.begin <= cycle
         rest_bytes = self._rest_of(tensor, cycle) if moves else Fraction(tensor.send.bytes)
@@ -140,11 +140,11 @@ class Links:
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
         flow = self._enter(tensor, rest_bytes)
-        flow.rate, flow.foreseen = flow.in_parts(min(self._rates[link] for link in tensor.send.links)), tensor
+        flow.rate, flow.foreseen_tensor = flow.in_parts(min(self._rates[link] for link in tensor.send.links)), tensor
 
     def _void(self, tensor: Tensor) -> None:
         """Drop the event of a tensor's arrival, and keep the callbacks of waiting IPUs."""
-        event, tensor.foreseen = tensor.foreseen, None
+        event, tensor.end_event = tensor.end_event, None
         if event is not None and event.callbacks is not None:
             tensor.void_callbacks = (*tensor.void_callbacks, *event.callbacks[1:])
             del event.callbacks[1:]
@@ -173,7 +173,7 @@ class Links:
         return flow
 
     def _end(self, tensor: Tensor, event: simpy.Event) -> None:
-        if event is not tensor.foreseen:
+        if event is not tensor.end_event:
             return
         if not tensor.is_alone:
             self._arrive(tensor)
@@ -195,7 +195,7 @@ class Links:
         tensor.callback(tensor, self._clock.now)
 
     def _take_off(self, tensor: Tensor) -> None:
-        """Take a tensor off its links, and raise the rates of its neighbours."""
+        """Take a tensor off its links, and raise the rates of tensors that shared them."""
         cycle, flow = self._clock.now, tensor.flow
         for link in tensor.send.links:
             if tensor.is_alone:
@@ -212,7 +212,7 @@ class Links:
             heapify(flow.tensors)
             flow.most = max(target for target, *_ in flow.tensors)
         if not flow.tensors:
-            flow.next_end = flow.foreseen = None
+            flow.next_end = flow.foreseen_tensor = None
             del self._flows[flow.links]
             for link in flow.links:
                 del self._moving[link][flow]
@@ -245,9 +245,9 @@ class Links:
             sharer.base, sharer.base_cycle = sharer.base + sharer.rate * (cycle - sharer.base_cycle), cycle
         for sharer, fair_rate in self._fair(sharers):
             rate = sharer.rate = sharer.in_parts(fair_rate)
-            if sharer.foreseen is not None:
-                self._void(sharer.foreseen)
-            sharer.foreseen = sharer.next_end = None
+            if sharer.foreseen_tensor is not None:
+                self._void(sharer.foreseen_tensor)
+            sharer.foreseen_tensor = sharer.next_end = None
             if rate:
                 rest = sharer.left_in(sharer.tensors[0][0], cycle)
                 sharer.next_end = self._clock.call_at(cycle - -rest // rate, partial(self._end_next, sharer))

@@ -1,4 +1,4 @@
-"""Let IPUs meet: the last arrival begins joint work, such as a copy, whose end releases the IPUs."""
+"""Let IPUs meet: each waits for the others, the last arrival begins joint work, and its end releases all IPUs."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ class Meeting(Facility):
         return [number for number in self._numbers if number not in self._arrived] if ipu in self._arrived else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return the reason why ``ipu`` waits in this meeting, or None."""
+        """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
         late = self.absent_ipus(ipu)
         return Wait(f"{self.subject}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches
         """Return the waiting IPUs, their waiting times, and whether joint work has begun.
 
-        Scheduled events hold the progress of the joint work.
+        The progress of the joint work is not included: it is in the state of the event queue.
         """
         time = self._clock.now
         waits = tuple(sorted((ipu, time - arrival) for ipu, (arrival, _) in self._arrived.items()))
         return waits, self._busy
 
     def _meet(self, cause: int) -> None:
-        """Run the joint work after every arrival; ``cause`` is the last arrival's last span."""
+        """Run the joint work after the last arrival; ``cause`` is the span of the last IPU before it arrived."""
         raise NotImplementedError
 
     def _start_joint_work(self, process: Process) -> None:
@@ -74,7 +74,7 @@ class Meeting(Facility):
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of earlier arrivals, and open the next meeting. Returns the spans of the waits, by IPU."""
+        """Record the waits of all IPUs but the last, open the next meeting, and return the waits' spans by IPU."""
         time = self._clock.now
         spans = {}
         for ipu in self._numbers:
@@ -104,7 +104,7 @@ def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int)
 
 
 def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
-    """Return the end of a collective that ``workers`` begin now. A round ends with its last link."""
+    """Return the end of a collective that ``workers`` begin now. A round ends when its last link has finished."""
     if clock.steady:  # the rounds of a ring are equal, and have a hundred thousand loads together over many IPUs
         return clock.now + int(cost.total_cycles)
     time = clock.now

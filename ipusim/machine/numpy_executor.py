@@ -43,8 +43,9 @@ class NumpyExecutor(PlacedVariables):
             the loss during training.
         not_finite: origin of the first non-finite value in forward passes of the first micro-batch; empty if every
             value is finite.
-        executions: executions of earlier runs; the feed and random draws continue after these.
-        acting: context manager for functions that may ask for the replica; None for layers, or for a single replica.
+        executions: number of executions of earlier runs; the feed and random draws continue after them.
+        acting: context manager in which a stage's function can ask for its replica; None for stages of layers, or for a
+            single replica.
         copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
         joint_runs: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
@@ -184,7 +185,7 @@ class NumpyExecutor(PlacedVariables):
         if payload is None:
             raise self._missing_error(ipu, Pass.FORWARD, index, "its input")
         if self._fetches[stage]:
-            tensor = self._fetched(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
+            tensor = self._with_fetched_values(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
         untrained = home.untrained_copies()
@@ -224,7 +225,7 @@ class NumpyExecutor(PlacedVariables):
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        saved_values, arriving = self._taken_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
+        saved_values, arriving = self._take_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
         home = memory.stages[stage]
         home.micro_batch = micro_batch
         gradient = home.passes.backward(saved_values, arriving, self._needs[stage], home.accumulate, home.totals)
@@ -233,7 +234,7 @@ class NumpyExecutor(PlacedVariables):
 
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
-        saved_values, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
+        saved_values, arriving = self._take_back(ipu, Pass.INPUT_GRADIENT, memory, index)
         passes = memory.stages[stage].passes
         gradient, memory.rest_values[index] = passes.backward_input(saved_values, arriving, self._needs[stage])
         self._give_back(memory, index, gradient)
@@ -248,7 +249,7 @@ class NumpyExecutor(PlacedVariables):
         home.passes.backward_weights(memory.rest_values.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
 
-    def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
+    def _take_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
         """Return saved values and output gradient for a backward pass, or its half."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
@@ -261,11 +262,11 @@ class NumpyExecutor(PlacedVariables):
             raise self._missing_error(ipu, kind, index, "the gradient of its output")
         arriving = payload.tensor
         if self._stores[stage]:
-            arriving = self._fetched(ipu, kind, index, arriving, self._stores[stage])
+            arriving = self._with_fetched_values(ipu, kind, index, arriving, self._stores[stage])
         return saved_values, arriving
 
     def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
-        """Put the gradient of a stage's input into the outbox.
+        """Put a stage's input gradient into the outbox.
 
         Gradients of values from other stages on the IPU are put aside.
         """
@@ -274,7 +275,9 @@ class NumpyExecutor(PlacedVariables):
             gradient = memory.store(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
-    def _fetched(self, ipu: int, kind: Pass, index: tuple[int, int], tensor: Any, names: Sequence[str]) -> Any:
+    def _with_fetched_values(
+        self, ipu: int, kind: Pass, index: tuple[int, int], tensor: Any, names: Sequence[str]
+    ) -> Any:
         """Return ``tensor`` with the values (backward: gradients) that wait on ``ipu`` for this pass."""
         try:
             return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)

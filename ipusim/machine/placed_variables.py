@@ -51,7 +51,7 @@ class PlacedVariables:
         return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own_parameters]
 
     def begin_update(self) -> None:
-        """Show this replica's gradients to the optimizer before the average over replicas."""
+        """Show this replica's gradients to the optimizer, before they are averaged over replicas."""
         if self._joint is not None:
             with Surrounded(untrained=Untrained(self.untrained)):
                 self._finish = self._joint.begin(self._all_stages(), True)

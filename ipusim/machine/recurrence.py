@@ -1,9 +1,9 @@
 """Detect that a run repeats itself, from complete states of the machine at marks (noted moments).
 
 Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
-future, with times relative to now and micro-batches relative to the mark. The remaining instructions of every IPU are
-equal from either mark on, shifted by a number of micro-batches (from the schedule's period). Between marks with equal
-states, therefore, the same spans happen again for as long as the instructions repeat.
+future, with times relative to now and micro-batches relative to the mark. From two marks with equal states on, every
+IPU has equal instructions, apart from a shift of micro-batches by the schedule's period. So the spans between the two
+marks happen again after the second mark, as long as the instructions repeat.
 
 A step is a session run of several executions. Rules that depend on the number of an execution extend the state by the
 execution's place in its step, if they recur per step (:func:`executions_in_a_row`). Rules without a period, such as
@@ -32,11 +32,11 @@ class Mark(NamedTuple):
     Attributes:
         execution: current execution of the first stage's IPU.
         micro_batch: micro-batch of the pass about to begin; NONE at the beginning of an execution.
-        phase: kind and stage of that pass.
+        phase: kind and stage of the pass about to begin.
         cycle: cycle of the mark.
         positions: next instruction per IPU, counted across executions.
-        state: the remaining state, relative to now and to the micro-batch; with the execution's place in its step if
-            any rule depends on the place.
+        state: the rest of the state, relative to now and to the micro-batch. If any rule depends on the execution's
+            place in its step, this place is included.
     """
 
     execution: int
@@ -73,11 +73,11 @@ def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int)
     Args:
         program: program of the run.
         costs: costs of the Plan.
-        executions: executions of the pipeline in the whole run.
+        executions: pipeline executions in the whole run.
 
     Returns:
-        The executions of a step if the run has several steps and a rule depends on an execution's place in its step:
-        the host takes time after every step, or results leave only at the end of a step. Else 1.
+        The number of executions in a step, if the run has several steps and a rule depends on an execution's place in
+        its step: the host takes time after every step, or results leave only at the end of a step. Otherwise 1.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -94,12 +94,12 @@ def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int)
 
 
 def size_of(state: Hashable) -> int:
-    """Return the number of values in a state."""
+    """Return a state's number of values."""
     return sum(map(size_of, state)) if isinstance(state, tuple) else 1
 
 
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
-    """Return the name of a callback: an IPU's number, or a function's name."""
+    """Return a callback's name: an IPU's number, or a function's name."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, simpy.Process):
         generator = owner._generator
@@ -108,14 +108,14 @@ def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, i
     return str(getattr(function, "__qualname__", ""))
 
 
-def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
-    """Yield pairs of marks around a run's period: latest, then shortest, first.
+def periods(marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
+    """Yield pairs of marks around a period of the run; late pairs first, and of these short periods first.
 
-    A pair has equal states, and a third mark with that state follows at the same distance.
+    A pair has equal states, and a third mark with the same state follows at the same distance.
 
     Args:
         marks: equidistant marks in order of time.
-        alike: whether the IPUs' instructions between two marks recur, shifted, after the second mark.
+        recur: function that tells whether the IPUs' instructions between two marks recur, shifted, after the second.
     """
     numbers_of: dict[Hashable, list[int]] = {}
     for number, mark in enumerate(marks):
@@ -130,7 +130,7 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
             if (
                 begin_mark.state == end_mark.state
                 and _are_even(begin_mark, middle_mark, end_mark)
-                and alike(begin_mark, middle_mark)
+                and recur(begin_mark, middle_mark)
             ):
                 yield begin_mark, middle_mark
 
@@ -142,11 +142,11 @@ def _are_even(start: Mark, middle_mark: Mark, end_mark: Mark) -> bool:
     )
 
 
-class Lists:
+class InstructionLists:
     """The IPUs' instructions of an execution, searched for repeats."""
 
     def __init__(self, plan: Plan, replicas: int) -> None:
-        """Take the instructions of a Plan."""
+        """Take a Plan's instructions."""
         instructions = plan.instructions
         ipus, starts = np.unique(instructions[:, 0], return_index=True)
         lists = np.split(instructions[:, 1:], starts[1:])
@@ -158,8 +158,8 @@ class Lists:
         ]
         self._bounds = bounds * replicas
 
-    def alike(self, first: Mark, second: Mark) -> bool:
-        """Whether every IPU's instructions after the second mark equal those between the marks."""
+    def recur(self, first: Mark, second: Mark) -> bool:
+        """Whether every IPU's instructions between two marks recur, shifted by micro-batches, after the second mark."""
         if second.execution > first.execution:  # whole executions have equal instructions
             executions = second.execution - first.execution
             through = zip(first.positions, second.positions, self._lists, strict=True)

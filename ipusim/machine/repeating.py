@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.machine.recurrence import Lists, Mark, periods
+from ipusim.machine.recurrence import InstructionLists, Mark, periods
 from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.plan import Plan
 from ipusim.timeline.kinds import PASSES, of_kinds
@@ -31,10 +31,11 @@ class ShortRun:
 
     Attributes:
         timeline: the simulated run.
-        inner: block of repeating micro-batches per execution or per phase, with a single copy; empty without a search.
-        outer: block of repeating executions; None without a search.
+        inner: blocks of repeating micro-batches, one per execution or phase, each with a single copy; empty if none was
+            searched.
+        outer: block of repeating executions; None if none was searched.
         inner_repeats: whether ``inner`` has every required block.
-        outer_repeats: whether ``outer`` exists if required.
+        outer_repeats: whether ``outer`` exists, if it is required.
     """
 
     timeline: Timeline
@@ -45,7 +46,7 @@ class ShortRun:
 
     @property
     def micro_batches(self) -> int:
-        """Least common multiple of the periods, which divides the omitted micro-batches."""
+        """Least common multiple of the periods; the number of omitted micro-batches must be a multiple of it."""
         return math.lcm(*(block.length for block in self.inner))
 
     def time_steps(self, left_out: int) -> int:
@@ -55,11 +56,11 @@ class ShortRun:
         return sum(left_out // block.length * block.time_steps for block in first)
 
     def executions_over(self, left_out: int) -> int:
-        """Return the omitted executions beyond whole blocks."""
+        """Return the number of omitted executions that remain after whole blocks."""
         return left_out % self.outer.executions if self.outer is not None else 0
 
-    def stretched(self, info: TimelineInfo) -> Timeline:
-        """Return the longer run of ``info``, with repeated blocks of this run."""
+    def lengthen(self, info: TimelineInfo) -> Timeline:
+        """Return the longer run that ``info`` describes, made of this run with its blocks repeated."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
         inner = self.inner if left_out else ()
         single = self.timeline.fold_copies(self._with_copies(inner))
@@ -80,7 +81,7 @@ class ShortRun:
         return single.contiguous().repeat_blocks(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
-        """Extend blocks by copies among the rows, equally in every execution."""
+        """Extend blocks by further copies that the rows contain, by equally many micro-batches in every execution."""
         blocks = [with_copies(self.timeline.columns, block) for block in inner]
         folded = min(((block.times - 1) * block.length for block in blocks), default=0)
         folded -= folded % self.micro_batches
@@ -102,18 +103,18 @@ def short_run(
         marks: marks noted during the run.
         plan: plan of the run.
         needs_inner: whether repeats within every execution are required.
-        outer_length: length of the required period in executions; 0 for none.
+        outer_length: length of the required period in executions; 0 if no period of executions is required.
 
     Returns:
-        The run with its repeats, or with ``needs_inner`` or ``outer_length`` False if the required repeats are missing.
+        The run with its repeats; ``inner_repeats`` or ``outer_repeats`` is False if required repeats are missing.
     """
-    lists = Lists(plan, timeline.info.replicas)
+    lists = InstructionLists(plan, timeline.info.replicas)
     columns = timeline.columns
     inner = []
     for execution in range(timeline.info.executions) if needs_inner else ():
         execution_marks = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
         blocks = [
-            next(_blocks(columns, [mark for mark in execution_marks if mark.phase == phase], lists.alike), None)
+            next(_blocks(columns, [mark for mark in execution_marks if mark.phase == phase], lists.recur), None)
             for phase in dict.fromkeys(mark.phase for mark in execution_marks)
         ]
         inside = [block for block in blocks if block is not None]
@@ -127,7 +128,7 @@ def short_run(
     outer = None
     if outer_length:
         begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % outer_length == 0]
-        outer = next(_blocks(columns, begins, lists.alike), None)
+        outer = next(_blocks(columns, begins, lists.recur), None)
         if outer is None:
             return ShortRun(timeline, outer_repeats=False)
     return ShortRun(timeline, tuple(inner), outer)
@@ -136,8 +137,8 @@ def short_run(
 def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
     """Whether every stage's passes of a kind repeat within a single, independent block.
 
-    The number of piled-up tensors between blocks then does not matter: in a longer run, tensors only arrive earlier.
-    In lock-step, passes wait for time-steps instead of tensors, so that blocks are always independent.
+    Then the number of tensors that wait from one block to the next does not matter: in a longer run, they only arrive
+    earlier. In lock-step, passes wait for time-steps instead of tensors, so blocks are always independent.
     """
     phase = phases(columns)
     passes = of_kinds(columns["kind"], PASSES)
@@ -157,10 +158,10 @@ def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Seque
 
 
 def _blocks(
-    columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
+    columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of a single copy whose spans recur in the next period."""
-    for begin_mark, end_mark in islice(periods(marks, alike), _MOST_PERIODS):
+    for begin_mark, end_mark in islice(periods(marks, recur), _MOST_PERIODS):
         begin, end = begin_mark.cycle, end_mark.cycle
         further = {
             "micro_batches": end_mark.micro_batch - begin_mark.micro_batch,
@@ -175,8 +176,8 @@ def _blocks(
 def _reaches_back(columns: Mapping[str, npt.NDArray[np.int64]], block: Repeat) -> bool:
     """Whether a row after a block has a cause before the block's previous copy.
 
-    Slow tensors are an example. The matching row in a longer run would be unknown; a block of several periods reaches
-    far enough.
+    Slow tensors are an example. In a longer run, the row of this cause would be unknown. A block of several periods
+    reaches far enough.
     """
     cause = columns["cause"][block.last :]
     return bool(((cause != NONE) & (cause < 2 * block.first - block.last)).any())

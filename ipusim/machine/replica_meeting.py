@@ -46,7 +46,7 @@ class ReplicaMeeting(Meeting):
         self._step = 0
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:
-        """Return the collectives of an instruction; a called collective's ``number`` is the kind of pass."""
+        """Return an instruction's collectives; a called collective's ``number`` is the kind of pass."""
         raise NotImplementedError
 
     def _part(

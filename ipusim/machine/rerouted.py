@@ -36,7 +36,7 @@ class Rerouted:
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
-    """Return costs over every link ever in use, and the route changes."""
+    """Return costs that number all links ever in use, and the changes of routes."""
     changing = [
         change
         for change in system.disturbances
@@ -54,7 +54,7 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
         carried = {Resource("link", direction.label): links[direction] for direction in links}
         dead = frozenset() if isinstance(change, IpuMove) else cable(system, change.link)
         dead_links = frozenset(carried[link] for link in dead & carried.keys())
-        meetings = tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in new_costs.copies.meetings)
+        meetings = tuple(tuple(_renumber(copy, number) for copy in copies) for copies in new_costs.copies.meetings)
         sends, moves = (
             {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in table.items()}
             for table in (new_costs.sends, new_costs.moves)
@@ -71,5 +71,5 @@ def _cycle_of_run(cycle: int, system: System) -> int:
     return cycle
 
 
-def _renumbered(copy: StepCopy, number: list[int]) -> StepCopy:
+def _renumber(copy: StepCopy, number: list[int]) -> StepCopy:
     return replace(copy, links=tuple(replace(share, link=number[share.link]) for share in copy.links))

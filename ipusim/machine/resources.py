@@ -13,7 +13,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.timeline.host_track import HostTrack
 
-#: Resources that share a piece of work; the slowest resource determines the end.
+#: Resources that work together on a piece of work; the slowest resource determines its end.
 Workers = tuple[Resource, ...]
 #: Network between hosts.
 NETWORK: Final[Workers] = (Resource("network"),)
@@ -43,7 +43,7 @@ def host_ports(track: HostTrack, replicas: Iterable[int]) -> Workers:
 
 
 def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
-    """Return the host's resources on a track, per replica. Replica 0 owns a resource shared by replicas."""
+    """Return the host's resources on a track, one per replica; a resource shared by replicas belongs to replica 0."""
     return tuple(Resource("host", replica, track) for replica in replicas)
 
 

@@ -29,7 +29,10 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Watched(RunChange):
-    """No change of speed. The machine simulates as under ``disturbances``, so that states of both runs compare."""
+    """No change of speed, but the machine uses the same code as under ``disturbances``.
+
+    So the states of an undisturbed and of a disturbed run can be compared.
+    """
 
     disturbances: tuple[Disturbance, ...]
 
@@ -41,7 +44,7 @@ class Pause(RunChange):
     Attributes:
         execution: execution after the pause.
         spans: kind and cycles of every span.
-        under_way: execution in which an IPU was lost, for the span of lost work.
+        under_way: execution in which an IPU was lost, recorded with the span of lost work.
     """
 
     execution: int
@@ -53,8 +56,8 @@ class Pause(RunChange):
 class IpuMove(RunChange):
     """The move of a logical IPU to the physical IPU of a spare.
 
-    A spare is a logical IPU without a stage. The logical IPU keeps its number, rows and tracks, as after the
-    replacement of a physical IPU in a partition. The two logical IPUs swap their physical IPUs.
+    Spares are logical IPUs without stages. The two logical IPUs swap their physical IPUs. The lost logical IPU keeps
+    its number, rows and tracks, like after the replacement of a physical IPU in a partition.
 
     Attributes:
         ipu: logical IPU that is lost.
@@ -100,8 +103,8 @@ def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int
         mapping: logical IPU of every stage.
 
     Returns:
-        Pairs of loss and spare. The spare is None without ``spare``, without a free IPU (every IPU has a stage or is
-        lost itself), and for several replicas or hosts, whose collectives keep their routes.
+        Pairs of loss and spare. The spare is None if the loss asks for no spare, if no IPU is free (every IPU has a
+        stage or is lost itself), and for several replicas or hosts, as their collectives keep their routes.
     """
     losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
     is_single = system.replicas == 1 and system.hosts == 1

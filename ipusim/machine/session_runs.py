@@ -78,7 +78,7 @@ class SessionRuns:
     def _exchanged(self, execution: int, cause: int) -> int:
         """Return the end of the host's exchanges before an execution, if they begin now.
 
-        The exchanges are recorded once, not per IPU.
+        The exchanges are recorded once, although every IPU calls this method.
         """
         cycle, first = self._clock.now, execution not in self._noted_executions
         self._noted_executions.add(execution)

@@ -25,8 +25,9 @@ class _Transfer:
 class SharedRate:
     """A resource whose transfers advance in parallel, at equal rates.
 
-    Between events every transfer advances by its share, exactly. The transfer with the least amount left ends in the
-    first whole cycle after the passage of its amount. Transfers with equal end cycles end in order of their begin.
+    Between events every transfer advances by its share, in exact arithmetic. The transfer with the least amount left
+    ends in the first whole cycle in which its whole amount has passed. Transfers that end in the same cycle end in the
+    order of their begin.
     """
 
     def __init__(self, clock: Clock, workers: Workers, kind: SpanKind, share: Callable[[int], Fraction]) -> None:
@@ -57,15 +58,13 @@ class SharedRate:
         return self._active[-1].end_event
 
     def state(self, end_event: simpy.Event | None = None) -> Hashable:
-        """Return the remaining amounts of transfers, and the place of a given transfer.
-
-        The order is the order of begin.
+        """Return the position of a given transfer, and the remaining amounts of all transfers, in order of begin.
 
         Args:
-            end_event: event of the end of a transfer.
+            end_event: event of a transfer's end.
 
         Returns:
-            The place of ``end_event``, -1 if no such transfer is in progress, and the amounts.
+            The position of the transfer with ``end_event`` (-1 if it is not in progress), and the amounts.
         """
         progress = self._progress()
         place = next((place for place, transfer in enumerate(self._active) if transfer.end_event is end_event), -1)

@@ -39,8 +39,8 @@ from ipusim.timeline.timeline import Timeline
 
 #: Callback with the number of finished time-steps and the total number of time-steps.
 Progress = Callable[[int, int], None]
-#: Limits on the size of noted states: a minimum, and values per span. Repeating runs had up to 3 values per span
-#: (measured); noting a value takes a fifth of a span's time.
+#: Limits on the number of noted values: at least so many, and so many per span. Runs that repeat had up to 3 values per
+#: span (measured); noting a value takes a fifth of a span's time.
 _LEAST_NOTES: Final = 20_000
 _NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "no event is left, but the pipeline is not done:"
@@ -81,10 +81,10 @@ def simulate(
         executions: executions of the pipeline, by default the program's repeat count.
         progress: callback about the progress of the run.
         between: host exchanges before an execution, by the execution's number.
-        marked: micro-batches before whose forward pass in the first stage the machine's state is noted, as it is before
-            every execution; equal states show that the run repeats. None for no notes.
+        marked: micro-batches to mark: the machine's state is noted before their forward pass in the first stage, and
+            before every execution. Equal states show that the run repeats. None to note no states.
         in_phases: whether the state is also noted before all other passes over these micro-batches on the first stage's
-            IPU, as schedules need that repeat only within phases.
+            IPU, for schedules that repeat only within phases.
         note: callback with every noted state.
 
     Raises MissingTensorError if an operation starts without an input tensor, and DeadlockError if processes wait
@@ -169,9 +169,10 @@ class Machine:
     def state(self, first_micro_batch: int = 0) -> Hashable:
         """Return the machine's complete state relative to now, apart from the arithmetic.
 
-        Micro-batches count from the first, times from now, and executions from the begin of a step if any rule depends
-        on the place in the step. Equal states have equal futures while streams have elements, up to the last
-        execution: in a run of a single step, only the last execution hands out results under the outfeed mode LAST.
+        Micro-batches count from ``first_micro_batch``, and times from now. If any rule depends on an execution's place
+        in its step, executions count from the begin of the step. Runs with equal states continue equally while streams
+        have elements, up to the last execution: with outfeed mode LAST and a single step, only the last execution hands
+        out results.
         """
         place_in_step = self._first_ipu.execution % self._in_a_row
         return place_in_step, tuple(facility.state(first_micro_batch) for facility in self._facilities)
@@ -179,8 +180,8 @@ class Machine:
     def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
         """Note the state before a pass over a micro-batch, or before an execution.
 
-        The first stage's IPU is at a mark. States grow with piled-up tensors. Notes stop before they take longer than
-        the run.
+        The first stage's IPU is at a mark. States grow with the number of waiting tensors, so notes stop before they
+        take longer than the run.
         """
         if micro_batch != NONE and self._note_count > _LEAST_NOTES + _NOTED_PER_SPAN * len(self._recorder):
             return

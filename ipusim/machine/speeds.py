@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import FULL, Pace, PieceOfWork, SlowPeriod, SpeedRule, Task, rules_of
+from ipusim.machine.disturbances import FULL_SPEED, Pace, PieceOfWork, SlowPeriod, SpeedRule, Task, rules_of
 from ipusim.machine.run_changes import Skip
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
@@ -50,7 +50,7 @@ class Course:
                 changes[window.until].append((window.speed, window.late, -1))
         self._begins = sorted(changes)
         self._stretches: list[SpeedStretch] = []
-        moving, standstills, late = FULL, 0, 0
+        moving, standstills, late = FULL_SPEED, 0, 0
         for begin, end in zip(self._begins, [*self._begins[1:], None], strict=True):
             for speed, delay, sign in changes[begin]:
                 late += sign * delay
@@ -63,7 +63,7 @@ class Course:
     @property
     def least_speed(self) -> Fraction:
         """Least speed apart from standstills."""
-        return min((stretch.speed for stretch in self._stretches if stretch.speed), default=FULL)
+        return min((stretch.speed for stretch in self._stretches if stretch.speed), default=FULL_SPEED)
 
     @property
     def standing_cycles(self) -> int:
@@ -97,7 +97,7 @@ class Speeds:
         self.courses = {worker: Course(worker_windows) for worker, worker_windows in windows.items()}
         self._rules, self._skips = [rule_of for rule_of in rules if not rule_of.windows], skips
         self._late = any(rule_of.delay is not None for rule_of in self._rules)
-        self._touching = cache(self._found_touching)
+        self._touching = cache(self._find_touching)
 
     def touches(self, worker: Resource, task: Task | None = None) -> bool:
         """Whether any rule ever slows or delays a resource.
@@ -113,13 +113,13 @@ class Speeds:
         is_pass = task is None or (task.__class__ is PieceOfWork and task.stage != NONE)
         return self._touching(worker, is_pass)
 
-    def _found_touching(self, worker: Resource, is_pass: bool) -> list[SpeedRule]:
+    def _find_touching(self, worker: Resource, is_pass: bool) -> list[SpeedRule]:
         return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
 
     def pace(self, worker: Resource, task: Task, cycle: int) -> Pace:
         """Return the pace of a resource's work from a cycle on."""
         if not self.touches(worker, task):
-            return FULL, None
+            return FULL_SPEED, None
         more = self._more(cycle) if self._skips else 0
         speed, _, end = self._stretch(worker, cycle + more)
         work = task if isinstance(task, PieceOfWork) else PieceOfWork(task)
@@ -131,12 +131,12 @@ class Speeds:
 
     def _stretch(self, worker: Resource, cycle: int) -> SpeedStretch:
         course = self.courses.get(worker)
-        return SpeedStretch(FULL, 0, None) if course is None else course.stretch_at(cycle)
+        return SpeedStretch(FULL_SPEED, 0, None) if course is None else course.stretch_at(cycle)
 
-    def foreseen(self, worker: Resource) -> Callable[[PieceOfWork, int], int] | None:
-        """Return a function from work and cycles at full speed to real cycles.
+    def real_cycles_of(self, worker: Resource) -> Callable[[PieceOfWork, int], int] | None:
+        """Return a function from a piece of work and its cycles at full speed to real cycles.
 
-        None if the cycle of the begin matters.
+        None if the real cycles depend on the cycle in which the work begins.
         """
         factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
         if None in factors or worker in self.courses:
@@ -162,11 +162,11 @@ class Speeds:
         return by_window + sum(late(worker, work, later) for late in delays)
 
     def _more(self, cycle: int) -> int:
-        """Return the number of cycles omitted before a cycle."""
+        """Return the number of cycles that skips omit before a cycle."""
         return sum(skip.cycles for skip in self._skips if skip.cycle <= cycle)
 
 
 def speeds_of(system: System) -> Speeds | None:
-    """Return the speeds under a system's combined disturbances; None without any effect."""
+    """Return the speeds under a system's combined disturbances; None if no disturbance has an effect."""
     rules = rules_of(system)
     return Speeds(rules, [skip for skip in system.disturbances if isinstance(skip, Skip)]) if rules else None

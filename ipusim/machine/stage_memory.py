@@ -68,7 +68,7 @@ class StageMemory:
         self.micro_batch = 0
         plain = workload.reduction == "SUM" and self._map is None
         has_equal_dtypes = all(array.dtype == self.parameters[name].dtype for name, array in self.accumulators.items())
-        #: The accumulators if gradients are added unchanged, so that layers may add directly; else None.
+        #: The accumulators, if gradients are added unchanged, so that layers may add to them directly; otherwise None.
         self.totals = self.accumulators if plain and has_equal_dtypes else None
         initial = workload.stages[stage].initial_untrained()
         all_untrained: dict[str, Array] = {} if untrained is None else untrained
@@ -90,7 +90,7 @@ class StageMemory:
     def recompute(
         self, x: Any, labels: Array | None, key: Key | None, untrained: Untrained | None
     ) -> tuple[Any, Saved]:
-        """Repeat a forward pass on the untrained variables from its first run. Statistics count once."""
+        """Repeat a forward pass with the untrained variables of its first run, so that statistics count once."""
         with Surrounded(untrained=untrained):
             return self.passes.forward(x, labels, key)
 
@@ -101,9 +101,9 @@ class StageMemory:
         with n the number of earlier micro-batches. The scale has the accumulator's dtype, to keep the precision of
         a wider accumulator.
 
-        A shared parameter's accumulator decays only with the stage whose gradient comes first in the backward pass.
-        Gradients of the other stages are divided by the number of micro-batches that this stage has processed. The
-        contribution of every stage then decays as in a separate accumulator, to gradient / count in the end.
+        If stages share a parameter, the accumulator is scaled by n / (n + 1) only once per micro-batch: for the stage
+        whose gradient comes first in the backward pass. The other stages add gradient / (n + 1). So every stage's
+        gradients are scaled as in a separate accumulator, in the end to gradient / count.
 
         A gradient map applies to the complete gradient of a micro-batch, like in TensorFlow's optimizers: gradients of
         stages that share a variable are summed first.
@@ -142,7 +142,7 @@ class StageMemory:
         return self._map is not None or not self._is_running_mean or self._later[name][-1].accumulated > 0
 
     def _first(self, name: str) -> StageMemory | None:
-        """Return the later stage with a parameter's first gradient, or None."""
+        """Return the later stage whose gradient of a parameter comes first; None if no later stage shares it."""
         return next((stage for stage in reversed(self._later[name]) if name in stage._names_with_gradient), None)
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:

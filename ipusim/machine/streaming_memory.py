@@ -39,7 +39,7 @@ class RemotePort(Facility):
     ) -> None:
         """Describe the transfers of ``ipu``, around every (pass, stage) and the weight update.
 
-        ``memories`` has the memory in use from every cycle on; the latest entry applies.
+        ``memories`` has the memory in use by the cycle from which it is in use; the latest of them applies.
         """
         self.ipus = (ipu,)
         self.handlers = {Code.LOAD: partial(self._move, 0), Code.STORE: partial(self._move, 1)}
@@ -59,7 +59,7 @@ class RemotePort(Facility):
         return _current_memory(self._clock, self._memories)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a port serves a single IPU
-        """Return the transfer that the IPU waits for, or None."""
+        """Return the transfer that the IPU waits for; None if the IPU does not wait."""
         return Wait(self._under_way) if self._under_way else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - transfers do not depend on micro-batches

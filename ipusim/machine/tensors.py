@@ -144,12 +144,12 @@ class Transfers:
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move an output to the next step's only IPU. Steps on several IPUs need :meth:`copy`."""
+        """Move an output to the IPU of the next step; a step on several IPUs needs :meth:`copy`."""
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
         self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
 
     def _memory_of(self, step: int, micro_batch: int) -> IpuMemory:
-        """Return the memory of the only IPU of a step."""
+        """Return the memory of a step's only IPU."""
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _copy_to_step(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
@@ -171,7 +171,7 @@ class Transfers:
             pieces[sources.index(ipu)] = part
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Remove and return the input of a step; None unless every piece has arrived.
+        """Remove and return a step's input; None unless every piece has arrived.
 
         The last stage's backward pass needs no copy if it follows the forward pass within the same time-step.
         """

@@ -1,6 +1,6 @@
 """Models executed by simulated IPUs: layers, losses, optimizers, datasets, and their costs.
 
-As ``models`` of :mod:`ipusim.api` this room offers a model's stages, their work and their options. ``layers``,
+As ``models`` of :mod:`ipusim.api` this package offers a model's stages, their work and their options. ``layers``,
 ``functions``, ``learning`` and ``datasets`` are separate names of the API.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.hardware.collectives.collective import Operation
 
-#: Element-wise reductions of arrays; logical reductions give 1 if the condition holds, else 0.
+#: Element-wise reductions of arrays; logical reductions return 1 for true, 0 for false.
 Combination = Literal["add", "multiply", "minimum", "maximum", "logical_and", "logical_or"]
 
 
@@ -20,10 +20,11 @@ class CollectiveCall:
 
     Attributes:
         operation: kind of the collective.
-        shape, dtype: shape and dtype of a replica's array. All-reduce: the whole array; reduce-scatter: a row, cut into
-            a chunk per replica of a group; all-gather: a chunk; all-to-all: a row per replica of a group.
+        shape, dtype: shape and dtype of a replica's array. For an all-reduce: the whole array. Reduce-scatter: a row,
+            which is cut into a chunk per replica of a group. All-gather: a chunk. All-to-all: a row per replica of a
+            group.
         group: number of consecutive replicas per group; None for the whole device.
-        combination: reduction of the elements; every reduction takes the same route over the links.
+        combination: reduction of the elements; all reductions use the same routes over the links.
     """
 
     operation: Operation

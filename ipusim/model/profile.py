@@ -35,12 +35,14 @@ class StageProfile:
     Attributes:
         name: name in charts and messages.
         forward, backward: cost of a pass over a micro-batch.
-        backward_input, backward_weights: cost of the backward pass in halves: the part other stages wait for, and the
-            rest. None: the remainder of given cycles, or half of them (assumed); for work, all in the first half.
+        backward_input, backward_weights: cost of the backward pass in halves: the part that other stages wait for, and
+            the rest. None for an unknown half. If ``backward`` is a number of cycles, an unknown half takes what the
+            known half leaves, or half the cycles if both are unknown (assumed). If ``backward`` is work, the first half
+            has all of it.
         rest_bytes: bytes kept between the halves per micro-batch: inputs of layers that learn, and gradients of their
-            outputs; None: as many as the stash (assumed).
+            outputs. If None, equal to ``stash_bytes`` (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
-        output_bytes: bytes sent to the next stage (activations, and labels on the way).
+        output_bytes: bytes sent to the next stage (activations, and labels for a later stage).
         label_bytes: bytes of labels in output_bytes.
         gradient_bytes: bytes of the input's gradient, sent to the previous stage.
         parameter_bytes: bytes of the stage's weights.
@@ -54,21 +56,21 @@ class StageProfile:
         input_bytes: bytes of the stage's input per micro-batch, including travelling labels.
         stash_bytes: bytes kept from forward to backward pass per micro-batch, including the input if needed; 0 in
             inference.
-        working_bytes: largest sum of a layer's input and output bytes: live memory of a pass without a stash, and, for
-            gradients, of the backward pass in addition to the stash.
+        working_bytes: largest sum of a layer's input and output bytes. It is the live memory of a pass without a stash.
+            In a backward pass, gradients need as much in addition to the stash.
         weight_gradient_bytes: bytes of the largest layer's weight gradients, alive until accumulated.
         waiting_bytes: bytes of FIFOs on the IPU, with values for a later stage there.
-        code_bytes: bytes of the stage's code and vertices, if known.
-        recompute: work that the backward pass itself repeats, from checkpoints; None: a recomputation repeats the whole
-            forward pass.
-        checkpoint_bytes: bytes kept by the forward pass with recomputation; None: the input.
-        cluster_bytes: live bytes of recomputed activations at a time; None: the stash.
+        code_bytes: bytes of the stage's code and vertices; 0 if unknown.
+        recompute: work that the backward pass itself repeats, from checkpoints. If None, a recomputation repeats the
+            whole forward pass.
+        checkpoint_bytes: bytes that the forward pass keeps for recomputation. If None, the input's bytes.
+        cluster_bytes: maximum bytes of recomputed activations alive at a time. If None, equal to ``stash_bytes``.
         forward_collectives, backward_collectives: collectives of replicas in a pass, in order; with a divided backward
             pass, in the first half.
         forward_host_calls, backward_host_calls: host calls of a pass; with a divided backward pass, in the first half.
-        temporary_bytes: largest temporary memory of an operation in any pass, if known.
+        temporary_bytes: largest temporary memory of an operation in any pass; 0 if unknown.
         tables: bytes moved for look-ups on the host.
-        layers: names of the stage's layers in order, if any.
+        layers: names of the stage's layers in order; empty for a stage without layers.
     """
 
     name: str
@@ -108,7 +110,7 @@ class StageProfile:
 
     @property
     def has_backward(self) -> bool:
-        """Whether the stage has work in a backward pass; not if no parameter of the stage or an earlier one learns."""
+        """Whether the stage has a backward pass: a parameter of this stage or of an earlier stage learns."""
         return self.backward != ()
 
     @property

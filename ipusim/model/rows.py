@@ -1,6 +1,6 @@
-"""Read tables of kinds, such as layers or optimizers, from classes.
+"""Make tables of kinds, such as layers or optimizers, from classes.
 
-A class with a ``kind`` is a row: a dataclass whose fields are keys, annotated with bounds and meanings
+A class with a ``kind`` makes a row: it is a dataclass whose fields are keys, annotated with bounds and meanings
 (:mod:`ipusim.model.layers.keys`). The first paragraph of the docstring describes the kind. Scenarios, their JSON
 Schema, names in messages and the docs are generated from rows.
 """
@@ -45,14 +45,14 @@ class Row:
 
     Attributes:
         kind: name of the kind, the ``type`` of a scenario's mapping.
-        makes: class of the kind.
+        kind_class: class of the kind.
         doc: description in a sentence or two.
         keys: keys of the kind, in order.
         graphcore: the class's name in TensorFlow or Graphcore's addition to TensorFlow; empty if unknown.
     """
 
     kind: str
-    makes: type[Any]
+    kind_class: type[Any]
     doc: str
     keys: tuple[Key, ...]
     graphcore: str
@@ -64,7 +64,7 @@ def row_of(row_class: type[Any]) -> Row:
     annotations = inspect.get_annotations(row_class)
     return Row(
         kind=row_class.kind,
-        makes=row_class,
+        kind_class=row_class,
         doc=(inspect.getdoc(row_class) or "").partition("\n\n")[0].replace("\n", " "),
         keys=tuple(
             _key(field, hints[field.name], field.name not in annotations) for field in fields(row_class) if field.init

@@ -18,8 +18,8 @@ class Product:
         m, k, n: rows of the result, summed length, columns of the result.
         groups: number of parallel products, with separate operands.
         times: number of consecutive products.
-        shared_rows: number of rows with the same elements of the first operand; 1 if rows share nothing. In the
-            gradient of a convolution's kernel, the rows of the taps share the image.
+        shared_rows: number of rows of the result made from the same elements of the first operand; 1 if rows share no
+            elements. In the gradient of a convolution's kernel, the rows of the taps share the image.
     """
 
     m: int
@@ -62,7 +62,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """Work of the vector units by kind, per element or multiplied by a number of elements.
+    """Numbers of vector operations by kind: per element, or in total if multiplied by a number of elements.
 
     Attributes:
         elementwise: sums, differences, products, comparisons, choices of elements, draws.
@@ -164,7 +164,7 @@ class Work:
 
 
 def part_of(work: Work, parts: int) -> Work:
-    """Return ``work`` with vector work and bytes in tile memory of the longest of ``parts`` nearly equal parts."""
+    """Return ``work`` with the vector work and tile memory bytes of the longest of ``parts`` equal parts."""
     vector = work.vector
     kinds = (vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals)
     return replace(
@@ -276,7 +276,7 @@ class TableBytes:
 
     @property
     def returned_bytes(self) -> int:
-        """Bytes sent to the host after a backward pass: gradients with row ids."""
+        """Bytes sent to the host after a backward pass: gradients and their row ids."""
         return self.ids + self.gradients if self.gradients else 0
 
     def __add__(self, other: TableBytes) -> TableBytes:

@@ -47,7 +47,7 @@ def violations(plan: Plan) -> list[Violation]:
 
     - repeat: no stage program runs twice in a time-step;
     - range: no operation lies outside the emitted time-steps;
-    - meeting: every IPU meets the others after every time-step, and runs passes in the Plan's time-steps.
+    - meeting: after every time-step all IPUs meet (wait for each other), and they run passes in the Plan's time-steps.
 
     Rule of point-to-point:
 
@@ -67,7 +67,7 @@ def violations(plan: Plan) -> list[Violation]:
 def check_plan(plan: Plan) -> None:
     """Raise PlanError with the grid and its violations marked, if ``plan`` has any.
 
-    For an Order read from a file, the message includes positions in the file of passes in the first violation.
+    For an Order read from a file, the message includes where the file has the passes of the first violation.
     """
     broken = violations(plan)
     if not broken:
@@ -227,7 +227,9 @@ def _dependencies(rows: _Rows) -> list[Violation]:
 
 
 def _segments(rows: _Rows) -> list[Violation]:
-    """Return passes over a segment (part of a micro-batch) that run before a needed pass over another of its segments.
+    """Return passes over a segment that run before a needed pass over another segment of the micro-batch.
+
+    A segment is a part of a micro-batch.
 
     A forward pass needs keys and values of the previous segment; a backward pass needs gradients of the next segment.
     These segments belong to the same stage and IPU, and an IPU runs passes in row order.

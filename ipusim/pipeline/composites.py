@@ -17,8 +17,8 @@ OnePass = tuple[int, int, int]
 def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
     """Yield the passes of each composite pass, in order of execution.
 
-    A slot of an Order is no composite pass if its backward pass needs its forward pass, or if lock-step splits the slot
-    into several time-steps, because one pass needs another.
+    The passes of a slot do not form a composite pass if the backward pass needs the forward pass. In lock-step, they
+    also form none if one pass needs another, because the slot is then split into several time-steps.
     """
     order = plan.order
     if not order.joined.any():

@@ -9,9 +9,9 @@ and pipeline_recomputation.cc). Further data is alive during passes:
 - a forward pass: its stash, and its output for the next stage;
 - a forward pass without a stash, in inference or before recomputation: the
   layers' largest input and output together;
-- a recomputation: its stash, until the backward pass ends; a recomputation inside the backward pass: the stash of the
-  layers between two checkpoints, one part after another (PopART's way, with every layer's output in the FIFO:
-  :mod:`ipusim.runs.assemble.recomputation`);
+- a recomputation: its stash, until the backward pass ends;
+- a recomputation inside the backward pass: the stash of the layers between two checkpoints, part by part. In PopART's
+  way, the FIFO holds every layer's output (:mod:`ipusim.runs.assemble.recomputation`);
 - a backward pass: the stash from the FIFO; gradients of the layers' largest input and output; gradients of the largest
   layer's weights, until added to accumulators; and accumulators from Streaming Memory;
 - the first half of a backward pass: the stash or the tensors for the second half, whichever are larger,
@@ -51,33 +51,34 @@ class StageFootprint:
         fifo_depth: capacity of the FIFO in micro-batches.
         kept_bytes: bytes kept for a micro-batch from the forward pass on: the stash, or the stage's input for
             recomputation.
-        recomputed: bytes of the stash that a recomputation makes for the backward pass; 0 without recomputation.
-        forward, backward: bytes alive during the pass, in addition to kept micro-batches; a backward pass with inline
-            recomputation includes recomputed activations.
+        recomputed_bytes: bytes of the stash that a separate recomputation pass makes for the backward pass; 0 without
+            this pass.
+        forward_bytes, backward_bytes: bytes alive during the pass, in addition to kept micro-batches; a backward pass
+            with inline recomputation includes recomputed activations.
         halves_bytes: bytes of a micro-batch between the halves of its backward pass.
-        temporary: bytes of products in passes, inside the IPU's buffer for products.
-        input_half, weight_half: bytes alive during either half of a backward pass, in addition to kept micro-batches;
-            the second half adds ``halves_bytes``.
-        recomputes: whether recomputation is a separate pass.
+        temporary_bytes: bytes of products in passes, inside the IPU's buffer for products.
+        input_half_bytes, weight_half_bytes: bytes alive during the first and second half of a backward pass, in
+            addition to kept micro-batches; the second half adds ``halves_bytes``.
+        has_recompute_pass: whether recomputation is a separate pass.
         training: whether the stage keeps tensors for a backward pass.
-        update: bytes of tensors from Streaming Memory alive during the weight update.
-        recompute: bytes of weights from Streaming Memory alive during a recomputation.
+        update_bytes: bytes of tensors from Streaming Memory alive during the weight update.
+        recompute_weight_bytes: bytes of weights from Streaming Memory alive during a separate recomputation pass.
     """
 
     ipus: tuple[int, ...]
     fifo_depth: int
     kept_bytes: int
-    recomputed: int
-    forward: int
-    backward: int
-    recomputes: bool
+    recomputed_bytes: int
+    forward_bytes: int
+    backward_bytes: int
+    has_recompute_pass: bool
     training: bool
-    update: int = 0
-    recompute: int = 0
+    update_bytes: int = 0
+    recompute_weight_bytes: int = 0
     halves_bytes: int = 0
-    input_half: int = 0
-    weight_half: int = 0
-    temporary: int = 0
+    input_half_bytes: int = 0
+    weight_half_bytes: int = 0
+    temporary_bytes: int = 0
 
     @property
     def fifo_bytes(self) -> int:
@@ -91,9 +92,9 @@ class IpuFootprint:
 
     Attributes:
         ipu: logical IPU.
-        resident: bytes by holder (kind of content), in the order of RESIDENT; 0 included.
+        resident: bytes by holder (kind of content), in the order of RESIDENT, holders of 0 bytes included.
         remote_bytes: bytes in Streaming Memory.
-        assumed_bytes: estimated code among resident bytes; 0 for stated code.
+        assumed_bytes: bytes of estimated code, included in ``resident``; 0 for stated code.
     """
 
     ipu: int
@@ -139,10 +140,10 @@ def footprint(
         moves = moves_of(plan.table, plan.shape, move_options, meets=plan.sync.meets)
     moving = {move.stage for move in moves}
     stages = tuple(_stage(plan, program, stage, moves=stage in moving) for stage in range(plan.shape.stages))
-    room: Counter[int] = Counter()  # by IPU, or by IPU of the Streaming Memory
+    away_bytes_at: Counter[int] = Counter()  # by receiving IPU, or by IPU whose Streaming Memory receives
     for (ipu, stage), micro_batches in most_away(moves).items():
         assert move_options is not None
-        room[move_options.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].kept_bytes
+        away_bytes_at[move_options.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].kept_bytes
     ipus = []
     for ipu in plan.ipus:
         bytes_of: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
@@ -158,9 +159,9 @@ def footprint(
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in ipu_stages)
         if move_options is not None and move_options.to == "streaming_memory":
-            remote += room[ipu]
+            remote += away_bytes_at[ipu]
         else:
-            bytes_of[Holder.COPIES] += room[ipu]
+            bytes_of[Holder.COPIES] += away_bytes_at[ipu]
         ipus.append(IpuFootprint(ipu, tuple(bytes_of.items()), remote, estimates.get(ipu, 0)))
     return Footprint(stages, tuple(ipus), moves)
 
@@ -182,7 +183,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
     recomputed_somewhere = shape.recomputes(stage) or inline
-    recomputes = shape.recomputes_apart(stage)
+    has_recompute_pass = shape.recomputes_apart(stage)
     kept_bytes = program.saved_bytes(stage)
     # Activations in Streaming Memory occupy the IPU only during passes on them.
     away_bytes = kept_bytes if offload.activations and shape.neighbours(stage, 1) else 0
@@ -190,34 +191,35 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     keeps_nothing = recomputed_somewhere or not (shape.training and profile.has_backward)
     outputs = max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes
     gradients = max(profile.working_bytes, profile.gradient_bytes)
-    # Bytes alive in a backward pass with recomputation; in its first half, on top of stash and weights.
+    # Bytes that recomputation adds to a whole backward pass.
     recompute_bytes = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
     halves_bytes = profile.between_halves_bytes
-    half = max(recompute_bytes, halves_bytes) if inline else max(halves_bytes - profile.stash_bytes, 0)
-    sums = offload.accumulator_bytes(profile) if shape.training else 0
+    # Bytes that the first half needs beyond the stash, weights and gradients.
+    half_bytes = max(recompute_bytes, halves_bytes) if inline else max(halves_bytes - profile.stash_bytes, 0)
+    accumulator_bytes = offload.accumulator_bytes(profile) if shape.training else 0
     depth = plan.fifo_depths[stage] if shape.training else 0
     if moves and offload.moved is not None:
-        depth = min(depth, offload.moved.kept(shape.mapping))
+        depth = min(depth, offload.moved.most_kept(shape.mapping))
     return StageFootprint(
         ipus=shape.ipus_of(stage),
         fifo_depth=depth,
         kept_bytes=kept_bytes - away_bytes,
-        recomputed=profile.stash_bytes if recomputes else 0,
-        forward=away_bytes + weights + outputs,
-        backward=away_bytes
+        recomputed_bytes=profile.stash_bytes if has_recompute_pass else 0,
+        forward_bytes=away_bytes + weights + outputs,
+        backward_bytes=away_bytes
         + weights
         + gradients
         + profile.weight_gradient_bytes
-        + sums
+        + accumulator_bytes
         + (recompute_bytes if inline else 0),
-        recomputes=recomputes,
+        has_recompute_pass=has_recompute_pass,
         training=shape.training,
-        recompute=weights,
+        recompute_weight_bytes=weights,
         halves_bytes=halves_bytes if shape.training else 0,
-        input_half=away_bytes + weights + gradients + half,
-        weight_half=weights + profile.weight_gradient_bytes + sums,
-        temporary=profile.temporary_bytes,
-        update=weights + offload.loaded_state_bytes(profile) + sums if shape.training else 0,
+        input_half_bytes=away_bytes + weights + gradients + half_bytes,
+        weight_half_bytes=weights + profile.weight_gradient_bytes + accumulator_bytes,
+        temporary_bytes=profile.temporary_bytes,
+        update_bytes=weights + offload.loaded_state_bytes(profile) + accumulator_bytes if shape.training else 0,
     )
 
 
@@ -226,11 +228,11 @@ def _resident(
 ) -> Iterator[tuple[Holder, int]]:
     """Yield the holders and bytes of a stage on its IPU.
 
-    Every outgoing or incoming tensor has a copy buffer: copies of a time-step run at once, so a tensor leaves its
-    buffer before the next pass fills it. Under schedules with merged copies, tensors from a stage of the same IPU also
-    have a buffer, as that stage may run again first. In point-to-point, tensors wait on the receiving IPU, which
-    reserves buffers for the maximum number of waiting tensors; a sent tensor leaves its single buffer before the next
-    pass fills it (assumed).
+    Every outgoing or incoming tensor has a copy buffer. In lock-step, copies of a time-step run at once, so a tensor
+    leaves its buffer before the next pass fills the buffer. Under schedules with merged copies, a tensor from a stage
+    of the same IPU also has a buffer, as the sending stage may run again before the tensor is used. In point-to-point,
+    tensors wait on the receiving IPU, which reserves buffers for the maximum number of waiting tensors; a sent tensor
+    leaves its single buffer before the next pass fills the buffer (assumed).
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1

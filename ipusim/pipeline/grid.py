@@ -90,7 +90,7 @@ def mapping_text(shape: PlanShape) -> str:
 def parse_mapping(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Parse the output of :func:`mapping_text`: IPU of each part, and sizes (empty for equal sizes of 1).
 
-    Raises ValueError for text that is no list of numbers.
+    Raises ValueError for text that is not a list of numbers.
     """
     parts = [[int(ipu) for ipu in part.split("+")] for part in text.split(",")]
     sizes = tuple(map(len, parts)) if any(len(part) > 1 for part in parts) else ()

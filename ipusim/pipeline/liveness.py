@@ -1,9 +1,9 @@
 """Count the live bytes on an IPU pass by pass, from the order of its passes.
 
 A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
-FIFO takes over. The buffer also holds a stash taken out of the FIFO until the backward pass, its first half, or the
-recomputation has used it. The FIFO therefore excludes the micro-batch in use, and micro-batches beyond
-capacity. Only these micro-batches are alive; the FIFO's buffers are resident.
+FIFO takes over. The buffer also holds a stash taken out of the FIFO, until the pass that uses the stash has ended: the
+backward pass, its first half, or the recomputation. So the FIFO holds neither the micro-batch in use nor micro-batches
+beyond its capacity. Live bytes are bytes of micro-batches outside of the FIFO; the FIFO itself is resident.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ipusim.pipeline.shape import Column, Mask
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """Bytes or micro-batches over time: during each pass, and after each pass until the next."""
+    """Bytes or micro-batches over time: during each pass, and between its end and the next pass."""
 
     during: Column
     at_end: Column
@@ -84,13 +84,13 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
         kind == pass_kind for pass_kind in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
     backward = (kind == Pass.BACKWARD) | inputs  # both use the stash of the forward pass
-    uses = recomputes if stage.recomputes else backward
+    uses = recomputes if stage.has_recompute_pass else backward
     stash = _count_open(forward, uses)
     outside = Levels(
         np.maximum(stash.during - stage.fifo_depth, np.where(forward | uses, 1, 0)),
         np.maximum(stash.at_end - stage.fifo_depth, 0),
     )
-    recomputed = _count_open(recomputes, backward) if stage.recomputes else stash.times(0)
+    recomputed = _count_open(recomputes, backward) if stage.has_recompute_pass else stash.times(0)
     halves = _count_open(inputs, weights)
     halves = Levels(halves.during - inputs, halves.at_end)  # a first half already includes its output
     return Alive(stash, outside, recomputed, halves)
@@ -98,15 +98,16 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     """Return the levels of ``stage`` along its passes; ``kind`` has their kinds (see Pass)."""
-    pass_bytes = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
-    pass_bytes |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
+    pass_bytes = {Pass.FORWARD: stage.forward_bytes, Pass.BACKWARD: stage.backward_bytes}
+    pass_bytes |= {Pass.INPUT_GRADIENT: stage.input_half_bytes, Pass.WEIGHT_GRADIENT: stage.weight_half_bytes}
+    pass_bytes[Pass.RECOMPUTE] = stage.recompute_weight_bytes
     counts = alive(stage, kind)
     live = Levels(
         np.array([pass_bytes[run] for run in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64)
     )
     live += (
         counts.outside.times(stage.kept_bytes)
-        + counts.recomputed.times(stage.recomputed)
+        + counts.recomputed.times(stage.recomputed_bytes)
         + counts.halves.times(stage.halves_bytes)
     )
     in_fifo = Levels(counts.stash.during - counts.outside.during, counts.stash.at_end - counts.outside.at_end)
@@ -146,18 +147,18 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
     """Return live bytes of the weight update on ``ipu``, beyond its buffer for products."""
-    load_bytes = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
-    (room,) = (
+    load_bytes = sum(stage.update_bytes for stage in footprint.stages if ipu in stage.ipus)
+    (buffer_bytes,) = (
         dict(ipu_footprint.resident)[Holder.TEMPORARY] for ipu_footprint in footprint.ipus if ipu_footprint.ipu == ipu
     )
-    return max(load_bytes - room, 0)
+    return max(load_bytes - buffer_bytes, 0)
 
 
 class StashLevels(NamedTuple):
-    """Kept micro-batches of a stage with moved activations, wherever stored, along its IPU's passes.
+    """Kept micro-batches of a stage with moved activations, along its IPU's passes.
 
     Attributes:
-        stash: number of micro-batches.
+        stash: number of kept micro-batches, on the IPU or moved out.
         works: 1 during a pass that stores or uses a micro-batch, else 0.
     """
 
@@ -171,7 +172,7 @@ def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> 
     for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
         mask, stage_footprint = stage == number, footprint.stages[number]
         counts = alive(stage_footprint, kind[mask])
-        uses = (Pass.RECOMPUTE,) if stage_footprint.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
+        uses = (Pass.RECOMPUTE,) if stage_footprint.has_recompute_pass else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
         works = any_of(kind, (Pass.FORWARD, *uses)) & mask
         result[number] = StashLevels(
             spread_levels(counts.stash, mask), Levels(works.astype(np.int64), np.zeros_like(kind))
@@ -180,7 +181,14 @@ def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> 
 
 
 def less_by_moves(stage: StageFootprint, counts: Column, works: Column, away_count: Column) -> tuple[Column, Column]:
-    """Return the live bytes and FIFO bytes saved by micro-batches moved away."""
+    """Return the live bytes and the FIFO bytes that moves save on a stage's IPU.
+
+    Args:
+        stage: footprint of the stage.
+        counts: number of kept micro-batches, on the IPU or moved out.
+        works: 1 during a pass that stores or uses a micro-batch, else 0.
+        away_count: number of micro-batches moved out.
+    """
     outside = np.maximum(counts - stage.fifo_depth, works)
     less = outside - np.maximum(counts - away_count - stage.fifo_depth, works)
     return less * stage.kept_bytes, (away_count - less) * stage.kept_bytes

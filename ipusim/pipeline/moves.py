@@ -34,21 +34,22 @@ class Move(NamedTuple):
 
     Attributes:
         ipu, stage, micro_batch: IPU, stage and micro-batch of the forward pass.
-        forward, use_row: rows of the forward pass, and of the pass that uses the activations.
-        fetched: row after which the move back begins, in point-to-point.
-        earlier_move: micro-batch of the same stage whose move out precedes this move back; -1 for none.
-        freed_for: row of the forward pass that waits for the end of this move out; -1 for none.
+        forward_row, use_row: rows of the forward pass, and of the pass that uses the activations.
+        back_after_row: row after which the move back begins, in point-to-point; -1 in lock-step.
+        earlier_move: number of a micro-batch of the same stage; its move out must end before this move back begins; -1
+            if the move back waits for no move out.
+        waiting_row: row of the forward pass that waits for the end of this move out; -1 if no forward pass waits.
         away_begin, away_end: half-open range of rows in which the activations are certainly away.
     """
 
     ipu: int
     stage: int
     micro_batch: int
-    forward: int
+    forward_row: int
     use_row: int
-    fetched: int
+    back_after_row: int
     earlier_move: int
-    freed_for: int
+    waiting_row: int
     away_begin: int
     away_end: int
 
@@ -59,7 +60,7 @@ def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, mee
     Args:
         passes: table of a Plan, shape (passes, 5).
         shape: shape of the program.
-        options: moved activations, with stages that have any bytes of activations.
+        options: moved activations; its stages have activations of at least one byte.
         meets: whether IPUs meet after each time-step.
     """
     step, ipu, kind, stage, micro_batch = passes.T
@@ -74,7 +75,7 @@ def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, mee
             turn_rows = np.flatnonzero((ipu == home) & (stage == number) & (uses | (kind == Pass.FORWARD)))
             columns = zip(turn_rows.tolist(), uses[turn_rows].tolist(), micro_batch[turn_rows].tolist(), strict=True)
             events = list(map(_Turn._make, columns))
-            turns = _moving_turns(events, options.kept(shape.mapping), 1 if meets else options.buffers)
+            turns = _moving_turns(events, options.most_kept(shape.mapping), 1 if meets else options.buffers)
             if meets:
                 rows = np.flatnonzero(ipu == home)
                 moves += _between_steps(turns, home, number, step, rows, shape.overlapped_io, options.to)
@@ -93,7 +94,7 @@ def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
     most: dict[tuple[int, int], int] = {}
     for ipu, stage in dict.fromkeys((move.ipu, move.stage) for move in moves):
         stage_moves = [move for move in moves if (move.ipu, move.stage) == (ipu, stage)]
-        changes = sorted([(move.forward, 1) for move in stage_moves] + [(move.use_row, -1) for move in stage_moves])
+        changes = sorted([(move.forward_row, 1) for move in stage_moves] + [(move.use_row, -1) for move in stage_moves])
         away_counts = np.cumsum([change for _, change in changes])
         most[ipu, stage] = int(away_counts.max())
     return most
@@ -108,7 +109,7 @@ def period_of(passes: Column, shape: PlanShape, options: MovedActivations) -> in
         options: moved activations.
     """
     ipu, kind, stage, _ = passes.T
-    periods, keep = [1], options.kept(shape.mapping)
+    periods, keep = [1], options.most_kept(shape.mapping)
     for number in range(shape.stages):
         for home in shape.ipus_of(number):
             change = np.where(_uses_of(shape, number, kind), -1, kind == Pass.FORWARD)
@@ -121,7 +122,7 @@ class _Turn(NamedTuple):
     """A pass that stores or uses a micro-batch's activations: row, whether the pass uses them, and micro-batch."""
 
     row: int
-    takes: bool
+    is_use: bool
     micro_batch: int
 
 
@@ -142,28 +143,28 @@ def _moving_turns(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
 
     Staying micro-batches are spread evenly, so moves overlap their passes.
     """
-    most = _most_kept(np.array([-1 if turn.takes else 1 for turn in events], np.int64))
+    most = _most_kept(np.array([-1 if turn.is_use else 1 for turn in events], np.int64))
     if most <= keep + buffers:
         return []
     staying: set[int] = set()
     turns, rank = [], 0
     for turn in events:
-        if not turn.takes:
+        if not turn.is_use:
             if rank * keep % most < keep and len(staying) < keep:
                 staying.add(turn.micro_batch)
             rank += 1
         if turn.micro_batch not in staying:
             turns.append(turn)
-        elif turn.takes:
+        elif turn.is_use:
             staying.remove(turn.micro_batch)
     return turns
 
 
 def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> Iterator[Move]:
-    """Yield moves that overlap passes: moved micro-batches take the buffers in turn, each as soon as one is free."""
-    place = {(turn.takes, turn.micro_batch): number for number, turn in enumerate(turns)}
+    """Yield moves that overlap passes; micro-batches occupy buffers in order, as soon as a buffer is free."""
+    place = {(turn.is_use, turn.micro_batch): number for number, turn in enumerate(turns)}
     for number, turn in enumerate(turns):
-        if turn.takes:
+        if turn.is_use:
             continue
         micro_batch, use = turn.micro_batch, place[True, turn.micro_batch]
         use_row, previous = turns[use].row, turns[max(use - buffers, number)]
@@ -174,28 +175,28 @@ def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> It
             micro_batch,
             turn.row,
             use_row,
-            fetched=previous.row,
-            earlier_move=NONE if previous.takes else previous.micro_batch,
-            freed_for=NONE if follower.takes else follower.row,
+            back_after_row=previous.row,
+            earlier_move=NONE if previous.is_use else previous.micro_batch,
+            waiting_row=NONE if follower.is_use else follower.row,
             away_begin=follower.row,
-            away_end=previous.row + 1 if previous.takes else use_row,
+            away_end=previous.row + 1 if previous.is_use else use_row,
         )
 
 
 def _between_steps(
     turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, destination: Destination
 ) -> Iterator[Move]:
-    """Yield moves in lock-step: right beside the pass, with the merged copy (to a partner), or on I/O tiles."""
-    taken_of = {turn.micro_batch: turn.row for turn in turns if turn.takes}
+    """Yield moves in lock-step: directly after and before passes, in merged copies (to a partner), or on I/O tiles."""
+    taken_of = {turn.micro_batch: turn.row for turn in turns if turn.is_use}
     distance = 1 if destination == "streaming_memory" and not overlapped else 2 if destination == "partner" else 3
     for turn in turns:
-        if turn.takes or step[taken_of[turn.micro_batch]] - step[turn.row] < distance:
+        if turn.is_use or step[taken_of[turn.micro_batch]] - step[turn.row] < distance:
             continue
         use_row = taken_of[turn.micro_batch]
         if distance == 1:
             away_begin, away_end = _next_row(rows, turn.row), use_row
         else:
-            # Other micro-batches may leave during this move back, so this one counts from the last pass before.
+            # Other micro-batches may leave during this move back, so the range ends at the last pass before it.
             ahead = distance - 2
             away_begin = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
             away_end = int(rows[np.searchsorted(step[rows], step[use_row] - ahead) - 1])

@@ -24,7 +24,7 @@ class MovedActivations:
     Attributes:
         to: Streaming Memory, or the partner IPU at equal distance from the other end of the pipeline (BPipe,
             arXiv 2401.02088).
-        stages: numbers of stages with moved activations; None for all.
+        stages: numbers of stages with moved activations; None for all stages.
         keep: maximum number of a stage's micro-batches that stay. None means 1 for Streaming Memory; for a partner it
             means the number that leaves at most ceil((p + 2) / 2) micro-batches on any of p IPUs in 1F1B.
         buffers: maximum number of a stage's micro-batches in transit or in use, in addition to ``keep``.
@@ -35,7 +35,7 @@ class MovedActivations:
     keep: int | None = None
     buffers: int = 1
 
-    def kept(self, mapping: tuple[int, ...]) -> int:
+    def most_kept(self, mapping: tuple[int, ...]) -> int:
         """Return the maximum number of a stage's micro-batches that stay."""
         if self.keep is not None:
             return self.keep
@@ -43,7 +43,7 @@ class MovedActivations:
         return 1 if self.to == "streaming_memory" else max(0, (ipus + 3) // 2 - self.buffers)
 
     def place(self, ipu: int, mapping: tuple[int, ...]) -> int:
-        """Return the IPU that receives an IPU's activations; itself for Streaming Memory."""
+        """Return the IPU that receives an IPU's activations; for Streaming Memory the sending IPU."""
         if self.to == "streaming_memory":
             return ipu
         ipus = sorted(set(mapping))
@@ -66,7 +66,9 @@ class UpdatedVariable(NamedTuple):
 
 @dataclass(frozen=True)
 class Offload:
-    """Location of variables: on IPUs, in Streaming Memory or on the host. A shard is a replica's part of a variable.
+    """Location of variables: on IPUs, in Streaming Memory or on the host.
+
+    A shard is a replica's part of a variable.
 
     Attributes:
         weight_update_variables: whether optimizer state is offloaded: loaded at the start of each weight update and
@@ -77,10 +79,10 @@ class Offload:
             serialization: stored after each producing pass, and loaded before each consuming pass.
         minimum_bytes: smaller tensors of optimizer state stay on the IPU.
         replicas: number of replicas that share sharded variables; 1 without replication.
-        sharded_state: whether each replica stores only a shard of optimizer state; an all-gather
+        sharded_state: whether each replica stores only a shard of each tensor of optimizer state; an all-gather
             joins shards for each weight update (replicated_optimizer_state_sharding).
         minimum_elements: minimum elements of a variable with a sharded update.
-        on_popart: whether PopART compiles the program, which shards the updates of variables too.
+        on_popart: whether PopART compiles the program; PopART shards the updates of variables, too.
         weights: whether each replica stores only a shard of weights, in Streaming Memory; an
             all-gather joins shards for each pass (replicated_weight_sharding with offload_weights).
         variables_on_host: whether the host stores optimizer state and updates weights in its own memory:
@@ -116,24 +118,27 @@ class Offload:
 
     @property
     def least_bytes(self) -> int:
-        """Minimum bytes of an offloaded tensor of optimizer state, all gathered shards together."""
+        """Minimum bytes of an offloaded tensor of optimizer state; a sharded tensor counts with all its shards."""
         return self.minimum_bytes * self._sharers
 
-    def shards(self, profile: StageProfile, elements: int) -> bool:
-        """Return whether the update of a variable is sharded; always in a stage known by its cost."""
+    def is_sharded(self, profile: StageProfile, elements: int) -> bool:
+        """Tell whether the update of a variable of ``elements`` is sharded.
+
+        The minimum number of elements does not apply to a stage known by its cost.
+        """
         few = bool(profile.state_tensors) and elements < self.minimum_elements
         return self.sharded_update and profile.state_bytes > 0 and not few
 
-    def updates(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
-        """Yield the variables of a stage's weight update; one for a stage known by its cost."""
+    def variables_of(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
+        """Yield the variables of a stage's weight update; a stage known by its cost counts as one variable."""
         tensors = profile.accumulator_tensors
         if not tensors and profile.accumulator_bytes:
             size = profile.accumulator_itemsize
             count = -(-profile.accumulator_bytes // size)
-            yield UpdatedVariable((count, size), (profile.parameter_bytes, 1), self.shards(profile, count))
+            yield UpdatedVariable((count, size), (profile.parameter_bytes, 1), self.is_sharded(profile, count))
         itemsize = profile.parameter_bytes // max(1, sum(elements for elements, _ in tensors))
         for elements, size in tensors:
-            yield UpdatedVariable((elements, size), (elements, itemsize), self.shards(profile, elements))
+            yield UpdatedVariable((elements, size), (elements, itemsize), self.is_sharded(profile, elements))
 
     def _state_tensors(self, profile: StageProfile) -> Iterator[tuple[int, int]]:
         """Yield the bytes of each state tensor of a stage, and the bytes that one replica updates."""
@@ -144,7 +149,7 @@ class Offload:
         if not profile.state_tensors:
             yield profile.state_bytes, -(-profile.state_bytes // self.replicas)
             return
-        variables = list(self.updates(profile))
+        variables = list(self.variables_of(profile))
         slots = len(profile.state_tensors) // len(variables)
         owners = (variable for variable in variables for _ in range(slots))
         for size, ((elements, _), _, sharded) in zip(profile.state_tensors, owners, strict=True):
@@ -163,7 +168,7 @@ class Offload:
         return sum(part for size, part in self._state_tensors(profile) if size >= self.least_bytes)
 
     def loaded_state_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's optimizer state that are on the IPU at a time: of one variable.
+        """Return the bytes of a stage's optimizer state that are on the IPU at a time: the state of one variable.
 
         PopART binds no loads together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little
         alive. TensorFlow's compiler lets each load wait for the store of the state before it, to keep little alive
@@ -194,9 +199,9 @@ class Offload:
         return -(-self.weight_bytes(profile) // self.replicas)
 
     def gathered_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes that replicas gather before a stage's weight update, or after a sharded one."""
+        """Return the bytes that replicas gather before a stage's weight update, or after a sharded weight update."""
         if self.sharded_update:
-            variables = (variable for variable in self.updates(profile) if variable.sharded)
+            variables = (variable for variable in self.variables_of(profile) if variable.sharded)
             return sum(elements * itemsize for _, (elements, itemsize), _ in variables)
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 

@@ -22,8 +22,8 @@ from ipusim.pipeline.shape import Mask, PlanShape
 
 #: IPU number that ends a table.
 NOWHERE: Final = -1
-#: Upper bound of numbers in a pass.
-_MOST: Final = 1 << 62
+#: Upper bound of the numbers of IPUs, stages, micro-batches and time-steps.
+_NUMBER_BOUND: Final = 1 << 62
 #: Columns of an Order's table, without and with time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
@@ -61,11 +61,11 @@ class Order:
         emitted: number of time-steps emitted by the compiler, trailing empty ones included; None without time-steps.
         fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
         copy_rule: rule for copies after a time-step, in lock-step.
-        repeats: for each IPU, begin and end of its periodic passes, where whole periods of the Order repeat; None if
-            not searched.
-        joined: bool, shape (passes,): whether a pass shares a slot with the next pass of its IPU, as a composite pass.
-            Joined passes begin when inputs of both have arrived, and send results when both have ended.
-        places: position in a file, in words, of each pass read from a file; else empty.
+        repeats: for each IPU, begin and end of its passes in whole periods of the Order; None if periods were not
+            searched.
+        joined: bool, shape (passes,): whether a pass shares a slot with the next pass of its IPU. Joined passes form a
+            composite pass, which begins when inputs of both have arrived, and sends results when both have ended.
+        places: text for the position in a file of each pass; empty unless the Order was read from a file.
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
             time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Rows of equal time-step and IPU are in
             order of execution.
@@ -153,7 +153,7 @@ class Order:
             The Order, which :func:`ipusim.show` prints.
 
         Raises:
-            PlanError: for a text or a number that is no pass.
+            PlanError: for a text or a number that is not a pass.
         """
         rows: list[tuple[int, ...]] = []
         for ipu, ops in passes.items():
@@ -218,8 +218,8 @@ def _row(ipu: Any, op: Any) -> tuple[int, ...]:
         raise PlanError(f"passes: {problem}") from None
     row = ipu, kind, stage, micro_batch
     for number in row:
-        if not _is_whole(number) or abs(number) >= _MOST:
-            text = f"expected IPUs, kinds, stages and micro-batches as whole numbers below {_MOST}"
+        if not _is_whole(number) or abs(number) >= _NUMBER_BOUND:
+            text = f"expected IPUs, kinds, stages and micro-batches as whole numbers below {_NUMBER_BOUND}"
             raise PlanError(f"passes: {text}, got {number!r} in the pass {op!r} of IPU {ipu!r}")
     return row
 
@@ -234,7 +234,7 @@ def _check_joined(in_one_slot: npt.NDArray[Any], rows: int, emitted: int | None)
 
 
 def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
-    """Return minimum FIFO depths of stages: maximum number of stored micro-batches, minus one."""
+    """Return minimum FIFO depths of stages: the maximum number of stored micro-batches, minus 1."""
     if not shape.training:
         return ()
     _, kind, stage, micro_batch = passes.T

@@ -143,7 +143,7 @@ class Plan:
 
     @cached_property
     def waiting(self) -> Mapping[tuple[int, int], int]:
-        """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, where it is 1."""
+        """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, for 1 everywhere."""
         return {} if self._count_waiting is None else self._count_waiting()
 
     def with_buffers(self, longer: Plan, number: Callable[[int, int], int]) -> Plan:
@@ -206,7 +206,10 @@ class Plan:
 
     @cached_property
     def overlap(self) -> int:
-        """Overlap length V; without offsets, maximum of passes in a time-step, or of micro-batches in flight."""
+        """Overlap length V.
+
+        Without offsets, the maximum number of passes in a time-step, or of micro-batches in flight.
+        """
         if self.offsets:
             return len(self.offsets)
         if not self.sync.meets:

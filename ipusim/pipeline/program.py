@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """A pipeline: its stages, their places, schedule and feeds.
+    """A pipeline: its stages, their IPUs, schedule and feeds.
 
     Attributes:
         stages: profile of each computational stage, in order.
@@ -32,9 +32,11 @@ class PipelineProgram:
         reduction: accumulation of gradients over micro-batches.
         infeed, outfeed: host queues.
         micro_batch_size: samples per micro-batch.
-        sync_replicas_independently: whether replicas meet only before a weight update, as in Graphcore's option.
+        sync_replicas_independently: whether replicas wait for each other only before a weight update (Graphcore's
+            option of this name).
         overlap_copies: whether an IPU computes during its own sends in point-to-point.
-        overlapped: duration of a composite pass, with forward of some stages and backward of others in one slot.
+        overlapped: duration of a composite pass (forward passes of some stages and backward passes of others in a
+            slot).
         sums_gradients: whether replicas sum up gradients before each weight update.
         sum_buffer_bytes: minimum bytes of an IPU's gradients in a sum of replicas; None for a single joint sum.
         sums_over_hosts: whether hosts sum up gradients first; if False, hosts process gradients themselves.
@@ -73,7 +75,7 @@ class PipelineProgram:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage states its memory; stages given by cycles alone may not."""
+        """Whether any stage states its memory; a stage known only by its cycles may leave its memory out."""
         return any(
             stage.parameter_bytes or stage.stash_bytes or stage.state_bytes or stage.untrained_bytes
             for stage in self.stages
@@ -81,7 +83,7 @@ class PipelineProgram:
 
     @cached_property
     def moved_activations(self) -> MovedActivations | None:
-        """Moved activations, restricted to stages that keep any bytes; None without such stages."""
+        """Moved activations of stages that keep at least one byte; None if no stage does."""
         moves = self.offload.moved
         candidates = () if moves is None else range(self.shape.stages) if moves.stages is None else moves.stages
         stages = tuple(stage for stage in candidates if self.saved_bytes(stage))
@@ -181,7 +183,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """Elements of the outfeed, for every micro-batch or the last of a step; segments are separate."""
+        """Elements of the outfeed, for every micro-batch or only the last of a step; each segment has an element."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

@@ -57,7 +57,12 @@ def check_mapping(mappings: int, stages: int) -> None:
 
 
 def check_concurrent(stages: int, devices: int | None) -> None:
-    """Refuse concurrent stages without a list of as many IPUs, None for no list; raises ProgramError."""
+    """Refuse concurrent stages unless their mapping lists an IPU for each; raises ProgramError.
+
+    Args:
+        stages: number of concurrent stages.
+        devices: number of IPUs in the mapping's list; None if the mapping is a single number.
+    """
     if devices is None:
         raise ProgramError(
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
@@ -114,7 +119,7 @@ def check_interleaved(mapping: Sequence[Sequence[int]], training: bool, schedule
 
 
 def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
-    """Resolve the recomputation ``mode`` for a schedule with supported ``modes``, its default first.
+    """Resolve the recomputation ``mode`` for a schedule with supported ``modes``, whose first is the default.
 
     Auto stays Auto, without recomputation, for a schedule without modes.
 
@@ -139,7 +144,7 @@ def check_recomputation(recompute: bool, modes: tuple[str, ...], schedule: str) 
 
 
 def check_weight_updates(continuous: bool) -> None:
-    """Refuse weight updates while the pipeline is full; raises UnsupportedProgramError."""
+    """Refuse continuous weight updates (without a drain before them); raises UnsupportedProgramError."""
     if continuous:
         raise UnsupportedProgramError("Continuous weight updates are currently not supported.")
 
@@ -153,7 +158,7 @@ def check_prefetch_depth(depth: int) -> None:
 
 
 def check_buffer_depth(depth: int) -> None:
-    """Refuse an outfeed's ``buffer_depth`` below one element; raises ProgramError."""
+    """Refuse an outfeed's ``buffer_depth`` below 1 element; raises ProgramError."""
     if depth < 1:
         raise ProgramError("Outfeed buffer depth cannot be less than 1")
 
@@ -190,7 +195,7 @@ def check_count_range(count: int) -> None:
 
 
 def check_count(count: int, overlap: int) -> None:
-    """Refuse a count that is no positive multiple of the overlap length; raises CountError.
+    """Refuse a count that is not a positive multiple of the overlap length; raises CountError.
 
     As in Graphcore's compiler, the check for a multiple comes first, so the second
     text appears only for a count of 0.
@@ -203,7 +208,7 @@ def check_count(count: int, overlap: int) -> None:
 
 
 def check_grouped_count(count: int, ipus: int, size: int) -> None:
-    """Refuse a count whose groups of micro-batches cause IPUs to wait for each other; raises CountError.
+    """Refuse a count if its groups of micro-batches would deadlock the IPUs; raises CountError.
 
     Groups have ``size`` micro-batches; the last group has the remainder: zero, or at least
     ``ipus`` (Megatron-LM, forward_backward_pipelining_with_interleaving). Size 0 means count // ``ipus`` equal
@@ -219,8 +224,8 @@ def check_grouped_count(count: int, ipus: int, size: int) -> None:
         raise _wrong_count(count, f"at least {max(1, size)}")
 
 
-def _wrong_count(count: int, right: str) -> CountError:
-    return CountError(f"The number of iterations of the pipeline must be {right}, but it is {count}. {_COUNT_HINT}")
+def _wrong_count(count: int, expected: str) -> CountError:
+    return CountError(f"The number of iterations of the pipeline must be {expected}, but it is {count}. {_COUNT_HINT}")
 
 
 def check_main_cycles(count: int, pipeline_stages: int) -> None:

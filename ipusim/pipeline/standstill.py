@@ -23,12 +23,12 @@ Instruction = tuple[int, int, int, int]
 
 
 def standstill(plan: Plan) -> list[Violation]:
-    """Return the deadlock of ``plan`` with waiting IPUs and the circle among them; empty if every IPU reaches its end.
+    """Return the deadlock of ``plan``, with waiting IPUs and a circle among them; empty without a deadlock.
 
     The violation names the next passes of IPUs in the circle, or of every waiting IPU without a circle.
     """
     walk = _InstructionWalk(plan)
-    walk.go()
+    walk.advance_all()
     waits = walk.list_waits()
     if not waits:
         return []
@@ -101,18 +101,19 @@ class _InstructionWalk:
         }
         self._sends: set[tuple[int, int, int]] = set()
 
-    def go(self) -> None:
+    def advance_all(self) -> None:
         """Advance every IPU until the walk is stuck."""
         progress = True
         while progress:
             progress = bool(sum(map(self._run, self._stacks.values()))) or self._meet()
 
     def list_waits(self) -> dict[int, tuple[str, tuple[int, ...]]]:
-        """Return instruction and awaited IPUs of each IPU before its end."""
-        return {ipu: (text_of(*stack[-1]), self._late(ipu, stack[-1])) for ipu, stack in self._stacks.items() if stack}
+        """Return, for each IPU that has not reached its end, its next instruction and the IPUs that it waits for."""
+        stacks = {ipu: stack for ipu, stack in self._stacks.items() if stack}
+        return {ipu: (text_of(*stack[-1]), self._awaited_ipus(ipu, stack[-1])) for ipu, stack in stacks.items()}
 
     def next_passes(self, ipus: Iterable[int]) -> tuple[Op, ...]:
-        """Return the next passes of given IPUs; an IPU may have none left."""
+        """Return the next passes of given IPUs, without IPUs that have no pass left."""
         ahead = (next((row for row in reversed(self._stacks[ipu]) if row[0] < PASSES), None) for ipu in ipus)
         return tuple(Op(Pass(code), stage, micro_batch) for code, stage, micro_batch, _ in filter(None, ahead))
 
@@ -129,7 +130,7 @@ class _InstructionWalk:
         return progress
 
     def _meet(self) -> bool:
-        """Advance all IPUs past a common meeting; False without a common meeting."""
+        """Advance all IPUs past a meeting, if it is the next instruction of all; tell whether it is."""
         heads = [stack[-1] if stack else None for stack in self._stacks.values()]
         first = heads[0]
         if first is None or first[0] not in MEETINGS or any(head is None or head[0] != first[0] for head in heads):
@@ -141,7 +142,7 @@ class _InstructionWalk:
                 stack.append((code, stage, micro_batch, number - times))
         return True
 
-    def _late(self, ipu: int, instruction: Instruction) -> tuple[int, ...]:
+    def _awaited_ipus(self, ipu: int, instruction: Instruction) -> tuple[int, ...]:
         code, stage, micro_batch, number = instruction
         if code == Code.RECEIVE:
             sends = {(send, number, micro_batch, stage) for send in _SENDS}

@@ -16,9 +16,9 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     """Return the earliest time-step of each pass, in row order, shape (passes,).
 
     A pass runs in a later time-step than needed passes, and not before earlier passes of its IPU. Passes of one IPU
-    share a time-step unless ``one_at_a_time`` is set or the same kind of pass of the same stage is already in it.
-    Joined passes (passes in one slot) share a time-step unless one needs another. Passes that need each other in a
-    circle are placed at the end, and the check of Plans reports them.
+    share a time-step, unless ``one_at_a_time`` is set, or the time-step already has a pass of the same kind and stage.
+    Joined passes (passes in one slot) share a time-step, unless one of them needs another. Passes that need each other
+    in a circle are placed at the end, and the check of Plans reports them.
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     pairs = [*zip(kinds, stages, strict=True)]

@@ -12,7 +12,7 @@ Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: name, place (None for a pass that the Plan lacks), description, and offending passes."""
+    """One broken rule: name, place, description, and offending passes. The place is None if the Plan lacks the pass."""
 
     rule: Rule
     time_step: int | None

@@ -22,7 +22,7 @@ _SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
 
 
 def meetings(plan: Plan) -> list[Violation]:
-    """Return IPUs that miss meetings, and passes in other time-steps than the Plan's."""
+    """Return IPUs that miss meetings, and passes whose instructions are in another time-step than the Plan's rows."""
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
     broken = []
@@ -121,7 +121,7 @@ class _Graph:
         first[keys[::-1]] = rows[::-1]
         return first
 
-    def _makers(self) -> npt.NDArray[np.int64]:
+    def _producers(self) -> npt.NDArray[np.int64]:
         """Return the producing pass of each tensor."""
         kind = self.code[self.passes]
         making = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
@@ -160,9 +160,9 @@ class _Graph:
     def unsent(self) -> list[Violation]:
         """Return sends and passes before their tensor exists, and receives without a send."""
         broken = []
-        makers, senders = self._makers(), self._senders()
+        producers, senders = self._producers(), self._senders()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
-        maker = makers[keys]
+        maker = producers[keys]
         wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
         broken += [
             self.violation("sending", row, f"'{self.text(row)}' comes before the pass that produces its tensor")

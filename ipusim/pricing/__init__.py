@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ipusim.pricing.collectives import all_gathers, all_reduce_cycles, cycles_in_turn, host_update_cycles
     from ipusim.pricing.copies import copy_costs, send_costs, traffic
     from ipusim.pricing.costs import HostCosts, Send
-    from ipusim.pricing.exchanges import HostExchange, handed_out
+    from ipusim.pricing.exchanges import HostExchange, weight_copies
     from ipusim.pricing.laws import laws_with
     from ipusim.pricing.passes import pass_cycles
     from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan, plan_product

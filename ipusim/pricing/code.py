@@ -75,7 +75,7 @@ def code_users(
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
     """Return the compute sets of each distinct work or product, and the numbers of the stages with it.
 
-    ``halves`` tells whether backward passes run in halves. Measured stages, whose code is unknown, have none.
+    ``halves`` tells whether backward passes run in halves. Measured stages are left out, as their code is unknown.
     """
     users: dict[Work | ProductPlan, list[int]] = {}
     for stage, profile in enumerate(profiles):
@@ -113,7 +113,7 @@ def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[St
 
 
 def _most_temporary(stage: StageProfile, system: System) -> int:
-    """Return the largest temporary memory of a product: busiest tile's bytes times tiles."""
+    """Return the largest temporary memory of a product: the busiest tile's bytes times the number of tiles."""
     rates = PlannerRates.from_rates(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}

@@ -35,7 +35,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
-#: Elements and itemsize of a norm: one number of 32 bits. PopART sums up two norms of a variable over the replicas,
+#: A norm's elements and itemsize: one number of 32 bits. PopART sums up two norms of a variable over the replicas,
 #: of the weights and of the step (popart d2f20d7, willow/src/op/lamb.cpp, adamdecompose.cpp).
 _NORM: Final = (1, 4)
 _NORMS: Final = 2
@@ -59,7 +59,7 @@ def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
     IPUs that hold copies of the same stages form a group. The accumulators of an IPU form a single buffer.
     """
-    if not side.copies_summed:
+    if not side.has_copy_sum:
         return None
     sizes, itemsize = _summed_by_ipu(program)
     groups = copy_groups(program.shape, system)
@@ -89,12 +89,12 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     """Return the gradient sum among the replicas of ``system``. None if replicas sum nothing.
 
     By default an IPU's accumulators form a single buffer, and the IPUs sum simultaneously. If the program states a
-    buffer size, buffers follow each other, IPU after IPU. The algorithm with the smallest total time wins. A sharded
-    update uses a reduce-scatter of gradients padded to equal parts, except where several hosts sum whole gradients.
+    buffer size, buffers are summed one after another, IPU after IPU. The algorithm with the smallest total time wins. A
+    sharded update uses a reduce-scatter of gradients padded to equal parts, unless several hosts sum whole gradients.
     """
-    if not side.summed:
+    if not side.has_replica_sum:
         return None
-    scatters = program.offload.sharded_update and not side.summed_by_hosts
+    scatters = program.offload.sharded_update and not side.has_host_sum
     whole_sum = program.sum_buffer_bytes is None and not scatters
     if whole_sum or not any(accumulators_by_ipu(program).values()):
         return all_reduce_cycles(system, *_summed_by_ipu(program))
@@ -120,7 +120,7 @@ def _reduced(variables: Sequence[UpdatedVariable], scatters: bool) -> list[tuple
 def _norms(profile: StageProfile, offload: Offload) -> list[tuple[int, int]]:
     """Return the norms that replicas sum for the sharded variables of a stage."""
     works = () if isinstance(profile.update, int) else profile.update
-    pairs = zip(works, offload.updates(profile), strict=False)
+    pairs = zip(works, offload.variables_of(profile), strict=False)
     has_norms = [variable.sharded and work.vector.reductions > 0 for work, variable in pairs]
     return [_NORM] * (_NORMS * sum(has_norms))
 
@@ -130,14 +130,15 @@ def cycles_in_turn(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the cycles of each stage's gradient sums and gathers on each of ``ipus``, one variable after the other.
 
-    Both have shape (algorithms, ipus, stages); cycles are infinite for an algorithm that lacks an operation. The least
-    sum over an algorithm's stages is the time of all collectives with a buffer size of 0.
+    Both arrays have shape (algorithms, ipus, stages); cycles are infinite for an algorithm that lacks an operation. If
+    the program states a buffer size of 0, an IPU's time for all collectives is the sum over its stages, for the
+    algorithm with the least sum.
     """
     names = list(dict.fromkeys(name for algorithms in ALGORITHMS.values() for name in algorithms))
     result = np.zeros((2, len(names), len(ipus), len(profiles)))
     known: dict[tuple[Operation, int, tuple[int, int]], npt.NDArray[np.float64]] = {}
     for stage, profile in enumerate(profiles):
-        variables, scatters = list(offload.updates(profile)), offload.sharded_update
+        variables, scatters = list(offload.variables_of(profile)), offload.sharded_update
         gathered = [_padded(variable.weight, system) for variable in variables if variable.sharded]
         tensors_of: list[tuple[int, Operation, list[tuple[int, int]]]] = [
             (0, "reduce_scatter", _scattered(variables, system, scatters)),
@@ -159,7 +160,7 @@ def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]
     """Return the variables changed by each IPU's weight update."""
     variables: dict[int, list[UpdatedVariable]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
-        variables[ipu] += program.offload.updates(program.stages[stage])
+        variables[ipu] += program.offload.variables_of(program.stages[stage])
     return variables
 
 
@@ -228,12 +229,12 @@ def all_gathers(system: System, sizes: Mapping[int, int]) -> dict[int, ReplicaCo
 
 
 def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
-    """Return the cost of the sum over hosts. None with a single host, or without a sum.
+    """Return the cost of the gradient sum over hosts. None with a single host, or if hosts sum nothing.
 
     The IPUs copy accumulators to the host and back simultaneously. Hosts sum the accumulators of a single replica. Over
     links, IPUs sum with their counterparts on other hosts instead, also simultaneously.
     """
-    if not side.summed_by_hosts:
+    if not side.has_host_sum:
         return None
     accumulators = accumulators_by_ipu(program)
     most, total = max(accumulators.values()), sum(accumulators.values())
@@ -242,22 +243,22 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
         network=laws.NETWORK_SUM(host_network.sum_cycles(system, total)),
-        read=0 if side.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
+        read=0 if side.has_host_update else laws.SUM_IN(system.infeed_cycles(most)),
         bytes=total,
     )
 
 
 def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
-    """Return the cost of the weight update on the host. None if IPUs update weights.
+    """Return the cost of the host's weight update. None if IPUs update weights.
 
     All IPUs copy accumulators to the host at once, and read the weights back. After a sum over replicas, one replica's
     accumulators suffice. The host's arithmetic keeps up with reads of gradients and writes of weights (assumed).
     """
-    if not side.updated_by_host:
+    if not side.has_host_update:
         return None
     gradients, weights = accumulators_by_ipu(program), by_ipu(program, lambda profile: profile.parameter_bytes)
     write, apply, read = host_update_cycles(system, max(gradients.values()), max(weights.values()))
-    is_summed = side.summed_by_hosts and system.joined is None
+    is_summed = side.has_host_sum and system.joined is None
     return HostUpdate(
         write=0 if is_summed else write,
         apply=apply,
@@ -291,10 +292,10 @@ def _sum_over_links(program: PipelineProgram, system: System, device: System) ->
 def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
     """Return the all-gather before every pass of a stage with weights sharded over replicas.
 
-    Prices assume a sole user of the links. Among copies of a stage the slowest counts.
+    Prices assume links without other traffic. If a stage has copies, the slowest copy's all-gather counts.
     """
     gathers = {}
-    for stage in sorted(side.gathered):
+    for stage in sorted(side.gathering_stages):
         size = program.stages[stage].parameter_bytes
         ways = [all_gathers(system, {ipu: size})[ipu] for ipu in program.shape.ipus_of(stage)]
         gathers[stage] = max(ways, key=lambda way: way.cost.total_cycles)
@@ -302,15 +303,15 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gathers at a weight update, by IPU whose replicas each store a part of the weights or the state.
+    """Return the all-gathers at a weight update, by IPU; only IPUs with weights or state in shards have an all-gather.
 
-    Before an update of whole variables, all IPUs gather weights and optimizer state at once. After an update of parts
-    (a sharded update), replicas gather the new weights; with a stated size of buffers variable by variable, IPU after
-    IPU. The cost then includes all-reduces of norms (LAMB).
+    Before an update of whole variables, all IPUs gather weights and optimizer state at once. After a sharded update,
+    replicas gather the new weights; if the program states a buffer size, they gather variable by variable, IPU after
+    IPU. The cost of a sharded update includes all-reduces of norms (LAMB).
     """
-    if not side.gathered_updates:
+    if not side.gathering_ipus:
         return {}
-    sizes = dict.fromkeys(sorted(side.gathered_updates), 0)
+    sizes = dict.fromkeys(sorted(side.gathering_ipus), 0)
     for stage, shard in program.shape.homes:
         if shard in sizes:
             sizes[shard] += program.offload.gathered_bytes(program.stages[stage])
@@ -334,7 +335,7 @@ def pass_collectives(
 ) -> dict[tuple[int, int], tuple[PassCollective, ...]]:
     """Return collectives by (pass, stage) for these pass kinds, in order.
 
-    Replicas, and replica groups, run a stage's collective simultaneously. Prices assume links free of traffic from
+    All replicas (or groups of replicas) run a stage's collective simultaneously. Prices assume links without traffic of
     other stages. The algorithm with the smallest total time wins.
     """
     prices: dict[tuple[int, CollectiveCall], PassCollective] = {}
@@ -352,6 +353,6 @@ def pass_collectives(
             max((price(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda way: way.cost.total_cycles)
             for call in program.collectives(kind, stage)
         )
-        for kind, stage in sorted(side.collective)
+        for kind, stage in sorted(side.collective_passes)
         if kind in kinds
     }

@@ -46,8 +46,8 @@ class StageCopy(NamedTuple):
 def stage_copies(program: PipelineProgram, edge: Edge) -> Iterator[StageCopy]:
     """Yield the copies along ``edge`` for one micro-batch, including copies within an IPU.
 
-    Every stage of a step sends to every stage of the next. The last forward sends nothing to the first backward, since
-    they belong to a single stage.
+    Every stage of a step sends to every stage of the next step. The last forward pass sends nothing to the first
+    backward pass, since both belong to the last stage.
     """
     shape = program.shape
     for source in shape.stages_of_step(edge.source_step):
@@ -101,7 +101,7 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedT
     moves: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for move in moves_of(plan.table, plan.shape, activations, meets=True):
         partner, size = activations.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
-        moves[int(plan.time_step[move.forward])][move.ipu, partner] += size
+        moves[int(plan.time_step[move.forward_row])][move.ipu, partner] += size
         moves[int(plan.time_step[move.use_row]) - 1][partner, move.ipu] += size
     return {step: tuple(sorted(traffic.items())) for step, traffic in moves.items()}
 
@@ -109,9 +109,9 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedT
 def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Moves:
     """Price single moves of stage activations.
 
-    A move to Streaming Memory has bytes only, since IPUs share the bandwidth at run time; zero bytes on the free
-    system. In point-to-point, a move to a partner costs the same as a sent tensor. In lock-step the merged copy carries
-    the bytes.
+    A move to Streaming Memory has bytes and no cycles, since IPUs share the bandwidth at run time; on the free system
+    it has 0 bytes. In point-to-point, a move to a partner costs the same as a sent tensor. In lock-step the merged copy
+    carries the bytes.
 
     Args:
         links: numbers of link directions; new directions are added.
@@ -222,7 +222,7 @@ def _step_copy(
 ) -> StepCopy:
     """Price the copy along a set of edges, together with moves of activations to partner IPUs.
 
-    If all edges stay within IPUs, the IPUs sync only under Sequential, and never if one IPU holds all stages.
+    If no edge leads to another IPU, the IPUs sync only under Sequential. A single IPU with all stages never syncs.
 
     Args:
         links: numbers of link directions with traffic; new directions are added.

@@ -42,7 +42,7 @@ class StepCopy:
 
     Attributes:
         edges: pairs of consecutive steps of a micro-batch; a tensor moves from the first step to the second, within an
-            IPU or to another.
+            IPU or to another IPU.
         fixed: parts with constant duration for any payload; zero if the IPUs never meet.
         links: loads of link directions on the routes.
         bytes: total bytes of tensors crossing to another IPU.
@@ -90,9 +90,9 @@ class Send(NamedTuple):
 
     Attributes:
         bytes: bytes of one micro-batch.
-        lead_cycles: cycles from hand-over to the first byte on the links: all fixed parts of an exchange between IPUs
-            except the sync (the part behind the bytes included), and the hops of the route.
-        links: numbers of the link directions of the route.
+        lead_cycles: cycles from hand-over to the first byte on the links: the hops of the route, and all fixed parts of
+            an exchange between IPUs except the sync. The post-copy, which comes after the bytes, is included.
+        links: numbers of the route's link directions.
         cycles: cycles from first to last byte, without competing traffic on links.
     """
 
@@ -102,7 +102,7 @@ class Send(NamedTuple):
     cycles: int = 0
 
     def plain(self) -> Send:
-        """Return the send in plain numbers, without formulas: arithmetic is faster."""
+        """Return the send with plain numbers instead of formulas, for faster arithmetic."""
         return Send(self.bytes, int(self.lead_cycles), self.links, int(self.cycles))
 
 
@@ -111,12 +111,12 @@ class HostCosts:
     """Host copies per feed element, and the host's work between session runs, in cycles.
 
     Attributes:
-        infeed, fill: IPU's read of an infeed element, host's preparation.
+        infeed, fill: IPU's read of an infeed element, host's preparation of the element.
         data: host's production of an infeed element's samples, sequential over elements and replicas; None if the
             host's data rate is unlimited.
-        outfeed, drain: IPU's write of an outfeed element, host's read.
+        outfeed, drain: IPU's write of an outfeed element, host's read of the element.
         call: host's work between two session runs.
-        state: host's work at each weight update with optimizer state off chip.
+        state: host's work at each weight update for optimizer state in Streaming Memory.
     """
 
     infeed: int
@@ -132,8 +132,7 @@ class HostCosts:
         return max(self.fill, infeeds * (self.data or 0))
 
     def cycles_after(self, execution: int, repeat_count: int) -> int:
-        """Return the host's cycles right after ``execution`` executions; session runs have ``repeat_count``
-        executions."""
+        """Return the host's cycles after ``execution`` executions; a session run has ``repeat_count`` executions."""
         return self.state if execution % repeat_count else self.state + self.call
 
 
@@ -162,8 +161,8 @@ class ReplicaCollective:
     Attributes:
         algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
         cost: joint cost of the collectives on shared links.
-        bytes: size of the data: gradient accumulators of one replica; contents per replica after an all-gather;
-            whole buffer of a group for a collective inside a pass.
+        bytes: size of the data. For a gradient sum: accumulators of one replica. For an all-gather: gathered contents
+            of a replica. For a collective inside a pass: whole buffer of a group.
     """
 
     algorithm: str
@@ -203,7 +202,7 @@ class HostSum:
 
 @dataclass(frozen=True)
 class HostUpdate:
-    """Weight update on the host, in cycles.
+    """The host's weight update, in cycles.
 
     Attributes:
         write: longest copy of an IPU's gradients to the host; 0 after a sum over hosts.
@@ -221,7 +220,7 @@ class HostUpdate:
 
 @dataclass(frozen=True)
 class PassHostCall:
-    """Host call in the middle of a pass, in cycles.
+    """Host call inside a pass, in cycles.
 
     Attributes:
         call: request to the host.
@@ -251,23 +250,24 @@ class Costs:
         updates: weight update cycles per IPU holding a stage.
         copies: copies between IPUs after time-steps.
         host: host copies.
-        tables: traffic and cycles of stages with tables on the host.
+        tables: traffic and cycles of stages with host tables.
         pass_streams: bytes streamed in before, and out after, every (pass, stage).
         update_streams: bytes from and to Streaming Memory around each IPU's weight update.
-        copy_sum: gradient sum among stage copies. None for single-copy stages, or without gradients.
+        copy_sum: gradient sum among copies of stages. None if stages have one copy, or without gradients.
         gradient_sum: gradient sum among replicas. None without gradients to sum.
         host_sum: gradient sum among hosts. None with one host.
         host_update: weight update on the host. None if IPUs update the weights.
         weight_gathers: all-gather before every pass, for stages with weights sharded over replicas.
-        update_gathers: all-gather before the weight update, per IPU with parts stored by replicas.
+        update_gathers: all-gather for the weight update, per IPU with variables in shards.
         collectives: replica collectives inside every (pass, stage), in order.
         host_calls: host calls inside each (pass, stage), in order.
         links: link directions with traffic, by number: directions of copies first, then directions used only by
             ``copy_sum`` and ``gradient_sum``.
         sends: sends in point-to-point by (replica, copy of the pipeline, source stage, target stage).
         moves: moves of activations by (replica, IPU in the replica, stage, way).
-        instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 if absent.
-        overlapped: rule for the cycles of a composite pass: a forward and a backward pass of two stages in one slot.
+        instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 for an instruction without
+            a stage.
+        overlapped: rule for a composite pass's cycles: a forward and a backward pass of two stages in one slot.
 
     Example:
         >>> from ipusim.api import Request, assemble, pipelines
@@ -342,7 +342,7 @@ class Costs:
             passes: (pass, stage) pairs in the slot, in execution order.
 
         Returns:
-            Cycles of each pass; the sum equals the cycles of the slot.
+            Cycles of each pass; the sum equals the slot's cycles.
         """
         whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[key] for key in passes)]
         if not ends[-1]:

@@ -26,7 +26,7 @@ class HostExchange:
     bytes: int
 
     def cycles(self, system: System) -> int:
-        """Return the cycles of the exchange on ``system``."""
+        """Return the exchange's cycles on ``system``."""
         return _CYCLES[self.law](system, self.bytes)
 
 
@@ -39,13 +39,13 @@ _CYCLES: Final[Mapping[Law, Callable[[System, int], int]]] = {
 }
 
 
-def handed_out(size: int) -> tuple[HostExchange, ...]:
+def weight_copies(size: int) -> tuple[HostExchange, ...]:
     """Return the exchanges that copy weights updated by the host to an IPU.
 
     Args:
         size: bytes of the weights.
 
     Returns:
-        Host's buffer write, hiding the host's arithmetic (assumed), then the IPU's read.
+        The host's write into the buffer, during which the host also computes (assumed), then the IPU's read.
     """
     return HostExchange(laws.FILL, size), HostExchange(laws.WEIGHTS_IN, size)

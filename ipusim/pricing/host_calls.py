@@ -23,7 +23,14 @@ from ipusim.pricing.passes import leaves, operations
 def host_calls(
     kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
 ) -> dict[tuple[int, int], tuple[PassHostCall, ...]]:
-    """Return the host calls of each (pass, stage) of these kinds, in order."""
+    """Return priced host calls, in order, by pass kind and stage.
+
+    Args:
+        kinds: kinds of passes to include.
+        program: stages with their host calls.
+        system: device and host.
+        side: passes that contain host calls.
+    """
     return {
         (kind, stage): tuple(_price(call, system) for call in program.host_calls(kind, stage))
         for kind, stage in sorted(side.host_calls)
@@ -38,8 +45,8 @@ def _price(call: HostCall, system: System) -> PassHostCall:
     """
     works = [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
     library_calls = sum(len(work.products) + work.compute_sets for work in works)
-    operations_of = sum(2 * work.macs + operations(work.vector, system.rates) for work in works)
-    arithmetic = system.host_compute_cycles(library_calls, Fraction(operations_of))
+    operation_count = sum(2 * work.macs + operations(work.vector, system.rates) for work in works)
+    arithmetic = system.host_compute_cycles(library_calls, Fraction(operation_count))
     measured_cycles = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
     return PassHostCall(
         call=call,

@@ -24,8 +24,8 @@ class Law:
         formula: text with names of rates and hardware figures; results are rounded up to whole cycles.
         rates: attributes of :class:`ipusim.hardware.rates.Rates` in the formula.
         figures: attributes of IPU, host or Streaming Memory in the formula.
-        source: origin of the formula, or ``assumed``.
-        spans: Timeline spans per occurrence, including the wait; spans of links and of parts of a pass do not count.
+        source: the formula's origin, or ``assumed``.
+        spans: Timeline spans per occurrence, waits included; spans of links, and of parts of a pass, do not count.
         instruction: code of the instructions priced by this law alone.
         cycles: cost of the instruction, by program, system and stage (-1 without a stage).
     """

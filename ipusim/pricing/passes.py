@@ -1,4 +1,4 @@
-"""Convert the work of a pass to whole cycles of the tile clock: the cost model.
+"""Convert a pass's work to whole cycles of the tile clock: the cost model.
 
 A layer's pass is a sequence of compute sets. Per compute set, the tiles sync, exchange operands, then compute from
 local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work follows:
@@ -14,10 +14,11 @@ local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work
     operations = elementwise + reductions + quotients + transcendentals * transcendental_operations
 
 The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2). A compute set's cost includes
-the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products follow each other.
-``sram_bytes`` only matter if even perfect vector code would wait for memory. ``sram_bytes`` include operands of
-products, read simultaneously by the matrix unit. Pools are distributed in whole positions of 8 bytes of channels, and a
-tile's busiest worker sets the time. Terms are rounded up once, using exact arithmetic. Names such as
+the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products run one after another.
+``sram_bytes`` only matter if even perfect vector code would wait for memory. They include operands of products, which
+the matrix unit reads at the same time; hence the subtraction of loading and matrix. Pools are distributed over tiles
+and workers in units of a position with 8 bytes of channels, and the busiest worker of all tiles determines the time.
+Terms are rounded up once, using exact arithmetic. Names such as
 ``vector_slowdown`` are attributes of :class:`ipusim.hardware.rates.Rates`.
 """
 
@@ -38,12 +39,12 @@ from ipusim.model.work import MeasuredWork, VectorWork, Work, WorkSequence
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
-from ipusim.pricing.planner.plan import launched
+from ipusim.pricing.planner.plan import launch_cycles
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.products import plans
 
-#: Laws of the parts of a product's plan.
+#: Laws of a product plan's parts.
 _PRODUCT_LAWS: Final = {
     "launches": laws.LAUNCHES,
     "exchange": laws.EXCHANGE,
@@ -88,15 +89,15 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
-        terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
+        terms.append(laws.LAUNCHES(Cycles(launch_cycles, work.compute_sets, rates.compute_set_cycles)))
     if work.tile_reductions:
-        terms.append(laws.LAUNCHES(Cycles(launched, work.tile_reductions, rates.tile_reduction_cycles)))
+        terms.append(laws.LAUNCHES(Cycles(launch_cycles, work.tile_reductions, rates.tile_reduction_cycles)))
     if times := sum(way.times for way in runs):
-        terms.append(laws.LAYOUT(Cycles(launched, times, rates.product_layout_cycles)))
+        terms.append(laws.LAYOUT(Cycles(launch_cycles, times, rates.product_layout_cycles)))
     if work.variables:
-        terms.append(laws.LAYOUT(Cycles(launched, work.variables, rates.variable_layout_cycles)))
+        terms.append(laws.LAYOUT(Cycles(launch_cycles, work.variables, rates.variable_layout_cycles)))
     if work.units:
-        terms.append(laws.LAYOUT(Cycles(launched, 1, rates.pool_layout_cycles)))
+        terms.append(laws.LAYOUT(Cycles(launch_cycles, 1, rates.pool_layout_cycles)))
     if size := work.exchange_bytes:
         bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
         terms.append(laws.EXCHANGE(Cycles(_exchange_cycles, size, tiles, *bus)))

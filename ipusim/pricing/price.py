@@ -67,7 +67,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
 
 
 def _without_schedule_options(program: PipelineProgram) -> PipelineProgram:
-    """Return ``program`` without micro-batch count, executions and schedule, which prices do not depend on."""
+    """Return ``program`` without options that do not affect prices: micro-batch count, executions and schedule."""
     return replace(program, shape=program.shape.fewest_micro_batches, repeat_count=1, schedule="", name="")
 
 
@@ -85,8 +85,8 @@ def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -
 def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     """Return the weight update cycles per IPU, summed over stages.
 
-    On the free system a counted update is free, while given cycles stay, as in passes. If the host updates weights,
-    IPUs idle.
+    On the free system, an update costs nothing unless the scenario gives its cycles, like passes. If the host updates
+    weights, the IPUs' updates cost nothing.
     """
     updates: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
@@ -100,7 +100,7 @@ def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
     """Return the cost of a stage's weight update per replica, sharded or whole."""
     if isinstance(profile.update, int) or not offload.sharded_update:
         return profile.update
-    variables = zip(profile.update, offload.updates(profile), strict=True)
+    variables = zip(profile.update, offload.variables_of(profile), strict=True)
     return tuple(part_of(work, offload.replicas) if variable.sharded else work for work, variable in variables)
 
 
@@ -136,7 +136,7 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
 
 
 def streamed_state_bytes(program: PipelineProgram, system: System) -> int:
-    """Return the bytes of optimizer state, in and out, of the machine that streams most of it at a weight update."""
+    """Return the bytes of optimizer state that the machine with most of it loads and stores at a weight update."""
     streamed = Counter[int]()
     for stage, ipu in program.shape.homes:
         state_bytes = program.offload.stored_state_bytes(program.stages[stage])

@@ -14,7 +14,7 @@ from ipusim.pricing.planner.rates import PlannerRates
 
 
 class PlannedProduct(NamedTuple):
-    """Plan of a product, and number of runs."""
+    """A product's plan, and number of runs."""
 
     plan: ProductPlan
     times: int
@@ -23,8 +23,8 @@ class PlannedProduct(NamedTuple):
 def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[PlannedProduct]:
     """Yield plans and run counts of the products in ``work``; empty products are left out.
 
-    The matrix unit holds the second operand (the weights) and streams the rows of the first past it. Elements of 8
-    bytes, unsupported by IPUs, count as float32.
+    The matrix unit holds the second operand (the weights) and streams the rows of the first operand past it. Elements
+    of 8 bytes, unsupported by IPUs, count as float32.
     """
     size = min(work.itemsize, 4)
     partials = max(size, work.partials_itemsize)

@@ -1,4 +1,4 @@
-"""List what a Plan's parts cost and why: for each part, such as a pass, its laws (formulas) with their numbers."""
+"""List the costs of a Plan's parts, such as passes, with the laws (formulas) and numbers behind each cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from ipusim.hardware.collectives.cost import CollectiveCost
-from ipusim.hardware.formulas import Sum, Written, addends, written
+from ipusim.hardware.formulas import FormulaText, Sum, addends, formula_text
 from ipusim.hardware.system import System
 from ipusim.lowering.streams import Stream
 from ipusim.pipeline.instructions import NONE, Code
@@ -25,17 +25,17 @@ _Call = TypeVar("_Call")
 
 
 @dataclass(frozen=True)
-class Thing:
+class PricedPart:
     """A part of a Plan, with costs: a pass, a copy, an update.
 
     Attributes:
-        of: label of the part.
+        label: label of the part.
         cycles: terms and sums of terms.
         times: occurrences in a pipeline execution, summed over replicas.
-        spans: Timeline spans of one occurrence; 0 for parts of a weight update.
+        spans: Timeline spans of one occurrence; 0 for parts of a weight update, which are counted elsewhere.
     """
 
-    of: str
+    label: str
     cycles: Sequence[int]
     times: int = 1
     spans: int = 0
@@ -46,16 +46,16 @@ class TermRow:
     """Cost of a Plan's part by a single law.
 
     Attributes:
-        of: label of the part, for example ``forward of stage 0``.
+        label: label of the part, for example ``forward of stage 0``.
         law: law of the cost.
         cycles: total cycles.
-        addends: formulas that sum to the cycles, and counts.
+        addends: formulas whose sum is the cycles, each with how often it occurs.
     """
 
-    of: str
+    label: str
     law: Law
     cycles: int
-    addends: tuple[tuple[Written, int], ...]
+    addends: tuple[tuple[FormulaText, int], ...]
 
     def formula(self, most: int | None = None) -> str:
         """Return the formula with its numbers, limited to the first ``most`` addends."""
@@ -68,25 +68,25 @@ class TermRow:
 def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
     """Return a row for each law in the cost of each part of ``plan``."""
     names = [profile.name for profile in program.stages]
-    return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
+    return tuple(row for priced_part in priced_parts(costs, plan, names, system) for row in _rows(priced_part))
 
 
-def _rows(thing: Thing) -> Iterator[TermRow]:
+def _rows(priced_part: PricedPart) -> Iterator[TermRow]:
     """Yield a row for each law in the cost of a part."""
-    by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
-    for part in thing.cycles:
+    by_law: dict[Law, tuple[list[int], Counter[FormulaText]]] = {}
+    for part in priced_part.cycles:
         for term, times in addends(part):
             if isinstance(term, Term) and term:
                 values, formulas = by_law.setdefault(term.law, ([], Counter()))
                 values.append(times * term)
                 for addend, often in addends(term.cycles):
-                    formulas[written(addend)] += times * often
+                    formulas[formula_text(addend)] += times * often
     for law in sorted(by_law, key=laws.LAWS.index):
         values, formulas = by_law[law]
-        yield TermRow(thing.of, law, sum(values), tuple(formulas.items()))
+        yield TermRow(priced_part.label, law, sum(values), tuple(formulas.items()))
 
 
-def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
+def priced_parts(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[PricedPart]:
     """Yield the parts of a run with a cost; ``names`` are the names of the stages."""
     stages = plan.shape.stages
     often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
@@ -102,7 +102,7 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     for (code, stage), cycles in costs.instructions.items():
         name = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
         runs = system.replicas * plan.instructions_of(code)[stage]
-        yield Thing(name, (cycles,), runs, laws.INSTRUCTION_LAWS[Code(code)].spans)
+        yield PricedPart(name, (cycles,), runs, laws.INSTRUCTION_LAWS[Code(code)].spans)
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,12 @@ class _Passes:
         return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
 
     def within(self, kind: int, stage: int, calls: Sequence[_Call]) -> Iterator[tuple[_Call, str, str]]:
-        """Yield every call inside a pass, with a number if several exist, and the place."""
+        """Yield every call inside a pass, with text for its number (empty for a single call) and for the pass."""
         for number, call in enumerate(calls if self.has(kind) else (), 1):
             yield call, f" {number}" if len(calls) > 1 else "", f"in {self.name(kind, stage)}"
 
 
-def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
     shape = passes.plan.shape
     kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
     kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if passes.has(kind)]
@@ -136,15 +136,15 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     for stage in range(shape.stages):
         for kind in kinds:
             times = passes.runs[kind, stage] - within[kind, stage]
-            yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
+            yield PricedPart(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
         name = " and ".join(passes.name(*key) for key in slot)
-        yield Thing(f"{name} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
+        yield PricedPart(f"{name} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
     for ipu in passes.plan.ipus if shape.training else ():
-        yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
+        yield PricedPart(f"update on IPU {ipu}", (costs.updates[ipu],))
 
 
-def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
     """Yield distinct copies between IPUs per group of meeting replicas, and single sends."""
     plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
     counts = Counter(costs.copies.copy_of)
@@ -155,12 +155,14 @@ def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             link = (laws.COPY_LINK(max(share.cycles for share in step.links)),) if step.links else ()
             parts = (*laws.fixed_terms(step.fixed), *link)
             spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
-            yield Thing(f"{name} of replica {replica}" if len(meetings) > 1 else name, parts, counts[number], spans)
+            yield PricedPart(
+                f"{name} of replica {replica}" if len(meetings) > 1 else name, parts, counts[number], spans
+            )
     for (replica, copy, source, target), send in costs.sends.items():
         name = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
         name += f" in copy {copy}" if plan.shape.mirrored else ""
         times = len(range(copy, plan.shape.micro_batches, len(plan.shape.copies)))
-        yield Thing(name, (send.lead_cycles, send.cycles), times, 1 + len(send.links))
+        yield PricedPart(name, (send.lead_cycles, send.cycles), times, 1 + len(send.links))
 
 
 def _spans(cycles: Sequence[int]) -> int:
@@ -168,7 +170,7 @@ def _spans(cycles: Sequence[int]) -> int:
     return sum(part.law.spans for part in cycles if isinstance(part, Term))
 
 
-def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
     """Yield the copies between the host and the IPUs for each micro-batch."""
     micro_batches = system.replicas * passes.plan.shape.micro_batches
     data = (costs.host.data,) if costs.host.data else ()
@@ -176,44 +178,44 @@ def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
         ("infeed element", (costs.host.infeed, costs.host.fill, *data)),
         ("outfeed element", (costs.host.outfeed, costs.host.drain)),
     ):
-        yield Thing(name, parts, micro_batches * bool(parts[0]), _spans(parts))
+        yield PricedPart(name, parts, micro_batches * bool(parts[0]), _spans(parts))
     for stage, tables in costs.tables.items():
         looked_up, row_update = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
         backward = passes.runs[Pass.BACKWARD, stage] + passes.runs[Pass.INPUT_GRADIENT, stage]
         forward = passes.runs[Pass.FORWARD, stage]
-        yield Thing(f"look-up of {passes.names[stage]}", looked_up, forward, _spans(looked_up))
-        yield Thing(f"row update of {passes.names[stage]}", row_update, backward, _spans(row_update))
+        yield PricedPart(f"look-up of {passes.names[stage]}", looked_up, forward, _spans(looked_up))
+        yield PricedPart(f"row update of {passes.names[stage]}", row_update, backward, _spans(row_update))
 
 
-def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
+def _outside(costs: Costs, passes: _Passes) -> Iterator[PricedPart]:
     """Yield the host calls of passes."""
     for (kind, stage), calls in costs.host_calls.items():
         for call, number, place in passes.within(kind, stage, calls):
             parts = (call.send, call.host, call.read)
-            yield Thing(f"{call.call.name}{number} {place}", parts, passes.runs[kind, stage], _spans(parts))
+            yield PricedPart(f"{call.call.name}{number} {place}", parts, passes.runs[kind, stage], _spans(parts))
 
 
-def _updates(costs: Costs, system: System) -> Iterator[Thing]:
+def _updates(costs: Costs, system: System) -> Iterator[PricedPart]:
     """Yield the work of hosts for a weight update, and between session runs."""
     if (host_sum := costs.host_sum) is not None:
-        yield Thing(f"sum over {system.hosts} hosts", (host_sum.write, host_sum.network, host_sum.read))
+        yield PricedPart(f"sum over {system.hosts} hosts", (host_sum.write, host_sum.network, host_sum.read))
     if (update := costs.host_update) is not None:
-        yield Thing("update on the host", (update.write, update.apply, update.read))
-    yield Thing("weight update with its state off chip", (costs.host.state,))
-    yield Thing("session run", (costs.host.call,))
+        yield PricedPart("update on the host", (update.write, update.apply, update.read))
+    yield PricedPart("weight update with its state off chip", (costs.host.state,))
+    yield PricedPart("session run", (costs.host.call,))
 
 
-def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield IPU loads and stores, assuming a sole user per Streaming Memory."""
+def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
+    """Yield loads and stores of IPUs, each priced as the only transfer of its Streaming Memory."""
     for (kind, stage), stream in costs.pass_streams.items():
         parts = _streamed(stream, system)
-        yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
+        yield PricedPart(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
     for ipu, stream in costs.update_streams.items():
-        yield Thing(f"update on IPU {ipu}", _streamed(stream, system), system.replicas)
+        yield PricedPart(f"update on IPU {ipu}", _streamed(stream, system), system.replicas)
 
 
-def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield single moves of activations, assuming a sole user per Streaming Memory or link."""
+def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
+    """Yield single moves of activations, each priced as the only transfer of its Streaming Memory or links."""
     if not costs.moves:
         return
     table = passes.plan.instructions
@@ -226,7 +228,7 @@ def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             parts = _streamed(Stream(send.bytes) if is_back else Stream(0, send.bytes), system)
         suffix = f" of replica {replica}" if system.replicas > 1 else ""
         name = f"activations of {passes.names[move_stage]} {'back to' if is_back else 'out of'} IPU {shard}{suffix}"
-        yield Thing(name, parts, often[shard, move_stage, is_back], 1 + len(send.links))
+        yield PricedPart(name, parts, often[shard, move_stage, is_back], 1 + len(send.links))
 
 
 def _streamed(stream: Stream, system: System) -> Sequence[int]:
@@ -235,7 +237,7 @@ def _streamed(stream: Stream, system: System) -> Sequence[int]:
     return [law(system.transfer_cycles(size, rate)) for law, size in directions if size]
 
 
-def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
+def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
     if costs.copy_sum is not None:
         yield _collective(f"all-reduce of copies ({costs.copy_sum.algorithm})", costs.copy_sum.cost)
     if costs.gradient_sum is not None:
@@ -253,8 +255,8 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
             yield _collective(name, call.cost, passes.runs[kind, stage])
 
 
-def _collective(name: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
-    """Return a collective with ``runs`` runs of passes; None during a weight update."""
+def _collective(name: str, cost: CollectiveCost, runs: int | None = None) -> PricedPart:
+    """Return a collective of a pass that runs ``runs`` times; None for a collective of the weight update."""
     fixed_parts = Sum(tuple((term, len(cost.rounds)) for term in laws.fixed_terms(cost.fixed)))
     parts = (fixed_parts, laws.ROUNDS(cost.rounds_cycles))
-    return Thing(name, parts) if runs is None else Thing(name, parts, runs, laws.ROUNDS.spans)
+    return PricedPart(name, parts) if runs is None else PricedPart(name, parts, runs, laws.ROUNDS.spans)

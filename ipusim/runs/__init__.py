@@ -1,7 +1,7 @@
 """Path from a request to a result: Request, assemble, Job, execute, Run.
 
-As ``runs`` of :mod:`ipusim.api` this room offers further parts of that path: sections of a request, their places in
-files and messages, Graphcore's names of options, limits, and YAML.
+As ``runs`` of :mod:`ipusim.api` this package offers further parts of the path: sections of a request, their positions
+in files and messages, Graphcore's names of options, limits, and YAML.
 """
 
 from typing import TYPE_CHECKING
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import full_counts
     from ipusim.runs.one_ipu import run_on_one_ipu
-    from ipusim.runs.other_passes import MOST_OF_ONE, long_run_without_events, run_without_events, runs_with_passes
+    from ipusim.runs.other_passes import (
+        MOST_PASSES_OF_ONE_RUN,
+        long_run_without_events,
+        run_without_events,
+        runs_with_passes,
+    )
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
     from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
     from ipusim.runs.sensitive import Sensitivities, sensitivities
     from ipusim.runs.session import Hook
     from ipusim.runs.stated_times import with_stated_times
-    from ipusim.runs.time_alone import Priced, timeline_of
+    from ipusim.runs.time_alone import PriceFunction, timeline_of
     from ipusim.runs.titles import title_of
     from ipusim.runs.waterfall import balanced, recomputed_shares, waterfall_of, with_host
     from ipusim.runs.yaml_text import Located, dump, edited

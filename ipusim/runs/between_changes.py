@@ -1,9 +1,9 @@
 """Simulate a run under disturbances that begin and end, and leave out the repeating parts between these changes.
 
-A block is the part of a run from one state of the machine until that state recurs; its copies then follow one another
-unless a disturbance begins or ends. Copies that end before the next change are left out. The shorter run continues
-after the first copy with times shifted by the left-out cycles (:class:`Skip`), and reaches the change in the same state
-as the whole run. With a single execution, micro-batches are left out; with several, whole executions.
+A block is the part of a run from a state of the machine until this state recurs. Its copies then follow one another
+until a disturbance begins or ends: a change. Copies that end before the next change are left out. After the first copy,
+the shorter run continues with times shifted by the left-out cycles (:class:`Skip`), and reaches the change in the same
+state as the whole run. With a single execution, micro-batches are left out; with several, whole executions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BetweenChanges:
         executions: number of pipeline executions.
         in_a_row: number of executions after which the run may repeat.
         skips: numbers of left-out cycles, with the cycles at which the shorter run leaves them out.
-        blocks: repeated blocks, as rows of the shorter run's Timeline, with the numbers of left-out copies.
+        blocks: pairs of a repeated block, as rows of the shorter run's Timeline, and its number of left-out copies.
     """
 
     job: Job
@@ -100,7 +100,7 @@ class BetweenChanges:
 
     @property
     def _step(self) -> int:
-        """Divisor of all numbers of left-out micro-batches, or executions."""
+        """Number of which every number of left-out micro-batches, or executions, is a multiple."""
         return self.in_a_row if self.executions > 1 else self.job.schedule.step(self.job.program.shape)
 
     def _length(self, block: Repeat) -> int:
@@ -108,7 +108,7 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield numbers of micro-batches, or executions, for a first short run; none if the run itself is short."""
+        """Yield numbers of micro-batches, or executions, for a first short run. A run that is short needs no other."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)
@@ -136,9 +136,9 @@ class BetweenChanges:
     def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, most: int
     ) -> Iterator[tuple[Repeat, int]]:
-        """Yield blocks among recorded states, ``marks``, with their numbers of copies to leave out; early blocks first.
+        """Yield blocks between recorded states, each with the number of its copies to leave out; early blocks first.
 
-        Left-out copies end before cycle ``end``, and hold at most ``most`` micro-batches, or executions.
+        The left-out copies end before cycle ``end``. Together they have at most ``most`` micro-batches, or executions.
         """
         for part in (4, 2, 1) if end is not None else (1,):
             first_marks = marks[: len(marks) // part]

@@ -37,9 +37,9 @@ class Content:
         outfeed: elements that leave the last stage, with their bytes.
         micro_batch_size: samples in a micro-batch.
         result_bytes: bytes of an outfeed element kept by the host.
-        samples: number of samples of the data, 0 for unlimited data.
-        sums_gradients: whether replicas sum gradients before a weight update; False if the stages do.
-        sums_over_hosts: whether hosts sum gradients; False if the stages do.
+        samples: number of samples in the data; 0 for unlimited data.
+        sums_gradients: whether replicas sum gradients before a weight update; False if the stages' functions sum them.
+        sums_over_hosts: whether hosts sum gradients; False if the stages' functions sum them.
         workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a

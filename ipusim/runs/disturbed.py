@@ -29,7 +29,7 @@ _MOST_SPANS = 50_000
 
 
 def undisturbed(job: Job) -> tuple[Costs, System]:
-    """Return costs and system of a Job without disturbances, including dead cables."""
+    """Return costs and system of a Job without disturbances; dead cables work again."""
     system = job.system.undisturbed
     costs = job.costs if system.topology == job.system.topology else price_plan(job.plan, job.program, system)
     return costs, system
@@ -100,7 +100,7 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
     States are recorded at the begin of each micro-batch.
 
-    None if states of some micro-batches are missing, as tensors pile up.
+    None if states of some micro-batches are missing, as notes stop when too many tensors wait.
     """
     whole, table = job.whole, job.whole.plan.instructions
     costs, system = undisturbed(whole)
@@ -112,8 +112,10 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
 
 def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
-    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None if
-    never."""
+    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's.
+
+    None if they never do.
+    """
     later = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
     alike = (_state(mark) == _state(plain_mark) for mark, plain_mark in later)
     return next((number for number, is_equal in enumerate(alike) if is_equal), None)

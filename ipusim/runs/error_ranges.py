@@ -15,19 +15,21 @@ from ipusim.base.csv_table import Columns, read_table
 from ipusim.base.units import counted
 from ipusim.runs.job import Job
 
-#: File with the error range of each kind, as ``ipusim validate`` computes it (a test compares them); empty ends for
-#: kinds with few rows.
+#: File with the error range of each kind, as ``ipusim validate`` computes it (a test compares them). A kind with few
+#: published trainings has no range: its ends are empty.
 RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
 #: Suffix of a kind's name for runs on several pods.
 SEVERAL_PODS: Final = ", several pods"
 _MOST_BYTES: Final = 2**16
-#: Maximum bytes of all weights of a small network: the time between its layers counts as much as the layers' own.
+#: Maximum bytes of all weights of a small network: time between its layers matters as much as the layers' own time.
 _SMALL: Final = 20 * 10**6
 
 
 def kind_of(job: Job) -> str:
-    """Return the kind of a Job's model and run, by layers, weights and pods; empty if no published training is alike.
+    """Return the kind of a Job's model and run, by layers, weights and pods.
+
+    Empty if no published training is of this kind.
 
     >>> from ipusim.api import Request, assemble
     >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
@@ -61,12 +63,12 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
 
 
 def error_words(job: Job) -> str:
-    """Return the error range of most trainings of a Job's kind in words, or the statement that no range is known."""
+    """Return, in words, the range of errors of a Job's kind, or that no range is known."""
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 
 def end_text(error: float) -> str:
-    """Return an end of a range of errors in whole per cent, without a sign of zero below it.
+    """Return an end of a range of errors in whole per cent; zero is always ``+0%``.
 
     >>> end_text(-0.061), end_text(-0.004)
     ('-6%', '+0%')

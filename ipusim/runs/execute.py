@@ -83,7 +83,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 
 def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
-    """Return a remark if a long run was simulated in full, without recurring state."""
+    """Return a remark if a long run was simulated in full, because its state never recurred."""
     if not job.in_part or timeline.repeats or len(timeline) < _MANY_SPANS:
         return ()
     return (f"No state of this run repeats, so all of its {len(timeline)} spans were simulated one by one.",)

@@ -16,15 +16,15 @@ from ipusim.runs.job import Job
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Number of spans of a run without repeats above which orders are compared by estimates: at gpipe's up to 0.5 ms per
-#: span, three runs would take half a minute.
+#: Number of spans of a run without repeats above which orders are compared by estimates. Under gpipe, a span takes up
+#: to 0.5 ms, so three runs would take half a minute.
 _MOST_SPANS: Final = 20_000
 #: Minimum saving named in a sentence, as a share of the time.
 _LEAST_SAVED: Final = 0.0005
 
 
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
-    """Return the fastest selection order, unless the current order is as fast.
+    """Return the fastest selection order; None if the current order is as fast.
 
     The run in each order is simulated without arithmetic, with routes, copies and gradient sums of that order.
 
@@ -34,7 +34,8 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         reports: orders, with the cycles of their copies in an execution.
 
     Returns:
-        Order and saved share of the time; None if no order saves 0.05 %, and on a machine without communication costs.
+        Order and saved share of the time. None if no order saves 0.05 % of the time, and on a machine without
+        communication costs.
     """
     current = next(report for report in reports if report.used)
     candidates = [report for report in reports if report.ipus != current.ipus and not job.system.free]
@@ -42,7 +43,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         return None
     cycles, estimated = throughput_of(timeline).run_cycles, _is_long(job, timeline)
     savings: dict[str, int] = {}
-    with Cache().entered():
+    with Cache().activate():
         for report in candidates:
             device = job.system.reordered(report.order)
             if estimated:

@@ -36,7 +36,7 @@ class Findings:
         self._problems.append(Problem(path, text, error=error))
 
     def collect(self, path: KeyPath, context: str = "") -> OptionBlock:
-        """Return a block that turns its error into a problem at ``path``. Execution continues after the block."""
+        """Return a ``with`` block that turns an error inside it into a problem at ``path``; the code after it runs."""
         return OptionBlock(self, path, context)
 
     def attempt(
@@ -48,7 +48,7 @@ class Findings:
         return None
 
     def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return ``make``'s result for ``arguments`` and these findings, cached if possible.
+        """Return the result of ``make`` for ``arguments`` and these findings, from the active cache if possible.
 
         Results with a problem are not cached, so that the next request gets the problem again.
         """

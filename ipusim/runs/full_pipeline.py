@@ -1,6 +1,6 @@
-"""Find gradient accumulation counts that fill the pipeline, so that time grows linearly from one to the next.
+"""Find gradient accumulation counts that fill the pipeline, so that time grows linearly from one count to the next.
 
-Such counts lie a whole number of periods apart; a period is found where the simulated machine's state recurs.
+Their differences are whole numbers of periods; a period is the time until the simulated machine's state recurs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Lengths of runs tried for a recurring state, as multiples of ramps plus a period or the number of IPUs. If all
-#: micro-batches go forward first, tensors may pile up: no state recurs, and doubling the run quadruples the time of its
-#: simulation.
+#: Lengths of the runs in which a recurring state is searched, as multiples of a least length: ramps (fill and drain)
+#: plus a period, or plus the number of IPUs. If all micro-batches go forward first, only the shortest run is tried:
+#: tensors may pile up, so that no state recurs, and doubling the run quadruples the time of its simulation.
 _MULTIPLES: Final = 4, 16, 64
 _PHASED_MULTIPLES: Final = _MULTIPLES[:1]
 
@@ -35,10 +35,9 @@ class FullCounts(NamedTuple):
 def full_counts(job: Job) -> FullCounts:
     """Return counts whose times show the linear growth of time with the count.
 
-    In lock-step these are all counts of the schedule. In point-to-point, closer counts may mislead: for three IPUs
-    under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, and by a twelfth less
-    in the long run. Counts of a recurring state are reliable; without a recurring state, multiples of the number of
-    IPUs apply.
+    In lock-step these are all counts of the schedule. In point-to-point, arbitrary counts may mislead: for three IPUs
+    under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, but by a twelfth less
+    in the long run. So the difference is the period of a recurring state; if no state recurs, it is the number of IPUs.
 
     Args:
         job: run with any count.
@@ -69,7 +68,7 @@ def full_counts(job: Job) -> FullCounts:
 
 
 def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
-    """Return an execution with a recurring state, of a multiple of ``least`` micro-batches; None without recurrence."""
+    """Return an execution of a multiple of ``least`` micro-batches with a recurring state; None if no state recurs."""
     if job.schedule.period is None or job.with_counts is None:
         return None
     for times in _PHASED_MULTIPLES if job.schedule.in_phases else _MULTIPLES:

@@ -38,18 +38,18 @@ class Job:
         schedule: schedule of the plan.
         find_memory: function that returns the memory.
         steps: session runs, each of ``program.repeat_count`` executions.
-        notes: warnings, in Graphcore's words, about options without an effect.
+        notes: warnings about options without an effect, with Graphcore's text if Graphcore has this warning.
         workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
             loss without such a predictor.
         between: exchanges of hosts before an execution, by the execution's number.
-        late: cycles that this host waits in each execution for the last host to be ready to sum; empty if hosts are
-            simultaneous, or exchange their times.
-        in_part: whether a shorter run may stand for the whole run, whose size was not checked against this computer's
-            memory.
-        with_counts: function of a number of micro-batches in an execution and a repeat count; returns the Job with
-            these counts and all micro-batches in its Plan; raises RequestError for impossible counts.
+        late: cycles that this host waits in each execution until the last host is ready to sum; empty if all hosts are
+            ready at once, or exchange their times during the run.
+        in_part: whether a shorter run may stand for the whole run. If so, nothing has checked whether the whole run
+            fits in this computer's memory.
+        with_counts: function of the number of micro-batches in an execution and the repeat count. It returns the Job
+            with these counts and all micro-batches in its Plan, and raises RequestError for impossible counts.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -116,8 +116,8 @@ class Job:
         Args:
             figure: function that returns the figure of a fully laid out Job.
             count: number of micro-batches from which the figure grows linearly; by default the Plan's number.
-            period: micro-batches of a period; by default a period of the schedule, after which passes recur, though not
-                always with the same time-steps if the Order defines none.
+            period: micro-batches of a period; by default a period of the schedule. After it, passes recur; if the Order
+                has no time-steps, their time-steps may differ.
 
         Returns:
             Figure for all micro-batches of the program, from the figures of ``count`` and of a period more.
@@ -141,5 +141,5 @@ class Job:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage states its memory; stages known only by cycles may not."""
+        """Whether any stage states its memory; a stage known only by its cycles may leave its memory out."""
         return self.program.describes_memory

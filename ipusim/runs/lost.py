@@ -31,7 +31,7 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system with pauses and moves in place of its IPU losses, of which there is at least one.
+    """Return a system with pauses and moves in place of its losses of IPUs (at least one).
 
     Args:
         job: Job of the run, with all micro-batches laid out.

@@ -47,10 +47,10 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
     """Simulate the work of ``job`` on one IPU.
 
     The schedule is ``single``: all stages on one IPU of the same machine, micro-batch by micro-batch. Model, data,
-    micro-batch size, feeds, optimizer, rates, host and synthetic data are those of the run. Replicas and hosts become
-    micro-batches of a single replica, so that weight updates cover as many samples, and the run as many executions.
-    Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left out. For
-    a run on one IPU the result is its cycles.
+    micro-batch size, feeds, optimizer, rates, host and synthetic data are those of the run. Micro-batches of all
+    replicas and hosts become micro-batches of a single replica, so a weight update covers equally many samples, and the
+    run has equally many executions. Links, disturbances and options that save memory (recomputation, offloading,
+    sharded state) are left out. If the run already uses one IPU, the result is its cycles.
 
     Args:
         job: simulated program.

@@ -1,4 +1,7 @@
-"""Compute the lengths of many runs of a Job, each with other cycles of passes, without events."""
+"""Compute the lengths of many runs of a Job, each with other cycles of passes, without a simulation of events.
+
+The computation follows the fixed order of instructions (:mod:`ipusim.retiming`). It is exact, or refused.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,15 @@ from ipusim.runs.assemble.short_counts import nearest_count
 from ipusim.runs.job import Job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.recurrences import Recurrence
-from ipusim.runs.time_alone import Priced
+from ipusim.runs.time_alone import PriceFunction
 
-#: Maximum number of passes of all runs together, for some seconds; Streaming Memory and moves take longer.
+#: Maximum number of passes of all runs together, which takes some seconds: in general, and for runs with Streaming
+#: Memory or moves, which take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
-#: Maximum number of passes of a single run, whose compilation takes a second; longer runs often repeat after some time.
-MOST_OF_ONE: Final = 600_000
+#: Maximum number of passes of a single run: preparing so many for the computation takes a second. Longer runs often
+#: repeat, and are simulated in part.
+MOST_PASSES_OF_ONE_RUN: Final = 600_000
 #: Number of replicas from which passes in sequence are computed sooner than simulated: equal replicas count once.
 _MANY_REPLICAS: Final = 4
 
@@ -33,10 +38,10 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
     return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
 
 
-def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
-    """Return the cycles of a run without repetition, computed without events.
+def run_without_events(job: Job, executions: int, price: PriceFunction) -> int | None:
+    """Return the cycles of a run without repetition, computed without a simulation of events.
 
-    Without overlapping micro-batches, passes wait for each other, and a simulation of few replicas is faster.
+    If micro-batches do not overlap, passes wait for each other, and a simulation of few replicas is faster.
 
     Args:
         job: Job of the run, without exchanges between hosts.
@@ -44,10 +49,10 @@ def run_without_events(job: Job, executions: int, price: Priced) -> int | None:
         price: function that returns costs and device of the whole Job.
 
     Returns:
-        Cycles of the run; None if a simulation is faster, or if only events give the times.
+        Cycles of the run; None if a simulation of events is faster, or alone gives the times.
     """
     waits = not any(job.plan.fifo_depths) and job.system.replicas < _MANY_REPLICAS
-    if waits or job.program.shape.passes * executions > MOST_OF_ONE:
+    if waits or job.program.shape.passes * executions > MOST_PASSES_OF_ONE_RUN:
         return None
     return runs_with_passes(job, executions, price, [price(job)[0].passes])[0]
 
@@ -62,7 +67,8 @@ def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
         recurrence: recurring part of this run, or of a run that differs only in the number of micro-batches.
 
     Returns:
-        Cycles of the run; None for a run too short for the part, or if only events give the times of the shorter run.
+        Cycles of the run. None for a run too short for the part, or if only a simulation of events gives the times of
+        the shorter run.
     """
     assert job.with_counts is not None
     shape, length = job.program.shape, recurrence.length
@@ -76,7 +82,7 @@ def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
 
 
 def runs_with_passes(
-    job: Job, executions: int, price: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
+    job: Job, executions: int, price: PriceFunction, passes: Sequence[Mapping[tuple[int, int], int]]
 ) -> list[int | None]:
     """Return the cycles of a run for each set of pass cycles.
 

@@ -1,4 +1,7 @@
-"""Compute the lengths of many runs of a Job that differ in the seeds of their jitter, without events."""
+"""Compute the lengths of many runs that differ in the seeds of their jitter, without a simulation of events.
+
+The computation follows the fixed order of instructions (:mod:`ipusim.retiming`). It is exact, or refused.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,10 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
         seeds: seeds of each run, a seed for each jitter in the order of the disturbances.
 
     Yields:
-        Cycles of the next run; None if tensors share a link, so that only events give the times.
+        Cycles of the next run; None if tensors share a link, so that only a simulation of events gives the times.
 
     Raises:
-        NotExactError: if only events give the times of the Job; the message is the reason.
+        NotExactError: if only a simulation of events gives the times of the Job; the message is the reason.
     """
     if job.late or job.between:
         raise NotExactError("hosts that wait for each other")

@@ -24,7 +24,7 @@ class Problem:
     Attributes:
         path: path of the option.
         text: expected value, actual value, and advice.
-        of_key: whether the key itself is wrong, not its value.
+        of_key: whether the key is wrong; otherwise its value is.
         error: error of the option's own rule, with its message in ``text``; None for other problems.
 
     Example:

@@ -17,11 +17,11 @@ from ipusim.runs.job import Job
 
 
 class Recurrence(NamedTuple):
-    """The recurring part of a run with enough micro-batches.
+    """The recurring part of a run, which repeats if the run has enough micro-batches.
 
     Attributes:
-        micro_batches: number of micro-batches of a run with the part.
-        length, cycles: micro-batches and cycles of the part; 0 if only a simulation may find the part.
+        micro_batches: number of micro-batches of a run that contains the part.
+        length, cycles: micro-batches and cycles of the part; 0 if only a simulation of events may find the part.
     """
 
     micro_batches: int
@@ -32,8 +32,9 @@ class Recurrence(NamedTuple):
 def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
     """Return the recurring part of a run of a single execution.
 
-    A part recurs if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances,
-    and in point-to-point no tensor waits longer than the part takes: all times follow from those of the part before.
+    A part recurs if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances in
+    time. In point-to-point, also no tensor may wait longer than the part takes. Then the times of each part follow from
+    the times of the part before it.
 
     Args:
         job: Job of the run.
@@ -43,7 +44,7 @@ def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
         The part; None if no short run repeats itself.
 
     Raises:
-        RequestError: a short run is too large.
+        RequestError: if a short run is too large.
     """
     assert job.with_counts is not None
     for count in counts:
@@ -67,9 +68,10 @@ def has_only_passes(job: Job) -> bool:
 
 
 def _recurring_part(job: Job) -> tuple[int, int] | None:
-    """Return micro-batches and cycles of the latest, shortest part of a run that happens again.
+    """Return micro-batches and cycles of the latest part of a run that recurs; of several, the shortest part.
 
-    Zeros stand for a part whose tensors may wait longer. Raises NotExactError if only events give the times.
+    Both are 0 if a tensor may wait longer than the part takes. Raises NotExactError if only a simulation of events
+    gives the times.
     """
     shape, starts = job.plan.shape, _starts(job)
     # Most runs without recurrence have no equal states, and need no table of passes and sends.

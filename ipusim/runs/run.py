@@ -44,5 +44,5 @@ class Run:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage states its memory; stages known only by cycles may not."""
+        """Whether any stage states its memory; a stage known only by its cycles may leave its memory out."""
         return self.job.describes_memory

@@ -1,4 +1,7 @@
-"""Check the simulated times of a run against a second computation, which simulates no events."""
+"""Check the simulated times of a run against a second computation that simulates no events.
+
+The second computation follows the fixed order of instructions (:mod:`ipusim.retiming`).
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class TimesCheck:
     """Outcome of a time comparison.
 
     Attributes:
-        outcome: "equal" for equal times, "different" for any difference, or "not exact" for inexact computed times.
+        outcome: "equal", "different", or "not exact" if the second computation cannot be exact.
         text: sentence with the number of times, the first difference, or the reason.
     """
 
@@ -51,14 +54,14 @@ class TimesCheck:
 
 
 def check_times(job: Job, timeline: Timeline) -> TimesCheck:
-    """Compare a run's times with times computed without events.
+    """Compare a run's times with times computed without a simulation of events.
 
     Compared are passes, sends, updates and ends of executions.
 
     Args:
         job: Job of the run.
-        timeline: whole run; of a run of more than :data:`MOST_SPANS` spans, only the part in the Job's Plan is
-            simulated again and compared.
+        timeline: whole run. If it has more than :data:`MOST_SPANS` spans, only the part in the Job's Plan is simulated
+            again and compared.
 
     Returns:
         Outcome with the first difference, if any.

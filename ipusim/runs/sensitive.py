@@ -20,12 +20,12 @@ class Sensitivities:
     Counting a stage's passes on a critical path would give only a bound: several paths may be equally long.
 
     Attributes:
-        grows: growth of the run in cycles if each pass of a kind takes a cycle more in a stage, for each stage; None if
-            the longer run is not exact.
-        falls: reduction of the run in cycles if each pass takes a cycle less, for each stage.
+        grows: by kind of pass, a number per stage: growth of the run in cycles if each of the stage's passes takes a
+            cycle more; None if the longer run cannot be computed exactly.
+        falls: the same, for the reduction of the run if each pass takes a cycle less.
         copies: growth and reduction of the run in cycles if each copy between IPUs takes a cycle more or less. Copies
             are merged copies in lock-step, and sent tensors in point-to-point.
-        unknown: reason for unknown sensitivities, as the end of a sentence; empty for known ones.
+        unknown: reason why sensitivities are unknown, as the end of a sentence; empty if they are known.
     """
 
     grows: Mapping[Pass, tuple[int | None, ...]] = field(default_factory=dict)

@@ -16,10 +16,10 @@ from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.machine.one_thread import one_blas_thread
 from ipusim.machine.simulate import Progress, simulate
-from ipusim.model.functions.untrained import check_known, frozen, set_arrays
+from ipusim.model.functions.untrained import check_known, read_only_copy, set_arrays
 from ipusim.model.layers.layer import Array
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import summable
+from ipusim.runs.assemble.limits import check_sums
 from ipusim.runs.job import Job
 from ipusim.runs.lost import loses, with_pauses
 from ipusim.runs.time_alone import timeline_of
@@ -61,7 +61,7 @@ class Hook(Protocol):
 
 
 class Session:
-    """Arithmetic of a Job's replicas, if any; a further run continues from the previous run.
+    """A Job that runs several times; if it has arithmetic, each run continues from the state of the previous run.
 
     Args:
         job: Job to run.
@@ -131,7 +131,7 @@ class Session:
 
     @property
     def not_finite(self) -> str:
-        """Cause of the first value that is not finite, if in the first micro-batch; otherwise empty."""
+        """Cause of the first value that is not finite, searched in the first micro-batch; empty if all are finite."""
         return next((executor.not_finite for executor in self._executors if executor.not_finite), "")
 
     def state(self) -> SessionState:
@@ -167,7 +167,7 @@ class Session:
                     set_arrays(own_slots, slots)
                 values = state.untrained[replica] if replica < len(state.untrained) else {}
                 check_known(executor.untrained, values)
-                executor.untrained.update((name, frozen(array)) for name, array in values.items())
+                executor.untrained.update((name, read_only_copy(array)) for name, array in values.items())
         self.executions = self.executions if state.executions is None else state.executions
 
     @property
@@ -200,7 +200,7 @@ class Session:
         """Return copies of the current variables.
 
         Args:
-            names: names of the variables; None for all.
+            names: names of the variables; None for all variables.
 
         Returns:
             Arrays by name; untrained variables are those of the first replica.
@@ -262,7 +262,7 @@ class Session:
         return timeline.with_info(replace(timeline.info, title=title_of(job.request.description)))
 
     def _simulate(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
-        """Return the Timeline of ``count`` executions, with arithmetic if any."""
+        """Return the Timeline of ``count`` executions, with arithmetic if the Job has arithmetic."""
         job, replicas = self.job, self._on_time()
         between = {0: self.before} if self.before else job.between
         if self._replicas is None:
@@ -278,12 +278,12 @@ class Session:
             progress=progress,
             between=between,
         )
-        return summable(timeline, job.system, job.costs)
+        return check_sums(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
-        """Return the arithmetic with recorded waits, or the Job's recorded waits.
+        """Return the arithmetic, extended to record this host's waits for other hosts before sums.
 
-        Hosts wait for each other before sums.
+        For a Job without arithmetic, return replicas that repeat the waits recorded in the Job.
         """
         replicas = self._replicas
         if replicas is None:
@@ -324,9 +324,9 @@ class Session:
 
 
 def _late(job: Job) -> Replicas:
-    """Return replicas without arithmetic that wait for other hosts as recorded.
+    """Return replicas without arithmetic that repeat the recorded waits for other hosts.
 
-    Each simulation starts with the first execution's wait: a partly simulated run takes several simulations.
+    A run that is simulated in part takes several simulations; each of them starts with the first execution's wait.
     """
     waits = iter(job.late)
 

@@ -1,4 +1,7 @@
-"""Simulate a run without arithmetic; a repeating run is simulated in part and extended to the whole Timeline."""
+"""Simulate a run without arithmetic.
+
+If the run repeats, only a part is simulated, and then extended to the whole Timeline.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ipusim.machine.repeating import ShortRun, short_run
 from ipusim.machine.simulate import Progress, simulate
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, summable
+from ipusim.runs.assemble.limits import SIMULATED_EXECUTIONS, check_sums
 from ipusim.runs.assemble.short_counts import nearest_count, short_counts
 from ipusim.runs.between_changes import BetweenChanges
 from ipusim.runs.job import Job
@@ -28,10 +31,10 @@ from ipusim.timeline.timeline import Timeline
 #: Numbers of executions in short runs, tried in turn until a run repeats; then all executions are simulated.
 _TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
 #: Function that returns costs and device of a Job.
-Priced = Callable[[Job], tuple[Costs, System]]
+PriceFunction = Callable[[Job], tuple[Costs, System]]
 
 
-def _price_on(system: System, price: Priced) -> Priced:
+def _price_on(system: System, price: PriceFunction) -> PriceFunction:
     return lambda job: (price(job)[0], system)
 
 
@@ -40,7 +43,7 @@ def timeline_of(
     executions: int | None = None,
     *,
     jump: bool = True,
-    price: Priced = lambda job: (job.costs, job.system),
+    price: PriceFunction = lambda job: (job.costs, job.system),
     replicas: Replicas | None = None,
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     progress: Progress | None = None,
@@ -53,13 +56,13 @@ def timeline_of(
         jump: whether to simulate a repeating run only in part; its Timeline then has repeated blocks, and equals the
             fully simulated Timeline after expansion.
         price: function that returns costs and device of the Job, or of the Job with other counts.
-        replicas: replacement for the arithmetic, used for late hosts.
+        replicas: replacement for the arithmetic, for a host that waits for others (``Job.late``).
         between: joint work of hosts before an execution, by number of the execution.
         progress: called with the progress.
 
     Raises:
         DeadlockError: if no process of the machine can continue.
-        RequestError: for a large run without repetition, or a run too long for 64-bit figures.
+        RequestError: if a large run does not repeat, or a run is too long for 64-bit figures.
     """
     count = job.program.repeat_count if executions is None else executions
     device, repeats = price(job)[1], replicas is None and not between
@@ -77,7 +80,7 @@ def timeline_of(
     for part in parts if jump else ():
         timeline = part()
         if timeline is not None:
-            return summable(timeline, device, price(job)[0])
+            return check_sums(timeline, device, price(job)[0])
     whole = job.whole
     costs, system = price(whole)
     timeline = simulate(
@@ -90,7 +93,7 @@ def timeline_of(
         progress=progress,
         between=between,
     )
-    return summable(timeline, system, costs)
+    return check_sums(timeline, system, costs)
 
 
 def _between_changes(run: _InPart) -> Timeline | None:
@@ -109,7 +112,7 @@ class _InPart:
 
     job: Job
     executions: int
-    price: Priced
+    price: PriceFunction
     replicas: Replicas | None
     between: Mapping[int, Sequence[HostExchange]] | None
     progress: Progress | None
@@ -158,8 +161,7 @@ class _InPart:
         return executions_in_a_row(self.job.program, self.price(self.job)[0], self.executions)
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
-        """Return the least number of micro-batches to simulate, from ``micro_batches`` up, that leaves out whole
-        periods."""
+        """Return the least number of micro-batches, from ``micro_batches`` up, that leaves out whole periods."""
         shape, schedule = self.job.program.shape, self.job.schedule
         if not short.inner:
             return micro_batches
@@ -201,7 +203,7 @@ class _InPart:
             executions=self.executions,
             executions_per_step=self.job.program.repeat_count,
         )
-        return short.stretched(info)
+        return short.lengthen(info)
 
 
 def _never_repeats(error: RequestError, whole: int, first_count: int) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import textwrap
 from typing import Final
 
 #: Maximum length of a title, in characters: two lines of a picture.
-_LONGEST: Final = 160
+_MOST_TITLE_CHARACTERS: Final = 160
 
 
 def title_of(description: str) -> str:
@@ -19,6 +19,6 @@ def title_of(description: str) -> str:
     text = "".join(c if c.isprintable() else " " for c in description)
     sentence = re.split(r"(?<=[.!?])\s+(?![a-z(])", text.strip(), maxsplit=1)[0]
     title = " ".join(sentence.removesuffix(".").split())
-    if len(title) > _LONGEST:
+    if len(title) > _MOST_TITLE_CHARACTERS:
         title = re.split(r"[:;] ", title, maxsplit=1)[0]
-    return textwrap.shorten(title, _LONGEST, placeholder="…")
+    return textwrap.shorten(title, _MOST_TITLE_CHARACTERS, placeholder="…")

@@ -44,9 +44,10 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
 
     ``timeline`` is the whole run, or the cycles of a run without repetition.
 
-    Runs without some parts are simulated without arithmetic, repeating runs in part; removing a part of zero cost needs
-    no simulation. If the run does not repeat, exact lengths are computed without events, except for the last run, whose
-    passes are counted. Raises the errors of :func:`~ipusim.runs.time_alone.timeline_of`.
+    Runs without some parts are simulated without arithmetic, repeating runs in part; removing a part that costs nothing
+    needs no simulation. If the run does not repeat, exact lengths are computed without a simulation of events. The last
+    run is always simulated, as its passes are counted. Raises the errors of
+    :func:`~ipusim.runs.time_alone.timeline_of`.
     """
     shorter = timeline if isinstance(timeline, Timeline) else None
     executions = job.executions if shorter is None else shorter.info.executions
@@ -82,10 +83,10 @@ def price_without(job: Job, cuts: int) -> tuple[Costs, System]:
 def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     """Return the cycles of passes, balanced over all IPUs for each kind.
 
-    IPUs with copies of the same stages count as one. The stages of an IPU share its cycles equally. Cycles are whole
-    numbers: the remainder of a kind goes to the IPUs in turn, a cycle each, after the last IPU of the previous kind's
-    remainder; within an IPU, the remainder goes to the first stages. Four stages of 10, 10, 10 and 14 cycles on four
-    IPUs have 11 each.
+    IPUs with copies of the same stages count as one. Each kind's cycles are divided equally among IPUs, and an IPU's
+    cycles equally among its stages: four stages of 10, 10, 10 and 14 cycles on four IPUs have 11 each. Cycles are whole
+    numbers. The remainder of a kind goes to the IPUs in turn, a cycle each; the next kind's remainder begins at the
+    next IPU. Within an IPU, the remainder goes to the first stages.
     """
     shape = job.plan.shape
     groups = shape.alike
@@ -117,7 +118,7 @@ def without_recomputation(job: Job, costs: Costs) -> Costs:
 
 
 def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
-    """Return the recomputed shares of stages' passes, for passes that recompute."""
+    """Return the share of recomputation in the cycles of each (pass, stage) that recomputes."""
     plain_passes = without_recomputation(job, job.costs).passes
     return {
         (Pass(kind), stage): Fraction(cycles - plain_passes[kind, stage], cycles)
@@ -199,7 +200,8 @@ def _without_copies(_: Job, costs: Costs) -> Costs:
     return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends, moves=moves)
 
 
-#: Functions that remove parts of the time, from the last part to imbalance; the system holds the disturbances.
+#: Functions that remove a part of the time each, from the last part to imbalance. The first removes only disturbances,
+#: which are part of the system, not of costs.
 _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     lambda job, costs: costs,  # noqa: ARG005
     _without_updates,

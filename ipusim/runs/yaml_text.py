@@ -128,7 +128,7 @@ class Located:
 
 
 class _Plainly(SafeRepresenter):
-    """Representer that omits quotes only around unmistakable text. Every YAML reader must take the value for text."""
+    """Representer that omits quotes around a text only if every YAML reader must take it for text."""
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; the library adds quotes to texts that look like numbers."""
@@ -182,9 +182,9 @@ _PLAIN_MESSAGES: Final = {
 
 
 def _decimal_comma(node: MappingNode, index: int) -> str:
-    """Return the number split at its decimal comma by a mapping in braces.
+    """Return the number that a mapping in braces has split at its decimal comma; empty for another cause.
 
-    ``index`` is the key after the comma; empty for another cause.
+    ``index`` is the index of the key after the comma.
     """
     if not node.flow_style or not index:
         return ""
@@ -196,7 +196,7 @@ def _decimal_comma(node: MappingNode, index: int) -> str:
 
 
 def _further_in(error: MarkedYAMLError, text: str) -> str:
-    """Return the message for a misplaced ': ' that the line before it causes; empty for another cause."""
+    """Return the message for a misplaced ': ' whose cause is the previous line; empty for another cause."""
     mark = error.problem_mark
     if mark is None:
         return ""
@@ -243,7 +243,7 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
 def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
     """Return ``text`` with changed options and a comment after each; existing comments stay.
 
-    A value of None deletes its key. Missing mappings on the path of an option are created.
+    If the new value is None, the key is deleted. Missing mappings on the path of an option are created.
     """
     yaml = YAML(typ="rt", pure=True)
     yaml.preserve_quotes = True
@@ -280,7 +280,7 @@ def _in_one_line(items: list[Any]) -> CommentedSeq:
 
 
 def _comment(mapping: Any, key: Any, comment: str) -> None:
-    """Put ``comment`` after the value of ``key``, before an old comment; a mapping in flow style becomes a block."""
+    """Put ``comment`` after the value of ``key``, before an old comment; a mapping in braces becomes a block."""
     mapping.fa.set_block_style()
     old = mapping.ca.items.get(key)
     old_comment = old[2].value if old and len(old) > 2 and old[2] is not None else ""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
         is_of_the_house,
         names,
         register,
-        scoped,
         shallower,
+        temporarily,
     )
     from ipusim.schedules.torch_csv import hang_when_blocking, write_torch_csv
     from ipusim.schedules.words import in_words

@@ -1,9 +1,9 @@
 """Lay out the breadth-first schedule: an IPU runs all micro-batches through a stage before its next stage.
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
-also takes micro-batches backward from the last one. Ramps (fill and drain) are as short as in interleaved 1F1B, with
-the length of one stage of an IPU. But an IPU keeps all micro-batches. The advantage: gradients of a stage are complete
-early.
+also runs the last micro-batch backward first. Ramps (fill and drain) are as short as in interleaved 1F1B: each IPU
+delays the next by one of its stages. But an IPU keeps all micro-batches. The advantage: gradients of a stage are
+complete early.
 """
 
 from __future__ import annotations

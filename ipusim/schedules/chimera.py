@@ -21,7 +21,7 @@ def order(shape: PlanShape) -> Order:
 
     Of N IPUs, outer IPUs keep N / 2 + 1 micro-batches, and inner IPUs up to N.
 
-    Raises ProgramError for fewer than two stages, CountError for a count that is no multiple of the IPUs and
+    Raises ProgramError for fewer than two stages, CountError for a count that is not a multiple of the IPUs and
     UnsupportedProgramError for stages without a mirror image.
     """
     check_stages(shape.positions)
@@ -35,7 +35,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(rank: int, ipus: int, count: int) -> list[ChunkPass]:
-    """Return the passes of the ``rank``-th of ``ipus`` in order; no two of them occupy one slot (place in time)."""
+    """Return the passes of the ``rank``-th of ``ipus`` in order; each pass has a slot (place in time) of its own."""
     slots = {}
     for unit, turn, copy in product(range(count // ipus), range(ipus // 2), (0, 1)):
         stage = ipus - 1 - rank if copy else rank

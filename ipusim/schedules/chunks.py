@@ -21,8 +21,8 @@ from ipusim.pipeline.shape import Column, PlanShape
 ChunkPass = tuple[Pass, int, int]
 
 
-def ipus_of(shape: PlanShape) -> int:
-    """Return the number of IPUs; some schedules process groups of as many micro-batches."""
+def ipu_count(shape: PlanShape) -> int:
+    """Return the number of IPUs, also the group size of schedules that process micro-batches in groups."""
     return len(set(shape.mapping))
 
 
@@ -80,9 +80,10 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, .
 
 
 def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return two chunks per IPU: first copy, then second copy of the pipeline, IPUs in the first copy's order.
+    """Return two chunks per IPU: its stages in the first copy of the pipeline, then in the second copy.
 
-    Raises UnsupportedProgramError for a single copy, or if a micro-batch returns to an IPU.
+    IPUs are in the first copy's order. Raises UnsupportedProgramError for a single copy, or if a micro-batch returns to
+    an IPU.
     """
     if not shape.mirrored:
         raise UnsupportedProgramError(f"The schedule '{schedule}' needs two copies of each stage: a mirrored shape.")
@@ -95,18 +96,31 @@ def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[
 def order_of(
     schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass] | Table]]
 ) -> Order:
-    """Build the Order from passes of chunks; stages of a chunk run ascending forward, descending backward."""
+    """Build the Order from passes of chunks; a chunk's stages run in ascending order forward, descending backward.
+
+    Args:
+        schedule: name of the schedule.
+        shape: shape to lay out.
+        passes: by IPU, its chunks, and its passes in order.
+    """
     return Order(schedule, shape, table=np.concatenate([_rows(ipu, *parts) for ipu, parts in passes.items()]))
 
 
 def joined_order_of(
     schedule: str,
     shape: PlanShape,
-    turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
+    passes_with_joins: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
 ) -> Order:
-    """Build the Order from passes of chunks; a joined pass shares a slot with the next pass."""
+    """Build the Order from passes of chunks, of which some share a slot.
+
+    Args:
+        schedule: name of the schedule.
+        shape: shape to lay out.
+        passes_with_joins: by IPU, its chunks, and its passes in order; a pass has True if it shares a slot with the
+            next.
+    """
     tables, joins = [], []
-    for ipu, (chunks, ipu_turns) in turns.items():
+    for ipu, (chunks, ipu_turns) in passes_with_joins.items():
         tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in ipu_turns)))
         sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in ipu_turns])
         with_next = np.array([is_joined for _, is_joined in ipu_turns])
@@ -123,14 +137,15 @@ def ranked_order(
     passes: Callable[[int, int, int], Iterable[ChunkPass] | Table],
     multiple: int = 1,
 ) -> Order:
-    """Build the Order of a schedule whose rule depends on an IPU's rank, its place along the pipeline.
+    """Build the Order of a schedule whose rule depends on an IPU's rank: its position along the pipeline.
 
     Args:
         schedule: name of the schedule.
         shape: shape to lay out.
         chunks_of_ipus: returns the chunks of each IPU, and refuses unsupported shapes.
         passes: returns the passes of an IPU, given its rank, the number of IPUs and the number of its chunks.
-        multiple: divisor of the count.
+        multiple: number of which the count must be a multiple.
+
     Raises ProgramError for fewer than two stages, CountError for an indivisible count, and errors of
     ``chunks_of_ipus``.
     """
@@ -150,8 +165,8 @@ def one_chunk_order(
 ) -> Order:
     """Build the Order of a schedule with one chunk per IPU.
 
-    ``passes`` returns the passes of an IPU, given the number of IPUs from this one to the last, this one included, and
-    the number of IPUs before. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
+    ``passes`` returns the passes of an IPU, given two numbers: the IPUs from this IPU to the last, this IPU included,
+    and the IPUs before this IPU. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
     UnsupportedProgramError for a micro-batch that returns to an IPU.
     """
     return ranked_order(schedule, shape, one_chunk_of, lambda rank, ipus, _: passes(ipus - rank, rank))
@@ -160,7 +175,7 @@ def one_chunk_order(
 def repeat_period(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:
     """Yield an IPU's passes with ``more`` micro-batches inserted as copies of a period.
 
-    The period has ``period`` passes from ``begin`` on and covers one micro-batch.
+    The period consists of ``period`` passes, from pass ``begin`` on, and covers one micro-batch.
     """
     first = passes.index(begin) if more else 0
     parts = ((passes[:first], 0), *((passes[first : first + period], further) for further in range(more)))

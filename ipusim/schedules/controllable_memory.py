@@ -1,10 +1,10 @@
 """Lay out V-Half and V-Min: ZB-V with half, or a third, of the activations, at the cost of a bubble.
 
 Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Passes are laid out in slots
-of equal length. The passes of a micro-batch form a pattern of slots that repeats every six slots, one slot for each of
-an IPU's passes of a micro-batch. The distance from a forward pass to its backward pass determines the memory. Ramp-up
-and ramp-down, where an IPU has fewer than six passes in six slots, are then closed up as far as the largest peak of
-activations allows. The pattern between the ramps is periodic, so the layout time does not grow with the count.
+of equal length. The passes of a micro-batch form a pattern of slots that repeats every six slots, as an IPU has six
+passes of each micro-batch. The distance from a forward pass to its backward pass determines the memory. In the ramps
+(ramp-up and ramp-down), an IPU has fewer than six passes in six slots; they are then closed up as far as the largest
+peak of activations allows. The pattern between the ramps is periodic, so the layout time does not grow with the count.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Slots = list[int]
 def v_half(shape: PlanShape) -> Order:
     """Lay out V-Half; adjacent stages of an IPU form a chunk per direction.
 
-    An IPU keeps at most 2 floor((N + 2) / 2) micro-batches of a stage, while ZB-V keeps 2 N.
+    Of N IPUs, an IPU keeps at most 2 floor((N + 2) / 2) micro-batches of a stage; in ZB-V it keeps 2 N.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
@@ -59,7 +59,7 @@ def v_half(shape: PlanShape) -> Order:
 def v_min(shape: PlanShape) -> Order:
     """Lay out V-Min.
 
-    An IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage. Raises like :func:`v_half`.
+    Of N IPUs, an IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage. Raises like :func:`v_half`.
     """
     return _order("v_min", shape, _third)
 
@@ -82,7 +82,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 2)  # enough for a period between the ramps of each IPU
-    lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
+    lanes = shared()(_lay_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
     begin = (*_PASSES[_WAY_OUT], ipus + 1)
     passes = {
         ipu: (ipu_chunks, repeat_period(lane, begin, _PERIOD, count - few))
@@ -91,7 +91,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     return order_of(name, shape, passes)
 
 
-def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = False) -> list[list[ChunkPass]]:
+def _lay_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = False) -> list[list[ChunkPass]]:
     """Return each IPU's passes, from slots of the first micro-batch.
 
     The ramps are closed up twice: with weight-gradient halves, as far as the pattern has room for them, and without.
@@ -103,23 +103,24 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = F
         for number, slot in enumerate(pattern):
             lane[slot : slot + _PERIOD * count : _PERIOD] = range(number * count, (number + 1) * count)
         lanes.append(lane)
-    lanes = _closed_up([_fill_halves(lane, count) for lane in lanes], count, ramp_up=True, authors=authors)
-    lanes = [_bare(lane, count) for lane in _squeezed(lanes, count)]
-    lanes = _closed_up(lanes, count, ramp_up=False, authors=authors)
-    lanes = _squeezed([_fill_halves(lane, count) for lane in lanes], count)
-    lanes = [_fill_halves(_bare(lane, count), count, by_stage=True) for lane in lanes]
+    lanes = _close_ramps([_fill_halves(lane, count) for lane in lanes], count, ramp_up=True, authors=authors)
+    lanes = [_without_halves(lane, count) for lane in _squeeze(lanes, count)]
+    lanes = _close_ramps(lanes, count, ramp_up=False, authors=authors)
+    lanes = _squeeze([_fill_halves(lane, count) for lane in lanes], count)
+    lanes = [_fill_halves(_without_halves(lane, count), count, by_stage=True) for lane in lanes]
     return [[(*_PASSES[entry // count], entry % count) for entry in lane if entry != _EMPTY] for lane in lanes]
 
 
-def _bare(lane: _Lane, count: int) -> _Lane:
+def _without_halves(lane: _Lane, count: int) -> _Lane:
     """Remove the weight-gradient halves from an IPU's passes."""
     return [entry if entry < _WEIGHTS * count else _EMPTY for entry in lane]
 
 
 def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
-    """Put weight-gradient halves into free slots; ``by_stage`` puts halves of the way back first.
+    """Put weight-gradient halves into free slots.
 
-    Without ``by_stage``, halves are numbered in order of execution, and not yet assigned to gradients.
+    With ``by_stage``, halves of the way back come first. Without ``by_stage``, halves are numbered in order of
+    execution, and not yet assigned to gradients.
     """
     queues = deque[int](), deque[int]()  # of the way back, and of the way there
     halves = iter(range(_WEIGHTS * count, len(_PASSES) * count))
@@ -133,16 +134,18 @@ def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     return [*new_lane, *(chain(*queues) if by_stage else halves)]
 
 
-def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bool) -> list[_Lane]:
+def _close_ramps(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bool) -> list[_Lane]:
     """Move passes of the ramps to the first free slot after their inputs.
 
-    Passes between the first IPU's first gradient of the way there and its last forward pass stay in place. Without
-    ``ramp_up``, earlier passes stay as well. No move raises an IPU's memory above the largest peak before. With
-    ``ramp_up`` weight-gradient halves are present; otherwise one runs in each free slot after a gradient.
+    Passes between two passes of the first IPU stay in place: its first gradient of the way there and its last forward
+    pass. Without ``ramp_up``, earlier passes stay as well. No move raises an IPU's memory above the largest peak before
+    all moves. With ``ramp_up`` weight-gradient halves are present; otherwise a half is assumed in each free slot after
+    a gradient.
 
-    With few micro-batches, the first IPU's last forward pass precedes that gradient. The ramp-down is then closed up
-    from this forward pass on. In the authors' code, it is closed up from the first IPU whose last forward pass follows
-    the gradient, and not at all without such an IPU.
+    With few micro-batches, the first IPU's last forward pass precedes its first gradient of the way there. The
+    ramp-down is then closed up from this forward pass on. In the authors' code, the ramp-down is closed up from the
+    last forward pass of an IPU where this pass follows the gradient: the earliest such pass. Without such an IPU, the
+    ramp-down stays.
     """
     slots = [_slots_of(lane, count) for lane in lanes]
     begin = slots[0][_GRADIENT_THERE * count]
@@ -195,7 +198,7 @@ class _SavedBySlot:
     """
 
     def __init__(self, lane: _Lane, count: int, *, halves: bool) -> None:
-        """Take passes with weight-gradient ``halves``; without, assume a half in every free slot."""
+        """Take passes, with weight-gradient ``halves`` or without; if without, assume a half in every free slot."""
         self.lane = [*lane]
         waits = 0 if halves else 1
         changes = (1, 0), (1, 0), (0, waits), (0, waits), (-1, 0), (-1, 0)
@@ -208,7 +211,7 @@ class _SavedBySlot:
         return max(level for level, _ in self._states)
 
     def move(self, slot: int, ready: int, most: int) -> int:
-        """Move a pass to the first free slot within peak ``most``; return the slot."""
+        """Move a pass to the first free slot from ``ready`` on that keeps the peak within ``most``; return the slot."""
         entry, self.lane[slot] = self.lane[slot], _EMPTY
         for earlier in range(ready, slot):
             if self.lane[earlier] == _EMPTY:
@@ -220,7 +223,7 @@ class _SavedBySlot:
         return slot
 
     def _fits(self, earlier: int, slot: int, most: int) -> bool:
-        """Check the peak from slot ``earlier`` on against ``most``; updates states on success."""
+        """Tell whether the peak from slot ``earlier`` on is within ``most``; if it is, update the states."""
         states = list[tuple[int, int]]()
         for index, state in enumerate(self._states_from(earlier, *self._states[earlier]), earlier + 1):
             if state[0] > most:
@@ -242,7 +245,7 @@ class _SavedBySlot:
             yield level, halves
 
 
-def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
+def _squeeze(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
     """Give passes the first slot after their inputs, in unchanged order per IPU."""
     orders = [[entry for entry in lane if entry != _EMPTY][::-1] for lane in lanes]
     slots = [[_EMPTY] * (len(_PASSES) * count) for _ in lanes]

@@ -42,7 +42,7 @@ def schedule(
     syncs: Collection[Sync | str] = (),
     supports: Collection[Feature | str] = PLAIN,
 ) -> Schedule | Callable[[_Rule], Schedule]:
-    """Register a function from a shape to an Order as a schedule; a decorator, with options or without.
+    """Register a function from a shape to an Order as a schedule; a decorator, with or without options.
 
     A second definition replaces the first, as a notebook's cell may run again.
 
@@ -50,7 +50,7 @@ def schedule(
         function: the function; it raises ProgramError for a refused shape.
         name: name in scenarios; default: name of the function.
         summary: one line for people; default: first line of the function's docstring.
-        multiple: returns the divisor of legal gradient accumulation counts; default 1.
+        multiple: returns the number of which legal gradient accumulation counts are multiples; default 1.
         syncs: sync modes, the default first, such as ``("point_to_point",)``; default: both, lock-step first.
         supports: features that the function can lay out, as listed by ``ipusim schedule``.
 

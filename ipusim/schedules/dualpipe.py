@@ -20,11 +20,11 @@ from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_of, zigzag_chunks_of
 
-#: The two stages of an IPU: for a micro-batch's way there, and for the way back; in DualPipe, for the direction that
-#: reaches the IPU first, and for the opposite direction.
+#: The two chunks of an IPU. In DualPipeV: for a micro-batch's way there, and for its way back. In DualPipe: for the
+#: direction whose first micro-batch reaches the IPU first, and for the opposite direction.
 _WAY_OUT, _WAY_BACK = 0, 1
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
-#: A pass of a chunk, and whether the pass shares a slot with the next one.
+#: A pass of a chunk, and whether the pass shares a slot with the next pass.
 Turn = tuple[ChunkPass, bool]
 
 
@@ -101,7 +101,9 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
 
 
 def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]:
-    """Yield kind, chunk and joining of each pass; chunks of weight-gradient halves are arbitrary."""
+    """Yield each pass's kind, chunk, and whether it shares a slot with the next.
+
+    The chunk of a weight-gradient half has no meaning: the caller assigns the oldest pending gradient."""
     ahead, position = ipus - rank - 1, rank + 1
     pair = (_F, _WAY_BACK, True), (_B, _WAY_OUT, False)
     yield from [(_F, _WAY_OUT, False)] * (2 * ahead)

@@ -22,6 +22,6 @@ def order(shape: PlanShape) -> Order:
     """Lay out the default schedule of Graphcore's pipelines.
 
     Raises ProgramError for fewer than two stages, and CountError for a count
-    that is no multiple of 2N in training, of N in inference.
+    that is not a multiple of 2N in training, of N in inference.
     """
     return order_of_rows("grouped", shape, offsets(shape), 2)

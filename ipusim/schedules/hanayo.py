@@ -4,7 +4,7 @@ Liu et al., Hanayo, SC 2023, merges the two directions of Chimera (Li and Hoefle
 copy of weights. The paper's list of passes was not available: this schedule applies Chimera's rule to the merged path.
 Passes occupy slots of equal length. A unit has as many micro-batches as there are IPUs, entering two slots apart. A
 micro-batch takes one slot per stage, forward and then backward, and no two passes of an IPU share a slot. Units
-follow each other as closely as an IPU's number of passes permits, so no IPU keeps more micro-batches than a unit has.
+follow each other as closely as an IPU's number of passes permits, so an IPU keeps at most one unit of micro-batches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:
-    """Yield the passes of the ``rank``-th of ``ipus``, with given number of ``chunks``."""
+    """Yield the passes of the ``rank``-th of ``ipus``, which has ``chunks`` chunks."""
     steps = ipus * chunks  # length of a micro-batch's path
     length = 2 * steps  # length of a unit, which overlaps the next unit
     slots = (

@@ -17,12 +17,13 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     """Choose the start time-steps of overlapping micro-batches, so that no IPU has two steps at once.
 
     Candidates are the time-steps 0 to S - 1, for S steps of a micro-batch. From a start on, a micro-batch begins every
-    S time-steps. A candidate is accepted if its micro-batches never meet those of an earlier accepted start on an IPU.
+    S time-steps. A candidate is accepted if no IPU would have a micro-batch of this candidate and a micro-batch of an
+    accepted start in one time-step.
     """
     steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
     for step, ipu in enumerate(shape.device_of_step):
         steps_of[ipu].append(step)
-    # Two micro-batches meet on an IPU if their starts differ by the distance between two steps of that IPU.
+    # Two micro-batches are on an IPU at once if their starts differ by the distance between two steps of that IPU.
     meeting = {
         (first - second) % steps for ipu_steps in steps_of.values() for first in ipu_steps for second in ipu_steps
     }
@@ -36,7 +37,7 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
 def order(shape: PlanShape) -> Order:
     """Lay out the schedule, with the overlap that :func:`offsets` finds.
 
-    Raises ProgramError for fewer than two stages, and CountError for a number of micro-batches that is no multiple of
-    the overlap.
+    Raises ProgramError for fewer than two stages, and CountError for a number of micro-batches that is not a multiple
+    of the overlap.
     """
     return order_of_rows("interleaved", shape, offsets(shape), 1)

@@ -1,12 +1,15 @@
-"""Lay out interleaved 1F1B: several distant stages per IPU, which shortens ramps to a single stage.
+"""Lay out interleaved 1F1B: several distant stages per IPU, which shortens the ramps (fill and drain).
+
+Each IPU starts after a single stage of the previous IPU.
 
 Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021,
-section 2.2.2: a group has as many micro-batches as there are IPUs, and goes through all stages of an IPU. Groups
-of other sizes follow ScheduleInterleaved1F1B of torch.distributed.pipelining, or an option of Megatron-LM.
+section 2.2.2: a group has as many micro-batches as there are IPUs. An IPU runs a group through one of its stages, then
+through its next stage. Groups of other sizes follow ScheduleInterleaved1F1B of torch.distributed.pipelining, or an
+option of Megatron-LM.
 
 GIS and GIS-H of Wan et al., PipeOffload (arXiv 2503.01328, section 3), split backward passes into two consecutive
-halves. Before its first backward pass, each IPU starts one micro-batch fewer than the previous IPU. GIS-H has groups of
-half as many micro-batches as IPUs.
+halves. Before its first backward pass, each IPU starts one micro-batch fewer than the previous IPU. In GIS-H, the
+number of micro-batches in a group is half the number of IPUs.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_grouped_count
 from ipusim.pipeline.shape import Column, PlanShape
-from ipusim.schedules.chunks import chunks_of, in_turns, ipus_of, ranked_order
+from ipusim.schedules.chunks import chunks_of, in_turns, ipu_count, ranked_order
 
 _WHOLE: Final = (Pass.BACKWARD,)
 _HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
@@ -38,12 +41,12 @@ def order(shape: PlanShape) -> Order:
     IPUs in one cyclic order, equally often.
     """
     count, size = shape.micro_batches, group_size(shape)
-    if 0 < shape.group_size < ipus_of(shape):
+    if 0 < shape.group_size < ipu_count(shape):
         raise UnsupportedProgramError(
             "The schedule 'interleaved_1f1b' needs groups with at least one micro-batch for each IPU, "
-            f"{ipus_of(shape)}, got micro_batch_group_size {shape.group_size}."
+            f"{ipu_count(shape)}, got micro_batch_group_size {shape.group_size}."
         )
-    check_grouped_count(count, ipus_of(shape), shape.group_size)
+    check_grouped_count(count, ipu_count(shape), shape.group_size)
 
     def passes(rank: int, ipus: int, chunks: int) -> Table:
         ahead = (ipus - rank - 1) * (2 if chunks > 1 else 1) + (chunks - 1) * size + 1
@@ -53,27 +56,32 @@ def order(shape: PlanShape) -> Order:
 
 
 def gis(shape: PlanShape) -> Order:
-    """Lay out GIS; raises like :func:`order`, and CountError for a count that is no multiple of IPUs."""
-    return _group_interleaved("gis", shape, ipus_of(shape))
+    """Lay out GIS; raises like :func:`order`, and CountError unless the count is a multiple of the number of IPUs."""
+    return _group_interleaved("gis", shape, ipu_count(shape))
 
 
 def gis_h(shape: PlanShape) -> Order:
-    """Lay out GIS-H; raises like :func:`gis`, for multiples of half the IPUs, and for odd numbers of IPUs."""
-    if ipus_of(shape) % 2:
+    """Lay out GIS-H.
+
+    Raises like :func:`gis`, with half the number of IPUs in place of this number; and UnsupportedProgramError for an
+    odd number of IPUs.
+    """
+    if ipu_count(shape) % 2:
         raise UnsupportedProgramError(
-            f"The schedule 'gis_h' needs an even number of IPUs, as a group has half of the IPUs; got {ipus_of(shape)}."
+            "The schedule 'gis_h' needs an even number of IPUs, as a group has half of the IPUs; got "
+            f"{ipu_count(shape)}."
         )
     return _group_interleaved("gis_h", shape, half_of_ipus(shape))
 
 
 def group_size(shape: PlanShape) -> int:
     """Return the number of micro-batches in each group but the last."""
-    return shape.group_size or shape.micro_batches // max(1, shape.micro_batches // ipus_of(shape))
+    return shape.group_size or shape.micro_batches // max(1, shape.micro_batches // ipu_count(shape))
 
 
 def half_of_ipus(shape: PlanShape) -> int:
     """Return half the number of IPUs, rounded up."""
-    return (ipus_of(shape) + 1) // 2
+    return (ipu_count(shape) + 1) // 2
 
 
 def _group_interleaved(name: str, shape: PlanShape, size: int) -> Order:
@@ -92,7 +100,14 @@ def _turns(count: int, size: int, chunks: int) -> Column:
 
 
 def _passes(forward: Column, ahead: int, chunks: int, backward: tuple[Pass, ...]) -> Table:
-    """Return an IPU's passes: ``ahead`` forward passes, then ``backward`` passes in turn, from the last chunk on."""
+    """Return an IPU's passes: ``ahead`` forward passes, then a backward and a forward pass in turn.
+
+    Args:
+        forward: chunk and micro-batch of the forward passes, in order; backward passes visit the chunks in reverse.
+        ahead: number of forward passes before the first backward pass.
+        chunks: number of the IPU's chunks.
+        backward: kinds of passes that make up a backward pass.
+    """
     chunk, micro_batch = forward
     turns = np.arange(len(chunk))
     parts = [(kind, chunks - 1 - chunk, micro_batch, turns + min(len(turns), ahead)) for kind in backward]

@@ -45,11 +45,11 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
         time_step += 1  # the first stage's infeed precedes
     table = np.stack([time_step, np.asarray(shape.mapping)[stage], kind, stage, micro_batch], axis=1)
     if shape.recompute and shape.training:
-        recomputes = table[backward & (stage < shape.stages - 1)].copy()
-        recomputes[:, 0] -= 1
-        recomputes[:, 2] = Pass.RECOMPUTE
-        table = np.concatenate([table, recomputes])
-        rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[recomputes[:, 3]]])
+        recompute_rows = table[backward & (stage < shape.stages - 1)].copy()
+        recompute_rows[:, 0] -= 1
+        recompute_rows[:, 2] = Pass.RECOMPUTE
+        table = np.concatenate([table, recompute_rows])
+        rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[recompute_rows[:, 3]]])
     # A single number sorts by time-step, IPU and rank.
     ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
     return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]
@@ -63,8 +63,8 @@ def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], dep
     Args:
         schedule: name of the schedule.
         shape: shape to lay out.
-        offsets: offsets of the rows; the count must be a multiple of their number.
-        depth: depth of a stage's activation FIFO, for each position of the pipeline after the stage.
+        offsets: offsets of the rows; the number of micro-batches must be a multiple of the number of rows.
+        depth: depth of a stage's activation FIFO per position of the pipeline after the stage.
 
     Raises ProgramError for fewer than two stages, and CountError for an indivisible count.
     """

@@ -1,6 +1,7 @@
 """Parse and check the words that describe a schedule, and assign micro-batches to their letters.
 
-A word lists passes of an IPU; a letter is a pass of a stage, such as ``F0``, over the stage's next micro-batch.
+A word lists passes of an IPU. A letter is a pass of a stage, such as ``F0``, over the stage's next micro-batch. An IPU
+has three words: its letters before a period, in the period, and after it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _Letter = tuple[int, int]
 Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 
 
-def three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
-    """Return the three words of an IPU, before, in and after its period; raises PlanError for other numbers."""
+def check_three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
+    """Return the words of an IPU; raises PlanError unless there are three: before, in and after its period."""
     if len(texts) != 3:
         raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
     return texts
@@ -48,8 +49,11 @@ def letters_of(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
     return tuple(letters)
 
 
-def least_of(name: str, parts: Parts) -> int:
-    """Return the number of micro-batches without periods; raises PlanError for letters of unequal counts."""
+def least_count(name: str, parts: Parts) -> int:
+    """Return the number of micro-batches in an Order without the period.
+
+    Raises PlanError unless letters outside the periods occur equally often, and letters in a period once.
+    """
     often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
     if len(often) != 1:
         raise PlanError(f"{name}: expected each letter equally often outside periods, got {sorted(often)} times")
@@ -76,7 +80,7 @@ def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
 
 
 def has_time_steps(name: str, parts: Parts) -> bool:
-    """Tell whether words have bars; raises PlanError for unequal numbers of bars between IPUs."""
+    """Tell whether words have bars; raises PlanError if the numbers of bars differ between IPUs."""
     goes_on = any(period or tail for _, period, tail in parts.values())
     for place, phrase in enumerate(("before the period", "in the period")) if goes_on else ():
         numbers = {ipu: words[place].count(END) for ipu, words in parts.items()}
@@ -87,14 +91,14 @@ def has_time_steps(name: str, parts: Parts) -> bool:
 
 
 def micro_batches_of(passes: Table, stages: int) -> Column:
-    """Return the micro-batch of each pass, (kind, stage): the next micro-batch of its kind.
+    """Return the micro-batch of each pass, given as (kind, stage): the next micro-batch of this kind and stage.
 
     Whole backward passes and input-gradient halves share one sequence. A weight-gradient half takes the first
-    micro-batch with an input-gradient half and without a weight-gradient half.
+    micro-batch that already has its input-gradient half, and no weight-gradient half yet.
     """
     kind, stage = passes.T
     backward = np.where(kind == Pass.INPUT_GRADIENT, Pass.BACKWARD, kind)
-    micro_batch = _turns(backward * stages + stage)
+    micro_batch = _earlier_occurrences(backward * stages + stage)
     halves, weights = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
     for number in range(stages):
         is_stage = stage == number
@@ -104,7 +108,7 @@ def micro_batches_of(passes: Table, stages: int) -> Column:
     return micro_batch
 
 
-def _turns(letter: Column) -> Column:
+def _earlier_occurrences(letter: Column) -> Column:
     """Count earlier occurrences of each letter."""
     order = np.argsort(letter, kind="stable")
     sorted_letters = letter[order]

@@ -43,24 +43,25 @@ def schedule_of(text: str, folder: Path) -> Schedule:
         raise ModelError(f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {here}")
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)
-    with registry.scoped():
+    with registry.temporarily():
         value = load_value(
             text, folder, "function or Schedule", lambda value: callable(value) or isinstance(value, Schedule)
         )
     if not isinstance(value, Schedule):
-        name, order = text.rpartition(":")[2], _guarded(value, Order)
+        name, order = text.rpartition(":")[2], _with_line_errors(value, Order)
         return Schedule(name, order, any_count, pipelined=True, summary=f"of {text}", states_sync=False)
     try:
         registry.check(value)
     except ProgramError as error:
         raise ModelError(f"{text!r}: {error}") from None
-    return replace(value, order=_guarded(value.order, Order), multiple=_guarded(value.multiple, int))
+    return replace(value, order=_with_line_errors(value.order, Order), multiple=_with_line_errors(value.multiple, int))
 
 
-def _guarded(function: Callable[[PlanShape], Any], gives: type) -> Callable[[PlanShape], Any]:
+def _with_line_errors(function: Callable[[PlanShape], Any], result_type: type) -> Callable[[PlanShape], Any]:
     """Wrap a function of a user's file, so that errors name the line.
 
-    The wrapper raises PlanError for any error but a refusal of a shape, and for a result not of type ``gives``.
+    The wrapper raises PlanError for a result of another type than ``result_type``, and for any error except the
+    refusal of a shape.
     """
 
     def guarded(shape: PlanShape) -> Any:
@@ -70,8 +71,8 @@ def _guarded(function: Callable[[PlanShape], Any], gives: type) -> Callable[[Pla
             raise
         except BaseException as error:
             raise PlanError(f"{line_of(error, function)}: {message_of(error)}") from error
-        if not isinstance(result, gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
-            type_text = "an Order" if gives is Order else "a whole number from 1 up"
+        if not isinstance(result, result_type) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
+            type_text = "an Order" if result_type is Order else "a whole number from 1 up"
             raise PlanError(f"{first_line(function)}: expected {type_text}, got {result!r}")
         return result
 

@@ -1,4 +1,4 @@
-"""Lay out 1F1B, where IPUs alternate forward and backward passes after a warm-up; and eager 1F1B.
+"""Lay out 1F1B, where IPUs alternate forward and backward passes after a warm-up, and eager 1F1B.
 
 Eager 1F1B has a longer warm-up.
 

@@ -2,7 +2,7 @@
 
 Graphcore, PopART, docs/notes/transforms/pipelining.md: L IPUs have P = 2 L - 1 pipeline stages in training, and
 pipeline stage s runs micro-batch c - s in cycle c. An IPU runs its forward pass before its backward pass. PopART needs
-one cycle fewer than Grouped, where the last IPU's two passes are one cycle apart, and accepts any count from P up.
+one cycle fewer than Grouped, where the last IPU's two passes are one cycle apart. PopART accepts any count from P up.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
-from ipusim.base.near_names import did_you_mean, expected_last, listed
+from ipusim.base.near_names import did_you_mean, expected_last, list_names
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
@@ -34,7 +34,7 @@ from ipusim.schedules import (
     zbv,
     zero_bubble,
 )
-from ipusim.schedules.chunks import ipus_of
+from ipusim.schedules.chunks import ipu_count
 from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.placement import zigzag
 from ipusim.schedules.schedule import Schedule
@@ -68,7 +68,7 @@ def _schedule(
     multiple: Callable[[PlanShape], int] = any_count,
     **more: Any,
 ) -> Schedule:
-    """Create a schedule, by default pipelined and with period ``multiple``; ``more`` overrides these values."""
+    """Create a schedule, by default pipelined and with period ``multiple``; values in ``more`` override defaults."""
     return Schedule(
         name, order, multiple, summary=summary, supports=supports, **{"pipelined": True, "period": multiple, **more}
     )
@@ -124,7 +124,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             interleaved_1f1b.order,
             "1f1b with several rounds of stages over the IPUs",
             _GPU_TRAINING | {Feature.GROUPS},
-            lambda shape: shape.group_size or ipus_of(shape),
+            lambda shape: shape.group_size or ipu_count(shape),
             between=True,
         ),
         _free(
@@ -152,7 +152,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             hanayo.order,
             "waves over the IPUs and back, after Hanayo, with ramps as short as a stage",
             _GPU_TRAINING,
-            period=ipus_of,
+            period=ipu_count,
         ),
         _free(
             "breadth_first",
@@ -188,7 +188,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             chimera.order,
             "1f1b from both ends, with two copies of every stage",
             _GPU_TRAINING,
-            ipus_of,
+            ipu_count,
         ),
         _zigzag(
             "v_half",
@@ -207,7 +207,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             interleaved_1f1b.gis,
             "interleaved_1f1b with backward in halves, fewer activations and shorter ramps",
             _HALVES,
-            ipus_of,
+            ipu_count,
         ),
         _free(
             "gis_h",
@@ -227,7 +227,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def register(schedule: Schedule, *, again: bool = False) -> None:
-    """Add a user's schedule under its name; ``again`` replaces an earlier one, but no built-in schedule.
+    """Add a user's schedule under its name; ``again`` replaces an earlier user's schedule of this name.
 
     Unsupported features are refused at use. Orders must have the requested shape.
 
@@ -262,8 +262,8 @@ def check(schedule: Schedule) -> None:
 
 
 @contextmanager
-def scoped() -> Iterator[None]:
-    """Unregister schedules registered within the block at its end."""
+def temporarily() -> Iterator[None]:
+    """Register schedules only for the block: at its end, restore the schedules registered before it."""
     schedules = dict(_SCHEDULES)
     try:
         yield
@@ -283,7 +283,7 @@ def names() -> tuple[str, ...]:
 
 
 def expand_names(words: Sequence[str]) -> list[str]:
-    """Return the schedules that ``words`` name; the single word ``all`` means every registered one.
+    """Return the schedules that ``words`` name; the single word ``all`` means every registered schedule.
     >>> expand_names(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']
     """
@@ -296,7 +296,7 @@ def is_of_the_house(schedule: Schedule) -> bool:
 
 
 def shallower(schedule: Schedule, shape: PlanShape) -> str:
-    """Return the name of a schedule with FIFOs half as deep that supports ``shape``; empty without one."""
+    """Return the name of a schedule with FIFOs half as deep that supports ``shape``; empty if none supports it."""
     if schedule.shallower:
         try:
             find(schedule.shallower).check(shape)
@@ -310,5 +310,5 @@ def find(name: str) -> Schedule:
     schedule = _SCHEDULES.get(name.lower())
     if schedule is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)
-        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {listed([*_SCHEDULES], name)}"))
+        raise ProgramError(expected_last(f"got {name!r}", hint, f"a schedule out of {list_names([*_SCHEDULES], name)}"))
     return schedule

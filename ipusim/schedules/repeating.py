@@ -34,7 +34,7 @@ class Stretch:
         period: micro-batches of a period.
         time_steps: time-steps per period, for an Order with time-steps.
         rows: rows of each IPU's passes in the Order's table, in order of execution.
-        bounds: first and last + 1 index of each IPU's periodic passes.
+        bounds: range of each IPU's periodic passes, as indices into ``rows``: first, and last + 1.
     """
 
     period: int
@@ -51,7 +51,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(Schedule):
-    """A schedule for one count, and for counts shorter by whole periods.
+    """A schedule for one count, and for smaller counts: whole periods fewer.
 
     Attributes:
         count: micro-batches of the original Order.
@@ -72,14 +72,15 @@ class Repeating(Schedule):
 
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
-    """Return a copy of a schedule with the period of its Order; unchanged for known or missing periods.
+    """Return a copy of a schedule with the period of its Order.
 
-    The Order is laid out once. Raises errors of ``schedule.check`` and ``schedule.laid_out``.
+    A schedule with a stated period stays unchanged. If the Order has no period, so does the copy. The Order is laid out
+    once. Raises errors of ``schedule.check`` and ``schedule.lay_out``.
     """
     if schedule.period is not None or shape.overlapped_io:  # overlapped I/O may still turn out to be impossible
         return schedule
     schedule.check(shape)
-    whole = schedule.laid_out(shape)
+    whole = schedule.lay_out(shape)
     stretch = _stretch(whole)
     if stretch is None:
         return replace(schedule, order=lambda for_shape: whole if for_shape == shape else schedule.order(for_shape))
@@ -93,25 +94,25 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
 def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
     """Return an Order of fewer micro-batches, with whole periods cut out; raises CountError for other counts."""
     count = whole.shape.micro_batches
-    out = count - shape.micro_batches
-    periods, more = divmod(out, stretch.period)
-    if more or not 0 <= out <= stretch.most_cut(count):
+    removed = count - shape.micro_batches
+    periods, rest = divmod(removed, stretch.period)
+    if rest or not 0 <= removed <= stretch.most_cut(count):
         raise CountError(
             f"expected {count} micro-batches, or up to {stretch.most_cut(count)} fewer in steps of {stretch.period}, "
             f"got {shape.micro_batches}"
         )
-    if not out:
+    if not removed:
         return whole
     is_kept, is_later = np.ones(len(whole.table), bool), np.zeros(len(whole.table), bool)
     bounds = {}
     for ipu, rows in stretch.rows.items():
         first, last = stretch.bounds[ipu]
-        passes = len(rows) // count * out
+        passes = len(rows) // count * removed
         is_kept[rows[first : first + passes]] = False
         is_later[rows[first + passes :]] = True
         bounds[ipu] = first, last - passes
     table = whole.table.copy()
-    table[is_later, -1] -= out
+    table[is_later, -1] -= removed
     emitted = whole.emitted
     if emitted is not None:
         table[is_later, 0] -= periods * stretch.time_steps
@@ -130,7 +131,7 @@ def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
 
 
 def _stretch(order: Order) -> Stretch | None:
-    """Return the periodic part with the shortest period; None unless half of the Order may be cut out."""
+    """Return the periodic part with the shortest period; None if less than half of the Order may be cut out."""
     count = order.shape.micro_batches
     ipus, starts = np.unique(np.sort(order.passes[:, 0]), return_index=True)
     parts = np.split(np.argsort(order.passes[:, 0], kind="stable"), starts[1:])
@@ -139,10 +140,10 @@ def _stretch(order: Order) -> Stretch | None:
         return None
     for period in _periods(order.passes[parts[0], 1:], count):
         stretch = _stretch_of(order, rows, period)
-        out = stretch.most_cut(count)
-        if 2 * out >= count:
-            short = _cut_periods(order, stretch, replace(order.shape, micro_batches=count - out))
-            if _is_complete(short, count - out):
+        removed = stretch.most_cut(count)
+        if 2 * removed >= count:
+            short = _cut_periods(order, stretch, replace(order.shape, micro_batches=count - removed))
+            if _is_complete(short, count - removed):
                 return stretch
     return None
 
@@ -156,7 +157,7 @@ def _is_complete(order: Order, count: int) -> bool:
 
 
 def _periods(passes: Column, count: int) -> list[int]:
-    """Return candidate periods, in micro-batches, at which the middle pass of an IPU recurs."""
+    """Return periods, in micro-batches, after which the pass in the middle of an IPU recurs."""
     candidates = np.arange(1, count // _LEAST_PERIODS + 1)
     length = candidates * (len(passes) // count)
     middle = (len(passes) - length) // 2
@@ -167,7 +168,7 @@ def _periods(passes: Column, count: int) -> list[int]:
 
 
 def _stretch_of(order: Order, rows: Mapping[int, Column], period: int) -> Stretch:
-    """Return the stretch with ``period`` around the middle of each IPU's passes."""
+    """Return the longest stretch with ``period`` that contains the middle of each IPU's passes."""
     time_step = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
     columns = np.hstack([time_step, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
     bounds, time_steps = {}, None

@@ -22,25 +22,26 @@ class Schedule:
     Attributes:
         name: lower-case name in scenarios and on the command line.
         order: function from a shape to its Order; raises ProgramError or CountError for a refused shape.
-        multiple: function from a shape to the divisor of legal counts, which may have a minimum as well.
+        multiple: function from a shape to the number of which every legal count is a multiple. ``order`` may also
+            require a minimum count.
         pipelined: whether Graphcore's AUTO selection order treats the schedule as a pipeline.
         summary: one line for people.
         supports: supported features; other features are refused.
         syncs: supported sync modes, the default first.
         states_sync: whether the schedule's author chose ``syncs``; False for a plain function in a file.
-        shallower: name of a schedule with FIFOs half as deep; empty without one.
-        period: function from a shape to the period of its Order between the ramps, in micro-batches; None
-            for an Order without a period, or with an unknown period.
+        shallower: name of a schedule with FIFOs half as deep; empty if no such schedule exists.
+        period: function from a shape to the period of its Order between the ramps (fill and drain), in micro-batches;
+            None for an Order without a period, or with an unknown period.
         in_phases: whether a stage runs all micro-batches through one kind of pass before the next kind, so that
             an Order is periodic within each of these phases, but not by whole micro-batches.
-        file_shape: the only supported shape, if a file contains the Order; else None.
+        file_shape: the only supported shape, for an Order from a file; None for other schedules.
         placement: function from number of stages and stages per IPU to the IPU of each stage.
         per_ipu: default number of stages per IPU.
         mirrored: whether stages have two copies.
         segments: default number of segments per micro-batch; 1 without ``Feature.SEGMENTS``.
         notes: remarks for users of the schedule.
-        least: micro-batches of an Order beyond whole periods, if known; else 0.
-        between: whether counts between multiples may be legal as well, as decided by ``order``.
+        least: micro-batches of an Order beyond whole periods; 0 if unknown.
+        between: whether ``order`` may also accept counts that are not a multiple of ``multiple``.
 
     Example:
         >>> from ipusim.api import schedules
@@ -70,8 +71,8 @@ class Schedule:
     between: bool = False
 
     def __call__(self, shape: PlanShape) -> Order:
-        """Return the Order of a shape, like :meth:`laid_out`."""
-        return self.laid_out(shape)
+        """Return the Order of a shape, like :meth:`lay_out`."""
+        return self.lay_out(shape)
 
     @property
     def written(self) -> PlanShape | None:
@@ -135,7 +136,7 @@ class Schedule:
             _check_written(self.name, self.file_shape, shape)
 
     def count_step(self, shape: PlanShape) -> int:
-        """Return the divisor of gradient accumulation counts, in whole micro-batches.
+        """Return the number of which every gradient accumulation count is a multiple, in whole micro-batches.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -171,7 +172,7 @@ class Schedule:
         return step * math.ceil(count / step)
 
     def ramps(self, shape: PlanShape) -> int:
-        """Return the minimum number of micro-batches in an Order beyond whole periods.
+        """Return the minimum number of micro-batches in an Order beyond whole periods: those of fill and drain.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -181,7 +182,7 @@ class Schedule:
         """
         return max(self.least, shape.steps)
 
-    def laid_out(self, shape: PlanShape) -> Order:
+    def lay_out(self, shape: PlanShape) -> Order:
         """Return the Order of a shape.
 
         Args:

@@ -16,7 +16,7 @@ from ipusim.schedules.one_forward_one_backward import passes
 def order(shape: PlanShape) -> Order:
     """Lay out Seq1F1B; adjacent stages of an IPU form a chunk. A single segment gives 1F1B.
 
-    An IPU keeps one segment per IPU from this one to the last, plus the segments of a micro-batch, minus one.
+    An IPU with n IPUs from itself to the last keeps n - 1 segments more than a micro-batch has.
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that returns to an IPU.
     """

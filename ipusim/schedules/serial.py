@@ -69,9 +69,9 @@ def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Orde
 
 
 def time_step_of(shape: PlanShape, step: int, micro_batch: int) -> int:
-    """Return the time-step in which a micro-batch is at a step, under batch serialization.
+    """Return the time-step in which a micro-batch runs a step of its life, under batch serialization.
 
-    Each time-step has one pass. Each stage runs a loop over a group of micro-batches, then the next stage follows."""
+    A time-step has a single pass. Each stage runs a loop over a group of micro-batches, then the next stage follows."""
     loop = shape.serialization
     group, turn = divmod(micro_batch, loop)
     start = group * shape.steps * loop

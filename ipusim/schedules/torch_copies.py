@@ -19,22 +19,22 @@ _COPY: Final = re.compile(r"([0-9]{1,9})(SEND|RECV)_([FB])([0-9]{1,9})")
 
 
 class Copy(NamedTuple):
-    """A send or receive cell; ``forward`` is False for a gradient."""
+    """A send or receive cell; ``is_forward`` is False for a gradient."""
 
     stage: int
-    sends: bool
-    forward: bool
+    is_send: bool
+    is_forward: bool
     micro_batch: int
 
     def __str__(self) -> str:
         """Return the cell."""
-        return f"{self.stage}{'SEND' if self.sends else 'RECV'}_{'F' if self.forward else 'B'}{self.micro_batch}"
+        return f"{self.stage}{'SEND' if self.is_send else 'RECV'}_{'F' if self.is_forward else 'B'}{self.micro_batch}"
 
     @property
     def partner(self) -> Copy:
         """Cell at the other end of the copy."""
-        step = 1 if self.sends == self.forward else -1
-        return self._replace(stage=self.stage + step, sends=not self.sends)
+        step = 1 if self.is_send == self.is_forward else -1
+        return self._replace(stage=self.stage + step, is_send=not self.is_send)
 
 
 #: A copy, its row, number of passes before it in the row, and file position for messages.
@@ -60,8 +60,8 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
             raise FileError(f"{position}: expected each copy once, got '{copy}' again")
         earlier.add(copy)
         turn, op = needs[copy]
-        if rank != mapping[copy.stage] or (turn >= passes) == copy.sends:
-            side = "behind" if copy.sends else "before"
+        if rank != mapping[copy.stage] or (turn >= passes) == copy.is_send:
+            side = "behind" if copy.is_send else "before"
             raise FileError(f"{position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
     for copy, (_, op) in needs.items():
         if copy not in earlier:
@@ -69,18 +69,18 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
 
 
 def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> str:
-    """Return the ranks of a deadlock under blocking sends, each with its cell; empty without a deadlock.
+    """Describe the deadlock under blocking sends, with the cell at which each rank waits. Empty without a deadlock.
 
-    Without ``copies``, receives directly precede their pass, and sends follow their pass.
+    If a file has no ``copies``, receives directly precede their pass, and sends directly follow it.
     """
     places = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
     if not places:
         for copy, (turn, op) in _list_needs(rows, mapping).items():
-            side = "behind" if copy.sends else "before"
-            places[copy] = mapping[copy.stage], turn + copy.sends, f"{side} {op}"
+            side = "behind" if copy.is_send else "before"
+            places[copy] = mapping[copy.stage], turn + copy.is_send, f"{side} {op}"
     queues: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
     # Copies between the same passes keep the order of cells; without cells, sends precede receives.
-    for copy in sorted(places, key=lambda copy: (places[copy][1], not copies and not copy.sends)):
+    for copy in sorted(places, key=lambda copy: (places[copy][1], not copies and not copy.is_send)):
         queues[places[copy][0]].append(copy)
     heads = dict.fromkeys(queues, 0)
     progress = True
@@ -110,8 +110,8 @@ def _list_needs(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Co
             if op.kind is Pass.WEIGHT_GRADIENT:
                 continue
             forward = op.kind is Pass.FORWARD
-            for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
+            for is_send, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
                 neighbour = op.stage + step
                 if 0 <= neighbour < len(mapping) and mapping[neighbour] != mapping[op.stage]:
-                    needs[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
+                    needs[Copy(op.stage, is_send, forward, op.micro_batch)] = turn, op
     return needs

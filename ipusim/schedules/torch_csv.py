@@ -78,7 +78,7 @@ def write_torch_csv(order: Order) -> str:
 
 
 def read_schedule(path: Path, name: str) -> Schedule:
-    """Read the Schedule of the single Order in a file; raises FileError with text starting with ``name``.
+    """Read a file's Order as a Schedule of a single shape; raises FileError with text starting with ``name``.
 
     The schedule runs point-to-point, or in lock-step.
     """
@@ -125,7 +125,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
 
 def hang_when_blocking(path: Path, name: str) -> str:
-    """Return how a file's ranks hang if each send waits for its receive; empty without a deadlock.
+    """Describe how a file's ranks deadlock if each send waits for its receive; empty without a deadlock.
 
     Ranks run cells in row order. Copies missing in the file are placed next to their passes: a receive before the
     pass, a send after it. Raises FileError like :func:`read_schedule`.

@@ -1,4 +1,4 @@
-"""Lay out 1F1B-V: two stages per IPU as a V, with two thirds of 1F1B's activations, whole backward passes.
+"""Lay out 1F1B-V: two stages per IPU as a V, whole backward passes, and two thirds of 1F1B's activations.
 
 Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Like in V-Half, a micro-batch's passes form
 a pattern of slots that repeats every six slots; a backward pass takes two slots. Then each pass moves to the
@@ -44,7 +44,7 @@ def order(shape: PlanShape) -> Order:
     few = min(count, 2 * ipus + 6)  # enough for a period between the ramps of each IPU
     passes = {
         ipu: (ipu_chunks, repeat_period(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
-        for (ipu, ipu_chunks), lane in zip(chunks.items(), shared()(_laid_out, ipus, few), strict=True)
+        for (ipu, ipu_chunks), lane in zip(chunks.items(), shared()(_lay_out, ipus, few), strict=True)
     }
     return order_of("1f1b_v", shape, passes)
 
@@ -52,15 +52,15 @@ def order(shape: PlanShape) -> Order:
 def _pattern(ipus: int, rank: int) -> tuple[int, ...]:
     """Return the first slots of the first micro-batch's passes.
 
-    Backward passes follow each other along the IPUs, with three slots after every third, so that none
-    collides with a forward pass.
+    Backward passes follow each other along the IPUs, with three free slots after every third backward pass, so that no
+    backward pass collides with a forward pass.
     """
     begin, ahead = 2 * ipus + (0 if ipus % 3 else 3), -(ipus + 2) % 3
     backward = (begin + 2 * turn + 3 * ((ahead + turn) // 3) for turn in (rank, 2 * ipus - 1 - rank))
     return rank, 2 * ipus - 1 - rank, *backward
 
 
-def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
+def _lay_out(ipus: int, count: int) -> list[list[ChunkPass]]:
     """Return the passes of each IPU in order."""
     passes = [
         [

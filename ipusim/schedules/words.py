@@ -20,7 +20,7 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.features import Feature
-from ipusim.schedules.letters import END, Parts, has_time_steps, least_of, letters_of, micro_batches_of, three
+from ipusim.schedules.letters import END, Parts, check_three, has_time_steps, least_count, letters_of, micro_batches_of
 from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule
 
@@ -30,13 +30,13 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
 
     Args:
         name: name of the schedule.
-        words: for each IPU, letters before, in and after its period, separated by blanks. Without
-            letters in any period, the schedule has a single count. IPUs have equal numbers of bars before the periods,
-            and in the periods, unless all letters precede the period.
+        words: for each IPU three texts: letters before, in and after its period, separated by blanks. If no IPU has
+            letters in its period, the schedule has a single count. The number of bars before the period is equal for
+            all IPUs, and so is the number of bars in the period, unless all letters precede the period.
         summary: one line for people.
 
     Returns:
-        A schedule for all counts from the count without periods on.
+        A schedule for the count without periods, and for all larger counts.
 
     Raises:
         PlanError: for malformed words, letters of unequal counts, a missing stage, or unequal numbers of time-steps
@@ -49,9 +49,10 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
         (1, (0, 1))
     """
     parts = {
-        ipu: tuple(letters_of(name, ipu, text) for text in three(name, ipu, texts)) for ipu, texts in words.items()
+        ipu: tuple(letters_of(name, ipu, text) for text in check_three(name, ipu, texts))
+        for ipu, texts in words.items()
     }
-    least = least_of(name, parts)
+    least = least_count(name, parts)
     has_steps = has_time_steps(name, parts)
     passes = {ipu: [letter for letter in (*head, *tail) if letter != END] for ipu, (head, _, tail) in parts.items()}
     stages = {stage: ipu for ipu, word in passes.items() for _, stage in word}

@@ -26,8 +26,8 @@ _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 def order(shape: PlanShape) -> Order:
     """Lay out ZB-V; adjacent stages of an IPU form a chunk per direction.
 
-    The rule needs at least twice as many micro-batches as IPUs, minus one. With fewer, passes of nonexistent
-    micro-batches are dropped; for the authors' order, :mod:`ipusim.schedules.zbv_search` searches like their code.
+    For N IPUs, the rule needs at least 2 N - 1 micro-batches. With fewer, passes of micro-batches that do not exist are
+    dropped; for the authors' order, :mod:`ipusim.schedules.zbv_search` searches like the authors' code.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.

@@ -39,11 +39,11 @@ def search(ipus: int, count: int) -> list[list[ChunkPass]]:
             chunk = ipu.next_forward()
             if chunk is not None:
                 while ipu.level >= 2 * ipus:
-                    ipu.run_waiting()
+                    ipu.run_pending_half()
                 ipu.run(_F, chunk)
     for ipu in ranks:
         while ipu.halves:
-            ipu.run_waiting()
+            ipu.run_pending_half()
     return [ipu.passes for ipu in ranks]
 
 
@@ -68,27 +68,28 @@ class _IpuSchedule:
         self.neighbours: tuple[_IpuSchedule | None, _IpuSchedule | None] = (None, None)
         self.counts = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
 
-    def arrives(self, kind: Pass, chunk: int) -> int:
+    def arrival_slot(self, kind: Pass, chunk: int) -> int:
         """Return the slot in which the next pass's tensor from a neighbour arrives; _UNSCHEDULED if not yet known.
 
-        Forward passes there and gradients of the way back come from the previous IPU, all others from the next IPU.
+        Activations on the way there and gradients of the way back come from the previous IPU, other tensors from the
+        next IPU.
         """
         source = self.neighbours[(kind is _F) == bool(chunk)]
         return 0 if source is None else source._ends.get((kind, chunk, self.counts[kind, chunk]), _UNSCHEDULED)
 
     def run(self, kind: Pass, chunk: int) -> None:
         """Run the next pass of a kind and chunk, after weight-gradient halves in idle slots."""
-        arrives = self.arrives(kind, chunk)
-        while self.halves and arrives > self.slot:
-            self.run_waiting()
-        self.slot = max(self.slot, arrives)
+        arrival_slot = self.arrival_slot(kind, chunk)
+        while self.halves and arrival_slot > self.slot:
+            self.run_pending_half()
+        self.slot = max(self.slot, arrival_slot)
         self._take(kind, chunk)
         if kind is _F:
             self.level += 1
         else:
             self.halves.append(chunk)
 
-    def run_waiting(self) -> None:
+    def run_pending_half(self) -> None:
         """Run the oldest pending weight-gradient half."""
         self._take(_W, self.halves.popleft())
         self.level -= 1
@@ -103,7 +104,7 @@ class _IpuSchedule:
     def next_gradient(self) -> int:
         """Return the chunk of the next gradient."""
         outward, homeward = self.counts[_I, 0], self.counts[_I, 1]
-        ready = outward < homeward and (homeward == self._count or self.arrives(_I, 0) != _UNSCHEDULED)
+        ready = outward < homeward and (homeward == self._count or self.arrival_slot(_I, 0) != _UNSCHEDULED)
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
@@ -111,9 +112,9 @@ class _IpuSchedule:
         outward, homeward = self.counts[_F, 0], self.counts[_F, 1]
         if homeward == self._count:
             return None
-        if homeward < outward and self.arrives(_F, 1) != _UNSCHEDULED:
+        if homeward < outward and self.arrival_slot(_F, 1) != _UNSCHEDULED:
             return 1
-        return 0 if outward < self._count and self.arrives(_F, 0) != _UNSCHEDULED else None
+        return 0 if outward < self._count and self.arrival_slot(_F, 0) != _UNSCHEDULED else None
 
 
 def _fill(ranks: list[_IpuSchedule], count: int) -> None:
@@ -126,7 +127,9 @@ def _fill(ranks: list[_IpuSchedule], count: int) -> None:
         ipu.run(_F, 0)
     for rank, ipu in reversed([*enumerate(ranks)]):
         while (
-            ipu.slot < ipu.arrives(_F, 1) and ipu.counts[_F, 0] < count and ipu.level + 2 * (rank + 1) <= 2 * len(ranks)
+            ipu.slot < ipu.arrival_slot(_F, 1)
+            and ipu.counts[_F, 0] < count
+            and ipu.level + 2 * (rank + 1) <= 2 * len(ranks)
         ):
             for peer in ranks[: rank + 1]:
                 peer.run(_F, 0)

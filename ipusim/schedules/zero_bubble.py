@@ -39,7 +39,8 @@ def order_h2(shape: PlanShape) -> Order:
 def _passes(count: int, ahead: int, lag: int) -> Table:
     """Return an IPU's passes, with ``ahead`` forward passes before the first backward pass.
 
-    The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``lag`` later.
+    The weight-gradient half of a micro-batch follows the input-gradient half of a later micro-batch: the number of this
+    micro-batch is ``lag`` larger.
     """
     numbers = np.arange(count)
     return in_turns(

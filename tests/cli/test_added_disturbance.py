@@ -29,7 +29,7 @@ from ipusim.hardware.disturbances import Swing
 @rule.register
 def _swing(disturbance: Swing, system: System) -> SpeedRule | None:
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
-        return FULL, None
+        return FULL_SPEED, None
 
     def delay(worker: Resource, work: Work, cycle: int) -> int:
         is_its = worker == Resource("IPU", disturbance.ipu) and work.stage != NONE

@@ -39,7 +39,7 @@ def test_the_examples_of_a_module_run(module):
     assert found == EXAMPLES[module], (
         f"{module}: doctest finds {found} of {EXAMPLES[module]} examples; the others never run"
     )
-    with registry.scoped():
+    with registry.temporarily():
         assert [test.name for test in tests if test.name not in _PUBLIC_DOCSTRINGS and runner.run(test).failed] == []
 
 
@@ -48,7 +48,7 @@ def test_the_example_of_a_public_name_needs_nothing_around_it_and_shows_the_name
     """A function is called in it; a class is named, or an object of it is there behind it."""
     thing, text = PUBLIC[name], inspect.cleandoc(PUBLIC[name].__doc__ or "")
     test = doctest.DocTestParser().get_doctest(sections(text)["Example"], {}, name, None, None)
-    with registry.scoped():
+    with registry.temporarily():
         failed, _ = doctest.DocTestRunner().run(test, clear_globs=False)
     assert failed == 0
     nodes = ast.walk(ast.parse("".join(example.source for example in test.examples)))

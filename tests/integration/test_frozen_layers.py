@@ -59,7 +59,9 @@ def test_frozen_stages_hold_as_much_whether_others_recompute():
         job_from(SCENARIO | {"pipeline": SCENARIO["pipeline"] | {"schedule": "gpipe", "allow_recompute": recompute}})
         for recompute in (False, True)
     )
-    forward, with_recomputation = ([stage.forward for stage in job.memory.footprint.stages] for job in (kept, again))
+    forward, with_recomputation = (
+        [stage.forward_bytes for stage in job.memory.footprint.stages] for job in (kept, again)
+    )
     assert forward[:2] == with_recomputation[:2]
     assert forward[2] != with_recomputation[2]
 

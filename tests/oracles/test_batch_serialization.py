@@ -93,7 +93,7 @@ def test_activations_that_are_offloaded_leave_the_ipu(load):
     buffers = 3 * (40 + 50 + 10 + 10 + 20 + 20) * 1000
     assert held.remote_bytes == buffers + 1000  # and a's accumulator
     # What a pass keeps, and what it sends on.
-    assert [stage.forward for stage in fit.footprint.stages] == [50_000, 70_000, 0]
+    assert [stage.forward_bytes for stage in fit.footprint.stages] == [50_000, 70_000, 0]
 
 
 def test_activations_come_and_go_with_every_pass(load):

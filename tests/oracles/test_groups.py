@@ -47,7 +47,7 @@ def test_each_count_that_torch_has_is_laid_out_as_torch_does_and_no_other(ipus):
         for count in COUNTS:
             shape = shape_of(ipus, chunks, count)
             if str(count) in torchs:
-                text = "\n".join(map(" ".join, words_of(schedule.laid_out(shape), ipus)))
+                text = "\n".join(map(" ".join, words_of(schedule.lay_out(shape), ipus)))
                 assert hashlib.sha256(text.encode()).hexdigest()[:12] == torchs[str(count)]
             else:
                 with pytest.raises(CountError):
@@ -98,7 +98,7 @@ def test_groups_of_any_size_are_laid_out_as_megatron_does(ipus):
                 shape = shape_of(ipus, chunks, count, size)
                 if megatron_has(ipus, count, size):
                     right = [megatrons(rank, ipus, chunks, count, size) for rank in range(ipus)]
-                    assert words_of(schedule.laid_out(shape), ipus) == right
+                    assert words_of(schedule.lay_out(shape), ipus) == right
                 else:
                     with pytest.raises(UnsupportedProgramError if size < ipus else CountError):
                         schedule.order(shape)

@@ -152,5 +152,5 @@ def test_a_projection_cannot_share_a_table_on_the_host(loads_job):
     with pytest.raises(ScenarioError) as caught:
         loads_job(tied)
     assert str(caught.value).endswith(
-        "expected a layer whose parameters lie on the IPU, got 'tokens', whose lie on the host"
+        "expected a layer whose parameters are on the IPU, got 'tokens', whose parameters are on the host"
     )

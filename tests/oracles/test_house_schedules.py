@@ -44,7 +44,7 @@ SEQ_1F1B = {  # micro-batch and segment, of 3 micro-batches in 2 segments on 4 I
 
 
 def test_seq_1f1b_has_its_authors_order():
-    order = find("seq_1f1b").laid_out(shape_of("seq_1f1b", (0, 1, 2, 3), 3))
+    order = find("seq_1f1b").lay_out(shape_of("seq_1f1b", (0, 1, 2, 3), 3))
     for ipu, words in SEQ_1F1B.items():
         own = order.passes[order.passes[:, 0] == ipu, 1:].tolist()
         assert " ".join(f"{'FB'[kind]}{micro // 2}-{micro % 2}" for kind, _, micro in own) == words
@@ -145,7 +145,7 @@ def test_a_long_execution_of_controllable_memory_is_laid_out_as_one_that_is_move
     """Its periods are those of an Order of as many micro-batches whose ramps were moved together with them in it."""
     pattern = {"v_half": controllable_memory._half, "v_min": controllable_memory._third}[schedule]
     count = 4 * ipus + 5
-    whole = controllable_memory._laid_out([pattern(ipus, rank) for rank in range(ipus)], count)
+    whole = controllable_memory._lay_out([pattern(ipus, rank) for rank in range(ipus)], count)
     order = find(schedule).order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
     for ipu, passes in passes_of(order).items():
         stages = (ipu, 2 * ipus - 1 - ipu)
@@ -185,7 +185,7 @@ CHIMERA = {
 
 @pytest.mark.parametrize(("schedule", "count", "rows"), [("dualpipe", 8, DUALPIPE), ("chimera", 4, CHIMERA)])
 def test_two_copies_have_their_authors_order(schedule, count, rows):
-    order = find(schedule).laid_out(shape_of(schedule, (0, 1, 2, 3), count))
+    order = find(schedule).lay_out(shape_of(schedule, (0, 1, 2, 3), count))
     found = dict.fromkeys(range(4), "")
     for (ipu, kind, stage, micro), joined in zip(order.passes.tolist(), order.joined.tolist(), strict=True):
         found[ipu] += f"{'FBRIW'[kind]}{micro % 2}.{stage}.{micro // 2}{'+' if joined else ' '}"
@@ -254,7 +254,7 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
 def test_a_long_execution_of_1f1b_v_is_laid_out_as_one_that_is_moved_together_whole(ipus):
     count = 4 * ipus + 9
     order = find("1f1b_v").order(PlanShape(mapping=zigzag(2 * ipus, 2), micro_batches=count))
-    for ipu, lane in enumerate(v_1f1b._laid_out(ipus, count)):
+    for ipu, lane in enumerate(v_1f1b._lay_out(ipus, count)):
         stages = (ipu, 2 * ipus - 1 - ipu)
         right = [f"{kind.letter}{stages[chunk]}.{micro_batch}" for kind, chunk, micro_batch in lane]
         assert passes_of(order)[ipu] == right

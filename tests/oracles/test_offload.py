@@ -164,8 +164,8 @@ def test_what_leaves_the_ipu(load):
     assert [held(fit, Holder.ACCUMULATORS) for fit in (plain, state, both)] == [own, own, 0]
     assert [fit.footprint.ipus[0].remote_bytes for fit in (plain, state, both)] == [0, 2 * own, 3 * own]
     loaded = 2 * weights[0]  # the state of one variable at a time, of the largest one
-    assert [fit.footprint.stages[0].update for fit in (plain, state, both)] == [0, loaded, loaded + own]
-    assert both.footprint.stages[0].backward - state.footprint.stages[0].backward == own
+    assert [fit.footprint.stages[0].update_bytes for fit in (plain, state, both)] == [0, loaded, loaded + own]
+    assert both.footprint.stages[0].backward_bytes - state.footprint.stages[0].backward_bytes == own
 
 
 def test_small_tensors_stay(load):

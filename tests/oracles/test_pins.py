@@ -191,7 +191,7 @@ def _blocking(parts):
         (TUTORIAL, rate("sync_skew_cycles", 3), "price: copy", "rate 'sync_skew_cycles' was"),
         (TUTORIAL, rate("pair_exchange_ns", 3), "price: copy", "rate 'pair_exchange_ns' was"),
         (TUTORIAL, wrapped(passes, "operations", lambda all_: 2 * all_), "price: forward of", "law 'vector' was"),
-        (TUTORIAL, wrapped(passes, "launched", lambda all_: 2 * all_), "price: ", "law 'launches' was"),
+        (TUTORIAL, wrapped(passes, "launch_cycles", lambda all_: 2 * all_), "price: ", "law 'launches' was"),
         (
             TUTORIAL,
             wrapped(systems, "nominal_sync_ns", lambda all_: all_ + 5000),

@@ -10,7 +10,7 @@ from ipusim.app.run_folder.report import losses_csv
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import DeadlockError, DeviceError, ProgramError
 from ipusim.hardware.build import replication_factor, shards_of
-from ipusim.hardware.orders import laid_out
+from ipusim.hardware.orders import physical_ipus
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.host import HostStream
 from ipusim.runs.assemble.plans import plan_of
@@ -150,7 +150,7 @@ def test_shards_are_a_power_of_two_and_divide_the_device():
         "Trying to compile a graph for an IPU device with 4 IPUs and 8 shards. "
         "The number of shards needs to divide the number of IPUs."
     )
-    assert laid_out(range(8), "HOOF", 4) == (0, 2, 3, 1, 4, 6, 7, 5)
+    assert physical_ipus(range(8), "HOOF", 4) == (0, 2, 3, 1, 4, 6, 7, 5)
 
 
 def test_an_executor_for_one_replica_does_not_do_for_several(load):

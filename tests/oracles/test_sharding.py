@@ -154,8 +154,8 @@ def test_what_each_replica_holds(load):
     assert [each[Holder.PARAMETERS] for each in held] == [3_000_001, 3_000_001, 0]
     assert [each[Holder.STATE] for each in held] == [0, 0, 0]
     assert [each.ipus[0].remote_bytes for each in (plain, state, both)] == [6_000_003, 1_500_001, 1_500_001 + 750_001]
-    assert [each.stages[0].update for each in (plain, state, both)] == [6_000_003, 6_000_003, 9_000_004]
-    assert [each.stages[0].forward for each in (plain, state, both)] == [0, 0, 3_000_001]
+    assert [each.stages[0].update_bytes for each in (plain, state, both)] == [6_000_003, 6_000_003, 9_000_004]
+    assert [each.stages[0].forward_bytes for each in (plain, state, both)] == [0, 0, 3_000_001]
 
 
 def test_one_replica_stores_everything_itself(load):

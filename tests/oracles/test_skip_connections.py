@@ -63,7 +63,7 @@ def test_a_value_is_copied_on_every_hop(load):
     assert [each.output_bytes for each in profiles] == [one + labels, 2 * one + labels, one + labels, 0]
     assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
     skips = [stage.skips for stage in load().workload(0).stages]
-    assert [each.input_is for each in skips] == ["", "a", "first", ""]
+    assert [each.input_name for each in skips] == ["", "a", "first", ""]
     assert [[value.name for value in each.sent_values] for each in skips] == [[], ["a"], [], []]
 
 
@@ -233,11 +233,11 @@ def test_the_middle_of_an_image_is_taken_where_it_is_made(load):
     ]
     assert [each.gradient_bytes for each in profiles] == [0, pooled + middle, one + middle, up + middle]
     skips = [stage.skips for stage in load(text=IMAGES).workload(0).stages]
-    assert [each.input_is for each in skips] == ["", "", "b", ""]
+    assert [each.input_name for each in skips] == ["", "", "b", ""]
     assert [[value.name for value in each.used_values] for each in skips] == [[], [], ["b"], ["a/4x3"]]
     cut_behind_it = load("pipeline.splits=[pool, c, middle]", text=IMAGES).program.stages
     assert cut_behind_it[0].output_bytes == 4 * 8 * 6 * 4 * 3 + middle + labels
-    assert load("pipeline.splits=[pool, c, middle]", text=IMAGES).workload(0).stages[1].skips.input_is == ""
+    assert load("pipeline.splits=[pool, c, middle]", text=IMAGES).workload(0).stages[1].skips.input_name == ""
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     found = synthesize(request, seconds=SHORT if draws_everything() else SHORT / 4, memory=most)
     assert found.new_order is not None
     assert found.is_periodic
-    with schedules.scoped():
+    with schedules.temporarily():
         schedules.register(schedules.in_words(NAME, found.words))
         # Apart by a multiple of all periods up to 8 micro-batches: links or slots may repeat themselves after several.
         counts = [found.least_count + 840 * further for further in (0, 4, 5, 6)]

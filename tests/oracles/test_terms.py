@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from ipusim.app.cli import app
 from ipusim.app.cli.figures import cost_tables, machine_tables
 from ipusim.app.scenario import load_job
-from ipusim.hardware.formulas import addends, written
+from ipusim.hardware.formulas import addends, formula_text
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rates import RATES
 from ipusim.model.host_call import HostCall
@@ -125,7 +125,7 @@ def test_every_formula_gives_its_cycles(name):
     _, found = told(name)
     for term in found:
         assert term.cycles > 0
-        assert value_of(term.formula()) == term.cycles, (term.of, term.law.name)
+        assert value_of(term.formula()) == term.cycles, (term.label, term.law.name)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -154,7 +154,7 @@ def test_costs_are_made_of_terms(name):
         assert all(isinstance(term, Term) for term, _ in parts) or not cycles
         assert sum(term * times for term, times in parts) == cycles
         assert all(
-            value_of(written(part).text) == part for term, _ in parts if term for part, _ in addends(term.cycles)
+            value_of(formula_text(part).text) == part for term, _ in parts if term for part, _ in addends(term.cycles)
         )
 
 
@@ -165,7 +165,7 @@ def test_what_a_thing_costs_is_listed(name):
     of = Counter()
     for term in found:
         if term.law not in (laws.LOAD, laws.STORE):
-            of[term.of] += term.cycles
+            of[term.label] += term.cycles
     for (kind, stage), cycles in costs.passes.items():
         words = Pass(kind).name.lower().replace("_", " ")
         assert of[f"{words} of {program.stages[stage].name}"] == cycles * (kind in job.plan.kind)
@@ -190,12 +190,12 @@ def test_a_formula_tells_vector_work_by_kind():
     vector = work.vector
     assert all((vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals))
     kinds = f"({vector.elementwise} + {vector.reductions} + {vector.quotients} + 2.5 * {vector.transcendentals})"
-    (term,) = [each for each in found if each.law is laws.VECTOR and each.of == "forward of stage1"]
+    (term,) = [each for each in found if each.law is laws.VECTOR and each.label == "forward of stage1"]
     assert f"ceil({kinds} * {work.itemsize} * 5 / (1472 * 8))" in [addend.text for addend, _ in term.addends]
 
 
 def test_calls_of_a_pass_are_told_by_their_numbers_where_there_are_several():
-    calls = {term.of for term in told("other rates")[1] if term.of.startswith(("first", "second"))}
+    calls = {term.label for term in told("other rates")[1] if term.label.startswith(("first", "second"))}
     assert calls == {"first 1 in forward of stage0", "second 2 in forward of stage0", "first in backward of stage0"}
 
 
@@ -211,7 +211,7 @@ def test_halves_of_backward_passes_have_terms_of_their_own(name):
     of = {Pass.INPUT_GRADIENT: "input gradient", Pass.WEIGHT_GRADIENT: "weight gradient"}
     for stage, profile in enumerate(program.stages):
         for kind, words in of.items():
-            own = [term for term in found if term.of == f"{words} of {profile.name}"]
+            own = [term for term in found if term.label == f"{words} of {profile.name}"]
             assert sum(term.cycles for term in own) == costs.passes[kind, stage] > 0
             assert all(value_of(term.formula()) == term.cycles for term in own)
         apart = sum(costs.passes[kind, stage] for kind in of)
@@ -219,7 +219,7 @@ def test_halves_of_backward_passes_have_terms_of_their_own(name):
         again = sum(pass_cycles(cost, system.ipu) for cost in pass_costs(program, Pass.BACKWARD, stage)[1:])
         assert costs.passes[Pass.INPUT_GRADIENT, stage] == pass_cycles(profile.halves[0], system.ipu) + again
         assert (again > 0) == (name == "recomputed inside" and stage < len(program.stages) - 1)
-    assert not any(term.of.startswith("backward") for term in found)
+    assert not any(term.label.startswith("backward") for term in found)
     assert not {kind for kind, _ in job.costs.passes} & of.keys()
 
 

@@ -156,7 +156,7 @@ def test_the_orders_of_the_house_are_torchs(name):
     of_file = read_schedule(FOLDER / f"{name}.csv", name)
     order = of_file.order(of_file.written)
     (own,) = (house for begin, house in HOUSE.items() if name.startswith(begin))
-    right = find(own).laid_out(PlanShape(mapping=order.shape.mapping, micro_batches=sizes(name)[2]))
+    right = find(own).lay_out(PlanShape(mapping=order.shape.mapping, micro_batches=sizes(name)[2]))
     assert order.passes.tolist() == right.passes.tolist()
     assert order.joined.tolist() == right.joined.tolist()
 
@@ -193,7 +193,7 @@ def test_torch_has_loaded_all_schedules_of_one_copy_and_of_whole_micro_batches()
 def test_torch_has_loaded_what_is_written_here(name):
     """A file is what torch made of an Order's text, with its own copies; its passes are those of the text today."""
     of_file = read_schedule(FOLDER / f"ours_{name}.csv", name)
-    order = find(name).laid_out(of_file.written)
+    order = find(name).lay_out(of_file.written)
     written = [[cell for cell in row if cell] for row in csv.reader(write_torch_csv(order).splitlines())]
     with (FOLDER / f"ours_{name}.csv").open(newline="") as file:
         passes = [[cell for cell in row if not re.search("SEND|RECV|SHARD|REDUCE", cell)] for row in csv.reader(file)]

@@ -160,7 +160,7 @@ def test_the_room_for_products_is_drawn_as_used_while_a_pass_runs_and_as_free_el
         passes = [span for span in own if span.kind in PASSES]
         for span in passes[:: max(len(passes) // 40, 1)]:
             inside = (row.edges[:-1] >= span.start) & (row.edges[:-1] < span.end)
-            assert (row.heights[used][inside] == found.footprint.stages[span.stage].temporary).all()
+            assert (row.heights[used][inside] == found.footprint.stages[span.stage].temporary_bytes).all()
         at_work = np.zeros(len(row.edges) - 1, dtype=bool)
         for span in own:
             if span.kind in PASSES or span.time_step == timeline.info.time_steps:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ipusim.base.errors import QuantityError
-from ipusim.hardware.formulas import written
+from ipusim.hardware.formulas import formula_text
 from ipusim.hardware.generations import BOW, GC2, GC200, GENERATIONS, find_ipu
 from ipusim.model.work import Convolution
 from ipusim.pricing.planner.convolution import plan_convolution
@@ -189,7 +189,7 @@ def test_every_term_says_what_it_is_made_of():
     plan = plan_product(Product(1024, 1024, 256), BOW)
     assert plan.cycles == sum(term.cycles for term in plan.terms)
     for term in plan.terms:
-        assert eval(written(term.cycles).text, {"ceil": math.ceil}) == term.cycles, term
+        assert eval(formula_text(term.cycles).text, {"ceil": math.ceil}) == term.cycles, term
     assert [term.name for term in plan.terms] == ["launches", "exchange", "loading", "matrix", "reduction", "adding"]
     assert all(term.cycles for term in plan.terms)
 

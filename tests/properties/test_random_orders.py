@@ -100,11 +100,11 @@ def asked_of(rng, shape):
         outfeed=rng.choice((None, outfeed)),
         streams=streams,
         updates={ipu: Stream(rng.choice((0, 8)), rng.choice((0, 8))) for ipu in ipus},
-        gathered=frozenset(stage for stage in stages if rng.random() < 0.3),
-        gathered_updates=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
-        collective=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
+        gathering_stages=frozenset(stage for stage in stages if rng.random() < 0.3),
+        gathering_ipus=frozenset(ipus) if rng.random() < 0.5 else frozenset(),
+        collective_passes=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
         host_calls=frozenset((kind, stage) for kind in range(5) for stage in stages if rng.random() < 0.2),
-        summed=rng.random() < 0.5,
+        has_replica_sum=rng.random() < 0.5,
         overlap_copies=rng.random() < 0.7,
     )
 
@@ -130,7 +130,7 @@ def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
         ipus = len(set(shape.mapping))
         assert codes[Code.END] == ipus
         assert codes[Code.UPDATE] == (ipus if shape.training else 0)
-        assert codes[Code.ALL_REDUCE] == (ipus if shape.training and side.summed else 0)
+        assert codes[Code.ALL_REDUCE] == (ipus if shape.training and side.has_replica_sum else 0)
         assert codes[Code.GATHER] == codes[Code.RELEASE]
         around_passes(plan, side, rows)
         if plan.sync is Sync.LOCK_STEP:
@@ -158,10 +158,10 @@ def around_passes(plan, side, rows):
         assert not load or f"load {letter}{stage}" in before
         assert not store or f"store {letter}{stage}" in behind
         meets = rows[at - 1][1:] == [Code.COLLECTIVE, stage, micro_batch, code]
-        assert meets == ((code, stage) in side.collective)
+        assert meets == ((code, stage) in side.collective_passes)
         asks = rows[at - 1 - meets][1:] == [Code.OUTSIDE, stage, micro_batch, code]
         assert asks == ((code, stage) in side.host_calls)
-        assert stage not in side.gathered or (f"gather {stage}" in before and f"release {stage}" in behind)
+        assert stage not in side.gathering_stages or (f"gather {stage}" in before and f"release {stage}" in behind)
 
 
 def sends_and_receives(shape, side, rows):

@@ -57,7 +57,7 @@ def found(request, changes):
 def test_what_others_left_changes_nothing(scenario, chosen):
     request, cache = Request.from_dict(scenario, name="drawn"), Cache()
     for changes in chosen:
-        with cache.entered():
+        with cache.activate():
             shared = found(request, changes)
         assert shared == found(request, changes)
 
@@ -73,7 +73,7 @@ def test_arithmetic_of_one_request_knows_nothing_of_another():
             "optimizer": {"type": "sgd", "learning_rate": 0.1},
         }
     )
-    with Cache().entered():
+    with Cache().activate():
         first, second = (assemble(request).workload(0) for _ in range(2))
     assert first is not second
     for one, other in zip(first.feed.element(1), second.feed.element(1), strict=True):

@@ -69,7 +69,7 @@ def test_waterfalls_and_changes_are_those_of_simulations(monkeypatch: pytest.Mon
             found = waterfall.waterfall_of(job, timeline), what_if(job, timeline)
             of_length = waterfall.waterfall_of(job, throughput_of(timeline).run_cycles) if not job.between else found[0]
         with monkeypatch.context() as patch:
-            patch.setattr(other_passes, "MOST_OF_ONE", 0)
+            patch.setattr(other_passes, "MOST_PASSES_OF_ONE_RUN", 0)
             simulated = waterfall.waterfall_of(job, timeline), what_if(job, timeline)
         assert _outcomes(found[1]) == _outcomes(simulated[1]), case.name
         assert found[0] == of_length == simulated[0], case.name

@@ -6,7 +6,7 @@ import pytest
 from ipusim.api import Request, assemble
 from ipusim.base.errors import FileError, IpusimError, PlanError
 from ipusim.pipeline.order import Order
-from ipusim.schedules.registry import register, scoped
+from ipusim.schedules.registry import register, temporarily
 from ipusim.schedules.schedule import Schedule
 
 
@@ -50,7 +50,7 @@ def test_a_wrong_order_of_many_ipus_is_told_within_a_page_with_its_mark(stages, 
 
     listed = [{"name": f"s{n}", "forward": 10, "backward": 20} for n in range(stages)]
     pipeline = {"schedule": "mine", "sync": sync, "gradient_accumulation_count": 200, "stages": listed}
-    with scoped():
+    with temporarily():
         register(Schedule("mine", order, lambda _: 1, True, "mine"))
         with pytest.raises(PlanError) as refused:
             assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}))

@@ -3,8 +3,8 @@ import pytest
 from ipusim.app.scenario import load_request
 from ipusim.app.scenario.load import ScenarioError
 from ipusim.base import foreign_words
-from ipusim.base.foreign_words import FOREIGN, folded
-from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, listed, nearest
+from ipusim.base.foreign_words import FOREIGN, spelling_key
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, list_names, nearest
 from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
@@ -91,8 +91,8 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
     assert set(FOREIGN) - keys - names == set()
     for ours, foreign in FOREIGN.items():
         for word in foreign.split():
-            assert ours in foreign_words.ours(word), word
-            assert folded(word) != folded(ours), word
+            assert ours in foreign_words.keys_for(word), word
+            assert spelling_key(word) != spelling_key(ours), word
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_all_names_that_are_equally_near_are_told():
 
 def test_of_many_names_the_nearest_are_listed_and_the_others_counted():
     names = [f"layer{number}" for number in range(40)]
-    assert listed(names[:18], "layer3") == ", ".join(names[:18])
-    assert listed(names, "layer31", ", see there").startswith("layer31, layer1, layer3, layer10, ")
-    assert listed(names, "layer31", ", see there").endswith(" and 28 more, see there")
-    assert listed(names, None) == f"{', '.join(names[:12])} and 28 more"
+    assert list_names(names[:18], "layer3") == ", ".join(names[:18])
+    assert list_names(names, "layer31", ", see there").startswith("layer31, layer1, layer3, layer10, ")
+    assert list_names(names, "layer31", ", see there").endswith(" and 28 more, see there")
+    assert list_names(names, None) == f"{', '.join(names[:12])} and 28 more"

@@ -70,9 +70,9 @@ def _value(name: str, value: int | Fraction) -> str:
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
     """Yield tables: terms of ``costs``, laws, rates, and figures with sources."""
     terms = pricing.terms_of(costs, plan, program, system)
-    previous_owners = ("", *(term.of for term in terms))
+    previous_owners = ("", *(term.label for term in terms))
     rows = tuple(
-        (term.of if term.of != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
+        (term.label if term.label != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
         for term, last in zip(terms, previous_owners, strict=False)
     )
     yield Table("Costs", ("of", "term", "cycles", "formula, rounded up"), rows)

@@ -104,7 +104,7 @@ class CheckResult(Result):
         if self.costs:
             job = self.job
             terms = pricing.terms_of(job.costs, job.plan, job.program, job.system)
-            return [{"of": term.of, "term": term.law.name, "cycles": term.cycles} for term in terms]
+            return [{"of": term.label, "term": term.law.name, "cycles": term.cycles} for term in terms]
         return [
             {
                 "ipu": peak.ipu,

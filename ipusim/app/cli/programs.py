@@ -87,10 +87,10 @@ def check_options(
                 "set", f"expected a scenario with a key {overrides[0]!r} to change, got the program {path}"
             )
         if options.hosts is not None:
-            from ipusim.ipu.horovod import MOST
+            from ipusim.ipu.horovod import MOST_HOSTS
 
-            if options.hosts > MOST:
-                raise OptionError("hosts", f"expected at most {MOST:,}, got {options.hosts:,}")
+            if options.hosts > MOST_HOSTS:
+                raise OptionError("hosts", f"expected at most {MOST_HOSTS:,}, got {options.hosts:,}")
         return
     if arguments:
         raise typer.BadParameter(

@@ -132,8 +132,8 @@ class ChangeTrials:
                 )  # the Timeline of few micro-batches also gives the parts of the time
         if cycles is None and (only_passes or not repeats_in_steps):  # else simulating a few micro-batches is faster
             cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat
-            is_long = job.program.shape.passes > runs.MOST_OF_ONE
+        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
+            is_long = job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
             timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
             cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
@@ -148,7 +148,7 @@ class ChangeTrials:
         """
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
         is_recurrent = job.plan.sync.meets or self._repeats
-        is_long = not is_recurrent and job.program.shape.passes > runs.MOST_OF_ONE
+        is_long = not is_recurrent and job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
         if is_recurrent or (is_long and self._recurrence[0] != key):
             counts = (
                 [job.plan.shape.micro_batches] if is_recurrent else runs.short_counts(job.schedule, job.program.shape)
@@ -181,7 +181,7 @@ class ChangeTrials:
 
     def try_values(self, values: Mapping[str, Any]) -> Trial:
         """Return the Trial of the request with other values, with shared pricing."""
-        with self.cache.entered():
+        with self.cache.activate():
             return try_request(self.job.request, values)
 
 

@@ -19,7 +19,7 @@ from ipusim.api import Rates, hardware, pricing, runs
 from ipusim.app.fidelity.calibration_rows import Rows
 from ipusim.app.fidelity.rate_problem import Problem, Vector, round_digits
 from ipusim.base.errors import IpusimError, OptionError
-from ipusim.base.near_names import did_you_mean, expected_last, listed
+from ipusim.base.near_names import did_you_mean, expected_last, list_names
 
 #: Relative standard deviation of measured against simulated times, for the automatic choice of rates (assumed;
 #: published throughputs scatter at least as much).
@@ -141,7 +141,9 @@ def _rates_of_names(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
     for name in names:
         if name not in rates:
             hint = did_you_mean(name, list(rates))
-            raise OptionError("rates", expected_last(f"got {name!r}", hint, f"rates out of {listed([*rates], name)}"))
+            raise OptionError(
+                "rates", expected_last(f"got {name!r}", hint, f"rates out of {list_names([*rates], name)}")
+            )
         if rates[name].unit == "links":
             raise OptionError("rates", f"expected rates that can take any value, got {name}, a whole number of links")
         if list(names).count(name) > 1:

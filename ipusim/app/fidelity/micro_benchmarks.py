@@ -114,7 +114,7 @@ def _pair(row: MicroBenchmark) -> tuple[int, int]:
 
 def _ring(row: MicroBenchmark, system: System) -> float:
     """Return the seconds of a ring of sends, up one side of the ladder of IPUs and down the other."""
-    ring = hardware.laid_out(system.topology.ipus, "HOOF", system.count)
+    ring = hardware.physical_ipus(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 
 

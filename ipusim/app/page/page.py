@@ -25,7 +25,7 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, write_file
 from ipusim.base.looks import key_of
-from ipusim.base.units import format_bytes, format_seconds, format_throughput, numbered
+from ipusim.base.units import format_bytes, format_seconds, format_throughput, noun_with_numbers
 
 #: File names of the page, and of the page with autoplay.
 PAGE: Final = "report.html"
@@ -208,7 +208,7 @@ def _figures(run: StoredRun) -> Iterator[tuple[str, ...]]:
         yield (
             "fullest memory",
             format_bytes(fullest.peak_bytes),
-            f"{numbered('IPU', run.fullest_ipus)}, {share_of_limit}{fits}",
+            f"{noun_with_numbers('IPU', run.fullest_ipus)}, {share_of_limit}{fits}",
         )
 
 

@@ -190,7 +190,7 @@ def _prices(terms: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
     """Return every price by subject and law: cycles, and formula with numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in terms:
-        prices.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
+        prices.setdefault(term.label, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
     return prices
 
 

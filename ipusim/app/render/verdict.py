@@ -15,7 +15,7 @@ from ipusim.base.units import (
     format_bytes,
     format_seconds,
     format_throughput,
-    numbered,
+    noun_with_numbers,
 )
 
 #: Minimum share of time for a part to be named.
@@ -109,7 +109,7 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
         more = format_seconds(seconds(cycles))
         waits = "together wait" if ipus[1:] else "waits"
-        parts.append(f"{numbered('IPU', ipus)} {waits} {more} longer for IPU {source}")
+        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {more} longer for IPU {source}")
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
         moment = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
@@ -192,7 +192,7 @@ def _busiest(summary: Summary, holders: Sequence[analysis.IpuUse]) -> str:
     if len(busiest) == len(holders):
         return "none: all IPUs compute equally long"
     ratio = f"{analysis.ratio(most * len(cycles), sum(cycles)):.2f} times the mean of all IPUs"
-    ipus, sets = numbered("IPU", [use.ipu for use in busiest]), {use.stages for use in busiest}
+    ipus, sets = noun_with_numbers("IPU", [use.ipu for use in busiest]), {use.stages for use in busiest}
     if len(sets) > 1:
         return f"{ipus} tie, {ratio}"
     return f"{ipus} with {enumerated_rows(sorted(sets.pop()), summary.stages.__getitem__)}, {ratio}"
@@ -203,7 +203,7 @@ def _beside_slow(summary: Summary) -> str:
     slow = () if summary.disturbances is None else summary.disturbances.slow_ipus
     if not slow:
         return ""
-    return f" by themselves; disturbances make {numbered('IPU', slow)} slower"
+    return f" by themselves; disturbances make {noun_with_numbers('IPU', slow)} slower"
 
 
 def used_ipus(times: analysis.RunTimes) -> int:

@@ -109,7 +109,7 @@ def full_growth(
     )
 
 
-def update_cycles(job: Job, priced: runs.Priced = lambda part: (part.costs, part.system)) -> Fraction:
+def update_cycles(job: Job, priced: runs.PriceFunction = lambda part: (part.costs, part.system)) -> Fraction:
     """Return the mean cycles of a weight update, with the host's part.
 
     Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers

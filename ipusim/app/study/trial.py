@@ -36,7 +36,7 @@ class Trial:
 
     job: Job | None
     refusal: str = ""
-    priced: runs.Priced | None = None
+    priced: runs.PriceFunction | None = None
     run_cycles: int | None = None
 
     @property

@@ -12,14 +12,14 @@ from ipusim.api import Plan, pipelines
 
 #: Pass that needs a part of a stage's memory, by attribute of StageFootprint.
 _PASS_TENSORS: Final = {
-    "forward": pipelines.Pass.FORWARD,
-    "backward": pipelines.Pass.BACKWARD,
-    "recompute": pipelines.Pass.RECOMPUTE,
-    "input_half": pipelines.Pass.INPUT_GRADIENT,
-    "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
+    "forward_bytes": pipelines.Pass.FORWARD,
+    "backward_bytes": pipelines.Pass.BACKWARD,
+    "recompute_weight_bytes": pipelines.Pass.RECOMPUTE,
+    "input_half_bytes": pipelines.Pass.INPUT_GRADIENT,
+    "weight_half_bytes": pipelines.Pass.WEIGHT_GRADIENT,
 }
 #: Parts of a stage's memory, named by StageFootprint attribute.
-PARTS: Final = ("kept_bytes", "recomputed", "halves_bytes", *_PASS_TENSORS)
+PARTS: Final = ("kept_bytes", "recomputed_bytes", "halves_bytes", *_PASS_TENSORS)
 #: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
@@ -38,10 +38,10 @@ def live_tensors(plan: Plan) -> LiveTensors:
                 ipus=(ipu,),
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
                 kept_bytes=0,
-                recomputed=0,
-                forward=0,
-                backward=0,
-                recomputes=shape.recomputes_apart(stage),
+                recomputed_bytes=0,
+                forward_bytes=0,
+                backward_bytes=0,
+                has_recompute_pass=shape.recomputes_apart(stage),
                 training=shape.training,
             )
             levels_of = pipelines.alive(empty, kind)

@@ -262,7 +262,9 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
         if shape.training:
             moves = layout.offload.moved
             count = (
-                plan.fifo_depths[stage] if moves is None else min(plan.fifo_depths[stage], moves.kept(shape.mapping))
+                plan.fifo_depths[stage]
+                if moves is None
+                else min(plan.fifo_depths[stage], moves.most_kept(shape.mapping))
             )
             resident[stage] += count * stashes[stage]
         if stage:
@@ -281,18 +283,18 @@ def _parts(units: Units, layout: Layout, *, is_last: bool) -> Table:
     apart = shape.recompute and not is_last
     recomputes = inline.recomputes[int(is_last)] if shape.recompute_inline else np.full(stash.shape, apart)
     keeps_nothing = recomputes if shape.training else np.ones_like(recomputes)
-    parts["forward"] = np.maximum(units.sent_forward[None, :], np.where(keeps_nothing, working, 0))
+    parts["forward_bytes"] = np.maximum(units.sent_forward[None, :], np.where(keeps_nothing, working, 0))
     if shape.training:
         # Stages without a backward pass keep nothing.
         input_bytes = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
         gradients, recomputed = np.maximum(working, units.sent_backward[:, None]), np.zeros_like(stash)
         kept = input_bytes if apart else stash
         if apart:
-            parts["recomputed"] = stash
+            parts["recomputed_bytes"] = stash
         elif shape.recompute_inline:
             kept, recomputed = inline.kept_bytes[int(is_last)], inline.recomputed_bytes[int(is_last)]
         if not layout.offload.activations:
             parts["kept_bytes"] = kept
-        parts["backward"] = gradients + weights + recomputed
-        parts["input_half"], parts["weight_half"] = gradients, weights
+        parts["backward_bytes"] = gradients + weights + recomputed
+        parts["input_half_bytes"], parts["weight_half_bytes"] = gradients, weights
     return np.stack([np.triu(parts[part], 1) for part in PARTS])

@@ -238,7 +238,7 @@ def _shared_pairs(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]
     pairs = []
     for number, layer in enumerate(layers):
         spec = layer.spec
-        if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.makes, "shared_parameters"):
+        if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.kind_class, "shared_parameters"):
             pairs += [
                 (places[owner], number)
                 for key in spec.row.keys

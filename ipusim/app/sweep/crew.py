@@ -89,7 +89,7 @@ class Crew:
         if self.backend == "local" and number <= 1:
             cache = Cache()
             for position, changes in points.items():
-                with cache.entered():
+                with cache.activate():
                     outcome = outcome_of(request, changes)
                 yield position, outcome
             return
@@ -186,5 +186,5 @@ def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[
         for schedule in errand.schedules:
             if schedule.name not in schedules.names():
                 schedules.register(schedule)
-        with cache.entered():
+        with cache.activate():
             return number, outcome_of(cache(_request_of, errand), changes)

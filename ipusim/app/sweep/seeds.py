@@ -74,7 +74,7 @@ def _cycles(job: Job, requests: Sequence[Request]) -> Iterator[runs.RunCycles | 
     cache = Cache()
     for request in requests:
         cycles: runs.RunCycles | None = None
-        with suppress(IpusimError), cache.entered():
+        with suppress(IpusimError), cache.activate():
             variant = assemble(request)
             if variant.costs == job.costs:
                 (cycles,) = runs.runs_with_seeds(replace(job.whole, system=variant.system), [_seeds(request)])

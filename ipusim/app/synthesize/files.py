@@ -94,7 +94,7 @@ class SynthesisResult(Result):
             files[WORDS_FILE] = words_file(synthesis).encode()
             order = schedules.in_words(NAME, synthesis.words)
             shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
-            files[TORCH_FILE] = schedules.write_torch_csv(order.laid_out(shape)).encode()
+            files[TORCH_FILE] = schedules.write_torch_csv(order.lay_out(shape)).encode()
             files |= self.comparison_result.files()
         return files
 

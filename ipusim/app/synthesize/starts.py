@@ -118,7 +118,7 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
         for job in jobs:
             if job.program.shape.mapping == start.job.program.shape.mapping:
                 with suppress(ProgramError):  # the schedule may refuse the count
-                    start.take_order(job.schedule.laid_out(replace(job.program.shape, micro_batches=start.count)))
+                    start.take_order(job.schedule.lay_out(replace(job.program.shape, micro_batches=start.count)))
     for start in starts.values():
         for words in _greedy(start):
             start.take_order(_order(start, words))
@@ -135,7 +135,7 @@ def _order(start: Start, words: Words) -> pipelines.Order:
     """Return the Order of words without periods."""
     letters = letters_of(without_periods(start.tasks, words, start.count))
     shape = replace(start.job.program.shape, micro_batches=start.count)
-    return schedules.in_words(NAME, letters).laid_out(shape)
+    return schedules.in_words(NAME, letters).lay_out(shape)
 
 
 def in_halves(mapping: tuple[int, ...]) -> Schedule:
@@ -164,7 +164,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
 
 def assemble_with(request: Request, schedule: Schedule) -> Job | None:
     """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
-    with schedules.scoped():
+    with schedules.temporarily():
         schedules.register(schedule)
         return try_request(request, {"pipeline.schedule": schedule.name}).job
 
@@ -221,7 +221,7 @@ def _greedy(start: Start) -> Iterator[Words]:
             if memory.micro_batches is not None:
                 most = min(most, 2 * memory.micro_batches * len(numbers))
             elif limit is not None:
-                pass_bytes = max(stages[number].forward + stages[number].backward for number in numbers)
+                pass_bytes = max(stages[number].forward_bytes + stages[number].backward_bytes for number in numbers)
                 most = min(most, limit - memory.base[word] - pass_bytes)
             room.append(most)
         for patience, avoids_delay in product(_PATIENCES, (False, True)):

@@ -306,7 +306,7 @@ def _judge(
 
 def _simulate(request: Request, schedule: Schedule) -> Row | None:
     """Simulate a request under a schedule of words; None if refused."""
-    with schedules.scoped():
+    with schedules.temporarily():
         schedules.register(schedule)
         try:
             (row,) = compare(request, [NAME])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.collectives.collective import Collective, Round, as_they_lie, chunks, side_by_side
+from ipusim.hardware.collectives.collective import Collective, Round, chunks, in_physical_order, side_by_side
 from ipusim.hardware.collectives.ring import all_gather_rounds, reduce_scatter_rounds, ring_order
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.system import System
@@ -19,7 +19,7 @@ from ipusim.hardware.system import System
 def by_pod(system: System, participants: Sequence[int]) -> list[list[int]]:
     """Return logical IPUs pod by pod, in physical order."""
     pods: dict[int, list[int]] = {}
-    for ipu in as_they_lie(system, participants):
+    for ipu in in_physical_order(system, participants):
         pods.setdefault(system.ipus[ipu] // POD_IPUS, []).append(ipu)
     return list(pods.values())
 
@@ -27,10 +27,11 @@ def by_pod(system: System, participants: Sequence[int]) -> list[list[int]]:
 def across_pods_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the all-reduce of P pods with M participants per pod.
 
-    The collective has 2(M - 1) rounds of m = ceil(ceil(elements / 2) / M) in both directions within the pods. Half-way
-    through, 2(P - 1) rounds of ceil(m / P) run in both directions across pods. Sums follow the ring of each pod and
-    then the pods, from the position behind the chunk's owner to the owner. Every addition rounds to the buffers' type.
-    Raises DeviceError for pods with unequal numbers of participants.
+    The collective has 2(M - 1) rounds of m = ceil(ceil(elements / 2) / M) elements in both directions within the pods.
+    Half-way through, 2(P - 1) rounds of ceil(m / P) elements run in both directions across pods. A chunk is summed
+    around the ring of each pod, then over the pods; either sum begins one position behind the chunk's owner and ends at
+    the owner. Every addition rounds to the buffers' type. Raises DeviceError for pods with unequal numbers of
+    participants.
     """
     collective = Collective("all_reduce", "across pods", tuple(participants), elements, itemsize)
     pods = by_pod(system, participants)

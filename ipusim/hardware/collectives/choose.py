@@ -25,7 +25,7 @@ Algorithm = Callable[[System, Sequence[int], int, int], Collective]
 
 
 class Call(NamedTuple):
-    """A collective without an algorithm.
+    """A requested collective, for which no algorithm is chosen yet.
 
     Attributes:
         operation: a key of :data:`ALGORITHMS`.

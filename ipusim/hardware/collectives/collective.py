@@ -22,7 +22,7 @@ class Transfer(NamedTuple):
 
     Attributes:
         source, target: logical IPUs.
-        start, stop: range of elements in the source's buffer; empty if equal.
+        start, stop: element range in the source's buffer; empty if equal.
         reduce: whether the target adds the elements to its buffer instead of overwriting.
         shift: offset of the elements in the target's buffer, relative to ``start``.
     """
@@ -35,7 +35,10 @@ class Transfer(NamedTuple):
     shift: int = 0
 
     def __str__(self) -> str:
-        """Return the transfer as ``0→2 +[5:8]``: source, target, ``+`` if added, elements, ``@`` shifted position."""
+        """Return the transfer as ``0→2 +[5:8]``: source, target, ``+`` for a sum, and elements.
+
+        ``@`` and the start in the target's buffer follow if the elements are shifted.
+        """
         position = f"@{self.start + self.shift}" if self.shift else ""
         return f"{self.source}→{self.target} {'+' if self.reduce else ''}[{self.start}:{self.stop}]{position}"
 
@@ -55,8 +58,8 @@ class Collective:
         operation: computed result. ``all_reduce``: the sum of whole buffers, at every participant; ``reduce_scatter``:
             sum of the participant's chunk; ``all_gather``: every participant's chunk, at every participant;
             ``all_to_all``: chunk k of every participant, at participant k.
-        algorithm: name of the algorithm, for people.
-        participants: logical IPUs with a buffer, in the order of chunks.
+        algorithm: the algorithm's name, for people.
+        participants: logical IPUs with a buffer, in chunk order.
         elements: elements per whole buffer.
         itemsize: bytes per element.
         rounds: transfers, round by round.
@@ -115,7 +118,7 @@ class Collective:
     def message_bytes(self, number: int) -> int:
         """Return the bytes per message of round ``number``.
 
-        Replicas of a graph run the same program. Messages of a round are therefore as long as the longest; shorter
+        Replicas of a graph run the same program, so all messages of a round have the length of the longest; shorter
         messages are padded.
         """
         return self.itemsize * max((transfer.stop - transfer.start for transfer in self.rounds[number]), default=0)
@@ -137,7 +140,7 @@ def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
     return [tuple(transfer for round_of in rounds for transfer in round_of) for rounds in zip(*parts, strict=True)]
 
 
-def as_they_lie(system: System, participants: Sequence[int]) -> list[int]:
+def in_physical_order(system: System, participants: Sequence[int]) -> list[int]:
     """Return logical IPUs in the order of physical positions, rung by rung and pod by pod.
 
     Raises DeviceError for an IPU outside the device.

@@ -2,10 +2,10 @@
 
 A round ends when the busiest link direction has delivered. The round takes the latency of the longest route plus the
 bytes of the messages routed over the busiest direction, rounded up to whole cycles once. Before each round the
-device's IPUs synchronise and pay the fixed cost of a superstep with exchange between IPUs: PopLibs' collectives repeat
-a slice, a copy between replicas and a sum (``unidirectionalRingReduceScatter``, lib/popops/ReplicatedCollectives.cpp
-before 887b9d3a). The fixed cost stands for the slice too. Assumed: additions are free (a tile adds at memory speed; the
-tiles of an IPU together are more than a thousand times faster than a link).
+device's IPUs synchronise, which has the fixed cost of a superstep with exchange between IPUs: PopLibs' collectives
+repeat a slice, a copy between replicas and a sum (``unidirectionalRingReduceScatter``,
+lib/popops/ReplicatedCollectives.cpp before 887b9d3a). The fixed cost stands for the slice too. Assumed: additions are
+free (a tile adds at memory speed; the tiles of an IPU together are more than a thousand times faster than a link).
 
 Besides the fixed cost of each round, on an idle ladder the formulas give, for n bytes (elements of one byte) over R
 participants:
@@ -74,7 +74,7 @@ class CollectiveCost:
 
     @property
     def rounds_cycles(self) -> int:
-        """Total cycles of the rounds: the closed form of the algorithm."""
+        """Total cycles of the rounds: the algorithm's closed form."""
         return Sum(tuple((cost.total_cycles, times) for cost, times in self._distinct_rounds))
 
     @property
@@ -124,7 +124,7 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
 
 
 def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
-    """Return the cost of consecutive collectives, with the fixed cost of the first for every round."""
+    """Return the cost of consecutive collectives; every round has the first collective's fixed cost."""
     first = next((cost for cost in costs if cost.rounds), costs[0])
     return CollectiveCost(first.fixed, tuple(round_of for cost in costs for round_of in cost.rounds))
 

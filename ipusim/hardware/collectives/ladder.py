@@ -12,13 +12,15 @@ from functools import partial
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.collectives.across_pods import within_then_across
-from ipusim.hardware.collectives.collective import Collective, as_they_lie
+from ipusim.hardware.collectives.collective import Collective, in_physical_order
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.system import System
 
 
 def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
-    """Return the ladder all-reduce: R rounds, ceil(elements / 2) in the first and last, else ceil(elements / R).
+    """Return the ladder all-reduce of R participants, in R rounds.
+
+    The first and last round send ceil(elements / 2) elements, other rounds ceil(elements / R).
 
     Participants form pairs in physical order, usually the rungs; other pairs work as well, over longer routes. Sums
     are taken within a rung first, then in the order of the rail's ring. Every addition rounds to the buffers' type.
@@ -29,6 +31,6 @@ def ladder_all_reduce(system: System, participants: Sequence[int], elements: int
         return collective
     if collective.count % 2:
         raise DeviceError(f"{collective.name}: expected an even number of participants, got {collective.count}")
-    ranks = as_they_lie(system, participants)
+    ranks = in_physical_order(system, participants)
     rungs = list(zip(ranks[::2], ranks[1::2], strict=True))
     return collective.with_rounds(within_then_across(rungs, slice(0, elements), partial(ring_order, system)))

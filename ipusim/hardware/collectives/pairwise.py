@@ -1,22 +1,22 @@
-"""Lay out a pairwise all-to-all, in whose rounds partners swap chunks."""
+"""Lay out a pairwise all-to-all: in each round, pairs of participants swap chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipusim.hardware.collectives.collective import Collective, Round, Transfer, as_they_lie
+from ipusim.hardware.collectives.collective import Collective, Round, Transfer, in_physical_order
 from ipusim.hardware.system import System
 
 
 def pairwise_all_to_all(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return a pairwise all-to-all with messages of ceil(elements / R) elements.
 
-    R participants are numbered in physical order. If R is a power of two, positions that differ in the bits of the
-    round's number swap (R - 1 rounds), and the first round stays within rungs (pairs of linked IPUs). Otherwise
-    positions that add up to the round's number modulo R swap (R rounds, with one or two participants idle).
+    R participants have positions in physical order. If R is a power of two, there are R - 1 rounds: in round r,
+    position p swaps with position p XOR r, so the first round stays within rungs (pairs of linked IPUs). Otherwise
+    there are R rounds: in round r, two positions swap if their sum is r modulo R, and one or two participants are idle.
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
-    ranks = as_they_lie(system, participants)
+    ranks = in_physical_order(system, participants)
     power_of_two = collective.count & (collective.count - 1) == 0
     numbers = range(1 if power_of_two else 0, collective.count)
     partners = (
@@ -33,7 +33,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return the transfers that send each target's chunk to the place of the source in the target's buffer."""
+    """Return a round's transfers: each source sends the target's chunk to its own place in the target's buffer."""
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:

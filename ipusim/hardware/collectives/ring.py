@@ -1,19 +1,19 @@
 """Lay out collectives in a ring, where every participant sends to the next simultaneously.
 
-In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring;
-every participant adds its values. After R - 1 rounds the complete sum arrives at the owner. An all-gather sends
-complete chunks round once more. Both together are the ring all-reduce (P. Patarasuk and X. Yuan, Bandwidth optimal
-all-reduce algorithms for clusters of workstations, 2009). Every addition rounds to the buffers' type. All participants
-get identical bits, as an all-gather only copies.
+In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring.
+On the way, every participant adds its values. After R - 1 rounds the complete sum arrives at the owner. An all-gather
+sends complete chunks round once more. Both together are the ring all-reduce (P. Patarasuk and X. Yuan, Bandwidth
+optimal all-reduce algorithms for clusters of workstations, 2009). Every addition rounds to the buffers' type. All
+participants get identical bits, as an all-gather only copies.
 
 A ring along the links uses only one direction of a link. Two simultaneous rings in opposite directions, with half of
 every chunk per ring, use both (``bidirectional_ring_pair`` of Graphcore's collectives, PopLibs
 include/popops/Collectives.hpp). A pod is a ladder of rungs (pairs of linked IPUs) on two rails, or a torus if the rails
 close. On a torus (POD64) two rings halve the time (Graphcore's ``rung-ring``, which assumes a wrap-around). On a ladder
 with open ends (POD16) a ring returns along the same rails (``ring-on-line``), so a single ring already uses both
-directions. A larger pod may therefore sum faster: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time
-of 4 replicas on a POD16, as a rail direction carries 2 (R - 1) / R of two buffers on the ladder for R replicas of four
-IPUs, and half of the amount on the torus.
+directions. A larger pod may therefore sum faster. For R replicas of four IPUs, a rail direction carries 2 (R - 1) / R
+times two buffers on the ladder, and half of this amount on the torus. So 16 replicas on a POD64 take (15 / 16) / (3 /
+2) = 0.625 of the time of 4 replicas on a POD16.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ipusim.hardware.collectives.collective import (
     Operation,
     Round,
     Transfer,
-    as_they_lie,
     chunks,
+    in_physical_order,
     side_by_side,
 )
 from ipusim.hardware.copies import bytes_by_direction
@@ -44,11 +44,11 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
     """Return logical IPUs in ring order on the links of ``system``.
 
     Two rings are compared. The first goes up the even rail and down the odd rail: the HOOF order for whole rungs, with
-    single-link hops. The second goes up over every other participant and down over the rest, avoiding the long way back
-    for participants on a single rail of a ladder. The ring with the faster busiest link wins; ties go to the shorter
-    longest route, then to fewer hops, then to the first ring.
+    single-link hops. The second goes up over every other participant and down over the rest, which avoids a long way
+    back if all participants are on one rail of a ladder. The ring whose busiest link needs less time wins; in a tie the
+    ring with the shorter longest route, then the ring with fewer hops, then the first ring.
     """
-    return _ring_order(system.topology, system.ipus, system.rates, tuple(as_they_lie(system, participants)))
+    return _ring_order(system.topology, system.ipus, system.rates, tuple(in_physical_order(system, participants)))
 
 
 @lru_cache(maxsize=1024)  # for buffers of any size, of many cuts of a model
@@ -80,8 +80,8 @@ def in_both_directions(
 ) -> Collective:
     """Return a collective in two rings: rounds of a single ring with ceil(elements / 2R) in both directions.
 
-    The first half of a chunk is summed in ring order from the position behind the owner to the owner, the second half
-    in opposite order.
+    The first half of a chunk is summed in ring order, from the position behind the owner to the owner. The second half
+    is summed in the opposite order.
     """
     collective = Collective(operation, "bidirectional ring", tuple(participants), elements, itemsize)
     ring, owned = _ring_of_chunks(system, collective)

@@ -21,15 +21,20 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
         collective: collective to execute.
         buffers: an array per participant, in the order of participants, of a single dtype. For an all-gather the array
             is the participant's chunk, else a whole buffer of ``collective.elements``, in any shape.
-        combine: function that merges received with present elements; default: the sum.
+        combine: function that merges received elements with the elements in the target's buffer; default: the sum.
 
-    Returns an array per participant. For an all-reduce the result has the shape of the buffer, else one dimension: the
-    participant's chunk for a reduce-scatter, the whole buffer for an all-gather, the chunks from participants in order
-    for an all-to-all. Sums follow the collective's order and are rounded to the dtype after every addition. Raises
-    ModelError for arrays that do not match the collective, PlanError for transfers beyond the ends of a buffer.
+    Returns:
+        An array per participant. For an all-reduce it has the shape of the buffer. Other results have one dimension:
+        the participant's chunk for a reduce-scatter, the whole buffer for an all-gather, the chunks from participants
+        in order for an all-to-all. Sums follow the collective's order and are rounded to the dtype after every
+        addition.
+
+    Raises:
+        ModelError: if arrays do not match the collective.
+        PlanError: if a transfer goes beyond the ends of a buffer.
     """
     _check_buffers(collective, buffers)
-    buffer_of = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
+    buffer_of = dict(zip(collective.participants, _whole_buffers(collective, buffers), strict=True))
     for number, transfers in enumerate(collective.rounds):
         _check_round(collective, number, buffer_of)
         # every read comes before the first write
@@ -72,7 +77,7 @@ def _check_round(collective: Collective, number: int, buffer_of: Mapping[int, Ar
                 )
 
 
-def _laid_out(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
+def _whole_buffers(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
     """Return a whole buffer per participant with the initial elements, zero elsewhere."""
     size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
     whole = [np.zeros(size, buffer.dtype) for buffer in buffers]

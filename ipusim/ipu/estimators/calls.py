@@ -51,7 +51,7 @@ def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
 
 
 def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return features and labels of a data set's element; raises ProgramError in Graphcore's words."""
+    """Return features and labels of a data set's element; raises ProgramError with Graphcore's message."""
     if kwargs:
         return dict(kwargs), None
     if len(args) not in (1, 2):

@@ -59,7 +59,8 @@ class Estimator:
             warm_start_from: a checkpoint, a folder of checkpoints, or WarmStartSettings.
 
         Raises:
-            ProgramError: in TensorFlow's words; ProgramTypeError for arguments of other types.
+            ProgramError: if an argument is not valid (TensorFlow's message).
+            ProgramTypeError: if an argument has a wrong type.
         """
         config = RunConfig() if config is None else config
         if params is not None and _INPUT_FN in params:
@@ -123,7 +124,8 @@ class Estimator:
             saving_listeners: CheckpointSaverListeners.
 
         Raises:
-            ProgramError: in TensorFlow's and Graphcore's words, and for errors of the program.
+            ProgramError: if an argument is not valid (the message of TensorFlow or Graphcore), or for errors of the
+                program.
         """
         self._check_steps(steps, max_steps)
         workers = self._workers[ModeKeys.TRAIN]
@@ -160,7 +162,7 @@ class Estimator:
             name: name of the evaluation, and of its folder of metrics.
 
         Raises:
-            ProgramError: as in :meth:`train`.
+            ProgramError: for the reasons given at :meth:`train`.
         """
         self._check_steps(steps, None)
         path = self._checkpoint(checkpoint_path, "evaluate")
@@ -203,7 +205,7 @@ class Estimator:
             num_predictions: upper limit of yielded items; None for no limit.
 
         Raises:
-            ProgramError: as in :meth:`train`.
+            ProgramError: for the reasons given at :meth:`train`.
         """
         path = self._checkpoint(checkpoint_path, "predict")
 
@@ -227,7 +229,7 @@ class Estimator:
         return str(Path(self._model_dir) / (f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """Return the path prefix of the latest checkpoint; None without a checkpoint."""
+        """Return the path prefix of the latest checkpoint, or None before the first checkpoint."""
         refuse_arrays(self._model_dir)
         path: str | None = tf.train.latest_checkpoint(self._model_dir)
         return path
@@ -240,7 +242,7 @@ class Estimator:
         """Return a variable of the latest checkpoint; a list of names gives a dictionary.
 
         Raises:
-            ProgramError: there is no checkpoint.
+            ProgramError: if there is no checkpoint.
         """
         prefix = self._trained_checkpoint()
         if isinstance(name, list | tuple):
@@ -254,7 +256,7 @@ class Estimator:
     export_savedmodel = experimental_export_all_saved_models = export_saved_model
 
     def _check_steps(self, steps: Any, max_steps: Any) -> None:
-        """Check that at most one limit is given, and is positive; raises ProgramError in TensorFlow's words."""
+        """Check that at most one limit is given, and is positive; raises ProgramError with TensorFlow's message."""
         if steps is not None and max_steps is not None:
             raise ProgramError("Can not provide both steps and max_steps.")
         for name, limit in (("steps", steps), ("max_steps", max_steps)):

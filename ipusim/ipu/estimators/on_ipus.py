@@ -42,7 +42,8 @@ class EstimatorOnIpus(Estimator):
             batch_sizes: argument name and value of the batch size, by mode.
 
         Raises:
-            ProgramError: in TensorFlow's and Graphcore's words; ProgramTypeError for arguments of other types.
+            ProgramError: if an argument is not valid (the message of TensorFlow or Graphcore).
+            ProgramTypeError: if an argument has a wrong type.
         """
         if not isinstance(config, RunConfig):
             raise ProgramError("`config` must be provided with type `ipu_run_config.RunConfig`")

@@ -12,7 +12,7 @@ from ipusim.ipu.runtime import checks
 
 
 def chosen_of(predictions: Any, keys: Any) -> Any:
-    """Return the predictions selected by keys; raises ProgramError in TensorFlow's words for unknown keys."""
+    """Return the predictions selected by keys; raises ProgramError with TensorFlow's message for unknown keys."""
     if not isinstance(predictions, dict):
         if keys is not None:
             raise ProgramError("predict_keys argument is not valid in case of non-dict predictions.")
@@ -28,7 +28,7 @@ def chosen_of(predictions: Any, keys: Any) -> Any:
 
 
 def samples_of(batch: Any) -> Iterator[Any]:
-    """Yield the samples of a mini-batch; raises ProgramError in TensorFlow's words for unequal lengths."""
+    """Yield the samples of a mini-batch; raises ProgramError with TensorFlow's message for unequal lengths."""
     if not isinstance(batch, dict):
         yield from batch
         return

@@ -71,7 +71,7 @@ class RunConfig:
             device_fn, protocol, experimental_max_worker_delay_secs, session_creation_timeout_secs: without effect.
 
         Raises:
-            ProgramError: in TensorFlow's words, checkpoint intervals are given in steps and in seconds.
+            ProgramError: if checkpoint intervals are given both in steps and in seconds (TensorFlow's message).
         """
         options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
@@ -106,7 +106,7 @@ class RunConfig:
         """Return a copy with replaced arguments.
 
         Raises:
-            ProgramError: a name is no replaceable argument, and as the constructor does.
+            ProgramError: if an argument cannot be replaced, or for the reasons given at the constructor.
         """
         for name in kwargs:
             if name not in self._arguments:

@@ -24,7 +24,8 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or a folder of checkpoints.
-        vars_to_warm_start: a regular expression of variable names, a list of names or of variables; None for none.
+        vars_to_warm_start: a regular expression of variable names, a list of names, or a list of variables. If it is
+            None, no variable is taken.
         var_name_to_vocab_info: VocabInfo by variable name.
         var_name_to_prev_var_name: name in the checkpoint by variable name.
     """
@@ -56,7 +57,7 @@ def train(
         steps_per_run: steps per session run.
 
     Raises:
-        ProgramError: in TensorFlow's words, there are listeners without a saving hook.
+        ProgramError: if there are listeners but no hook that saves checkpoints (TensorFlow's message).
     """
     loss, scaffold = workers.mean(spec.loss), spec.scaffold or _TRAIN.Scaffold()
     if all(summary.op.name != "loss" for summary in _V1.get_collection(_V1.GraphKeys.SUMMARIES)):
@@ -160,7 +161,10 @@ class StopAfterRuns(_HOOK):  # type: ignore[misc]
 
 
 def settings_of(value: Any) -> WarmStartSettings | None:
-    """Return the settings of a warm start, None without; raises ProgramTypeError for no path or settings."""
+    """Return the settings of a warm start; None if ``value`` is None.
+
+    Raises ProgramTypeError if ``value`` is neither a path nor settings.
+    """
     if value is None or isinstance(value, WarmStartSettings):
         return value
     checks.instance("warm_start_from", value, str | PathLike, "a path, or WarmStartSettings")
@@ -168,7 +172,7 @@ def settings_of(value: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Initialise variables from a checkpoint; raises ProgramError without a checkpoint."""
+    """Initialise variables from a checkpoint; raises ProgramError if no checkpoint is there."""
     source = settings.ckpt_to_initialize_from
     refuse_arrays(source)
     prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source

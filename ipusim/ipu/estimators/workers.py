@@ -21,7 +21,7 @@ _HOOK: Any = tf.compat.v1.train.SessionRunHook
 
 
 class Workers:
-    """Hosts of a strategy, or this host alone without a strategy.
+    """Hosts of a strategy, or this host alone if there is no strategy.
 
     An estimator communicates with other hosts only through this class.
     """
@@ -30,7 +30,7 @@ class Workers:
         """Set the strategy of the coming run, and the RunConfig.
 
         Raises:
-            UnsupportedProgramError: there are several workers without a strategy.
+            UnsupportedProgramError: if there are several workers without a strategy.
         """
         self._strategy = strategy
         if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
@@ -61,7 +61,7 @@ class Workers:
             )
 
     def batch(self, name: str, size: Any, replicas: int) -> int | None:
-        """Return a replica's share of a batch; raises ProgramError in Graphcore's words."""
+        """Return a replica's share of a batch; raises ProgramError with Graphcore's message."""
         if size is None:
             return None
         if checks.integer(name, size) < 1:
@@ -80,7 +80,7 @@ class Workers:
             yield
 
     def input_arguments(self) -> dict[str, Any]:
-        """Return further arguments of an input function: ``input_context`` under a strategy."""
+        """Return other arguments of an input function: ``input_context`` under a strategy."""
         if self._strategy is None:
             return {}
         rank = 0 if self._host is None else self._host.rank

@@ -25,7 +25,7 @@ How to add a kernel for an operation type:
            return lambda x: np.where(x > 0, x, x * x.dtype.type(slope))
 
    The function takes one value per input of the node, in TensorFlow's order. It returns a single value for one
-   output, a tuple for several outputs, and None without outputs. Arguments are never changed in place. The node's
+   output, a tuple for several outputs, and None for no output. Arguments are never changed in place. The node's
    ``output_types`` give the dtypes of results; TensorFlow gives the shapes.
 3. ``register(..., effect=True)`` marks operations that run even if no node reads their results, for example
    assignments. ``register(..., draws=True)`` marks random operations: the function takes a ``numpy.random.Generator``,

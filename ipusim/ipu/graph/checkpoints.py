@@ -34,7 +34,7 @@ class Sections:
 
 
 def sections_of(graph: Graph, stage_cut: StageCut) -> Sections | None:
-    """Return a stage's forward pass divided at checkpoints; None without checkpoints.
+    """Return a stage's forward pass divided at checkpoints, or None for stages without any.
 
     Args:
         graph: the graph.

@@ -49,9 +49,9 @@ class Trace:
         gradient_nodes: names of nodes that the gradient computation created, in order.
         gradients: gradient by the variable's shared name.
         results: tensors returned or sent by the last stage.
-        stages: number of stages, counting concurrent stages individually.
+        stage_count: number of stages, counting concurrent stages individually.
         uncounted: names of nodes that the host runs, without work on IPUs.
-        parts: number of concurrent stages per position of the pipeline; empty without concurrent stages.
+        parts: number of concurrent stages per position of the pipeline; empty if no stages are concurrent.
         handed: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
             values.
     """
@@ -61,7 +61,7 @@ class Trace:
     gradient_nodes: Sequence[str]
     gradients: Mapping[str, Output]
     results: tuple[Output, ...]
-    stages: int
+    stage_count: int
     uncounted: Collection[str] = ()
     parts: tuple[int, ...] = ()
     handed: tuple[Output, ...] = ()
@@ -69,7 +69,7 @@ class Trace:
     @property
     def positions(self) -> tuple[tuple[int, ...], ...]:
         """Stage numbers per position."""
-        ends = list(accumulate(self.parts or (1,) * self.stages))
+        ends = list(accumulate(self.parts or (1,) * self.stage_count))
         return tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
 
     @property
@@ -146,7 +146,7 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
     for node in orphans:
         owners = [roles[tensor.node] for tensor in node.inputs if tensor.node in roles]
         stages = [owner.stage for owner in owners if owner.kind is not Kind.FEED]
-        stage = min(stages, default=trace.stages - 1)
+        stage = min(stages, default=trace.stage_count - 1)
         position = position_of[stage]
         if any(reader != stage and position_of[reader] == position for reader in stages):
             reading = [roles[name].stage for name in readers.get(node.name, ()) if name in roles]
@@ -186,8 +186,8 @@ class _Cutter:
 
     def stages(self) -> tuple[StageCut, ...]:
         """Return the passes per stage."""
-        gives = [self._outputs_of(stage) for stage in range(self._trace.stages)]
-        arrivals = [self._crossing_back(stage) for stage in range(self._trace.stages)]
+        gives = [self._outputs_of(stage) for stage in range(self._trace.stage_count)]
+        arrivals = [self._crossing_back(stage) for stage in range(self._trace.stage_count)]
         result = []
         for stage, position in enumerate(self._position_of):
             forward, backward = (self._names(Role(kind, stage)) for kind in (Kind.FORWARD, Kind.BACKWARD))
@@ -298,7 +298,7 @@ class _Cutter:
                     if role not in roles:
                         roles.append(role)
         ends = [(tensor, Role(Kind.BACKWARD, stage)) for stage, _, tensor in self._gradients]
-        last = Role(Kind.FORWARD, self._trace.stages - 1)
+        last = Role(Kind.FORWARD, self._trace.stage_count - 1)
         for tensor, reader in [*ends, *((result, last) for result in (*self._trace.results, *self._trace.handed))]:
             maker = self._roles.get(tensor.node)
             if maker is not None and maker != reader and maker.kind is not Kind.BACKWARD:
@@ -310,7 +310,7 @@ class _Cutter:
 
     def _gradient_stage(self, tensor: Output) -> int:
         role = self._roles.get(tensor.node)
-        return self._trace.stages - 1 if role is None else role.stage
+        return self._trace.stage_count - 1 if role is None else role.stage
 
     def _crossing_forward(self, position: int) -> tuple[Output, ...]:
         """Return tensors from stages before a position, read at the position or later."""

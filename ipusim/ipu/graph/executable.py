@@ -16,7 +16,7 @@ from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.registry import Kernel, find
 
-#: Slot of the invocation among the values of a run.
+#: Slot of the invocation among a run's values.
 _INVOCATION: Final = 0
 
 
@@ -26,7 +26,7 @@ class Invocation:
     Attributes:
         variables: variables by the handle's shared name.
         key: integers that seed draws, such as program seed and micro-batch number.
-        session: the host's running session; None without a session.
+        session: the host's running session, or None outside of sessions.
     """
 
     def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:

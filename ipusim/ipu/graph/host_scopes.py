@@ -18,7 +18,7 @@ from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.registry import is_users
 
-#: Attribute of host nodes: number and name of the enclosing block of the program.
+#: Attribute of host nodes: number and name of the program's enclosing block.
 SCOPE: Final = "_ipusim_host"
 #: Separator of number and name.
 _SEPARATOR: Final = "/"
@@ -75,7 +75,7 @@ class HostScopes:
         return self._of_sum(node)
 
     def _of_sum(self, node: Node) -> str:
-        """Return the block of a sum of gradients; empty on the IPU, and for other nodes.
+        """Return the block of a gradient sum; empty on the IPU, and for other nodes.
 
         If the host computes all addends, the sum runs in the block of the last addend. If the host computes only some,
         the sum runs in the block of the first gradient node that reads the sum.

@@ -213,8 +213,8 @@ def profile_stage(
         accumulators: gradient accumulator dtype by variable.
         reduction: accumulation rule for gradients.
         graph: the graph.
-        sections: forward pass divided at checkpoints; None without recomputation.
-        outfeed_sum: results of the last stage that an execution accumulates; None without accumulation.
+        sections: forward pass divided at checkpoints; None if nothing is recomputed.
+        outfeed_sum: results of the last stage that an execution accumulates; None if nothing is accumulated.
     """
     itemsize = max((value.itemsize for value in trained_variables.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(

@@ -44,7 +44,7 @@ def read_graph(graph: Any) -> Graph:
     Read a graph only after building gradients: a loop's gradient adds results to the loop.
 
     Args:
-        graph: a ``tf.Graph``, or the ``FuncGraph`` of a function body.
+        graph: a ``tf.Graph``, or a function body's ``FuncGraph``.
 
     Returns:
         Nodes in creation order, and the arguments and results of a function body.

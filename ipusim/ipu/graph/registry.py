@@ -20,7 +20,7 @@ T = TypeVar("T")
 Kernel = Callable[..., Any]
 #: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
-#: Takes the input values of a node and the indices of the results that are read; returns the work of the node.
+#: Takes the input values of a node and the indices of the results that are read; returns the node's work.
 Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 
@@ -33,7 +33,7 @@ class Entry:
         effect: whether a node runs even if no node reads the results.
         draws: whether the kernel takes a ``numpy.random.Generator`` before the inputs.
         invoked: whether the kernel takes the invocation, the context of a run, before the inputs.
-        price: function for the work of one of Graphcore's operations; None without work.
+        price: function for the work of one of Graphcore's operations, or None for free operations.
         value: object of one of Graphcore's operations, such as the queue of a dequeue.
     """
 
@@ -101,7 +101,7 @@ def forget_token(token: str) -> None:
 
 
 def entry_of(node: Node) -> Entry | None:
-    """Return the registry entry of a node's operation; None without a kernel."""
+    """Return the registry entry of a node's operation, or None for operations without a kernel."""
     if node.type == "PyFunc":
         return _BY_TOKEN.get(node.attributes.get("token", "")) or _ENTRIES.get(node.type)
     return _ENTRIES.get(node.type)

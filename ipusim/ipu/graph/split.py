@@ -52,7 +52,7 @@ class Shards:
     stage_of: Mapping[str, int]
 
     @property
-    def stages(self) -> int:
+    def stage_count(self) -> int:
         """Number of stages."""
         return len(self.mapping)
 
@@ -81,7 +81,7 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
 
 
 def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
-    """Return the nodes of a body by purpose.
+    """Return a body's nodes by purpose.
 
     A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
     the node lies between two nodes with an origin. Nodes that depend on gradients, by data or control edges, belong to
@@ -182,7 +182,7 @@ def as_training(
         return None
     update = tuple(name for name in parts.update if name in needed_nodes.names)
     handed = handed_to_update(graph, owners, fed, update)
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stages, handed=handed)
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stage_count, handed=handed)
     return TracedStep(trace, fed, update)
 
 
@@ -266,4 +266,4 @@ def as_one_pass(
         mark = value_of(graph.nodes[name], Averaged)
         if mark is not None:
             mark.in_pass = True
-    return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stages), {}, ())
+    return TracedStep(Trace(graph, shards.owners(names, feeds), (), {}, tuple(results), shards.stage_count), {}, ())

@@ -34,7 +34,7 @@ class GraphStage:
         constants: values of tensors from outside the step.
         handed: last micro-batch's values for the weight update, written by the last stage.
         hands: tensors of ``handed``, after the regular outputs of the stage.
-        recomputed_tensors: tensors that the backward pass recomputes from checkpoints; None without recomputation.
+        recomputed_tensors: tensors that the backward pass recomputes from checkpoints; None if nothing is recomputed.
     """
 
     name: str

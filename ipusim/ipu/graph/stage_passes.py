@@ -11,7 +11,8 @@ from ipusim.ipu.graph.executable import Executable, Invocation, Observer
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Output
 
-#: Values, by tensor, that a traced step reads but does not compute, such as pipeline inputs.
+#: Values, by tensor, that a traced step (the graph of one micro-batch) reads but does not compute, such as pipeline
+#: inputs.
 Constants = Mapping[Output, Any]
 
 
@@ -20,7 +21,7 @@ class StagePasses:
 
     Attributes:
         stage_cut: the stage.
-        constants: tensors that the passes read and no node of the step computes.
+        constants: tensors that the passes read and that no node of the step computes.
     """
 
     def __init__(self, graph: Graph, stage_cut: StageCut, observer: Observer | None = None) -> None:

@@ -146,7 +146,7 @@ class StepFunctions:
 
     @cached_property
     def _sections(self) -> list[Sections | None]:
-        """Forward pass per stage, divided at the checkpoints for recomputation; None without recomputation."""
+        """Forward pass per stage, divided at the checkpoints for recomputation; None if nothing is recomputed."""
         cuts = cut_stages(self.step.trace)
         uses = self.training and self.from_checkpoints
         return [sections_of(self._graph, stage_cut) if uses else None for stage_cut in cuts]

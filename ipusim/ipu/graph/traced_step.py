@@ -40,7 +40,7 @@ class TracedStep:
         return self.trace.graph
 
     def weight_update(self) -> Executable:
-        """Return the weight update, whose feeds are the accumulated gradients ordered like ``accumulators``.
+        """Return the weight update. It takes the accumulated gradients, in the order of ``accumulators``.
 
         The update reruns nodes of a forward pass that it needs, such as a decayed learning rate. Values that depend on
         queue elements are handed over instead.
@@ -74,7 +74,7 @@ class TracedStep:
                     )
 
     def averaging(self) -> Averaging | None:
-        """Return the weight update split at gradient averaging; None without averaging."""
+        """Return the weight update split at gradient averaging; None if nothing is averaged."""
         return averaging_of(self.graph, dict(self.accumulators), self.update_nodes, self._part())
 
     def _part(self) -> set[str]:

@@ -40,12 +40,14 @@ class GraphUpdate:
         rule: Any = None,
         averaging: Averaging | None = None,
     ) -> None:
-        """Take the update, whose feeds are gradients ordered like ``trained_variables``, and all variables in use.
+        """Take the update and all variables in use.
+
+        The update takes gradients in the order of ``trained_variables``.
 
         ``constants`` holds values of tensors from outside the step at the time of the update. The work per variable
         comes from ``rule``, else from the type of the operations that update variables if there is a single type, else
-        from all operations. Operations on whole variables beside this type, such as clipping of gradients, are added.
-        ``averaging`` splits the update in two parts if replicas average gradients in between.
+        from all operations. Operations of other types on whole variables, such as clipping of gradients, are added. If
+        replicas average gradients, ``averaging`` splits the update in two parts: before the averaging and after it.
         """
         self._update, self._trained_variables, self._constants = update, dict(trained_variables), constants
         self._averaging = averaging

@@ -50,8 +50,8 @@ class Faces:
         """Return the object under a dotted name.
 
         Raises:
-            MissingImportError: a module of ipusim lacks the name.
-            ModuleNotFoundError: an installed module lacks the name.
+            MissingImportError: if a module of ipusim lacks the name.
+            ModuleNotFoundError: if an installed module lacks the name.
         """
         if name not in self._objects:
             self._objects[name] = self._make(name)
@@ -74,7 +74,7 @@ class Faces:
         """Import a submodule, if the name is a submodule's.
 
         Raises:
-            MissingImportError: a module of ipusim lacks the name.
+            MissingImportError: if a module of ipusim lacks the name.
         """
         try:
             getattr(module, name) if isinstance(module, Face) else _member(module, name)

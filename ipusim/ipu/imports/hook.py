@@ -44,8 +44,8 @@ class install:  # noqa: N801 - callers use it like a function
             program's file, and 2 without a file.
 
     Raises:
-        OptionError: the version is neither 1 nor 2.
-        ProgramStateError: TensorFlow has been imported before, with other settings.
+        OptionError: if the version is neither 1 nor 2.
+        ProgramStateError: if TensorFlow has been imported before, with other settings.
 
     Example:
         >>> import ipusim.ipu
@@ -118,7 +118,7 @@ def serve_program() -> None:
     """Install the hook for a program started by ``python program.py``, with errors as in ``ipusim run``.
 
     Raises:
-        ProgramStateError: the program has imported TensorFlow before.
+        ProgramStateError: if the program has imported TensorFlow before.
     """
     main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
     if main.get("__file__") is not None and is_own(main):
@@ -151,7 +151,7 @@ def message_with_line(error: IpusimError, file: str, shown_path: str, host_name:
 
 
 def _line_of(error: BaseException | None) -> str:
-    """Return ``file:line`` of the innermost frame in the program's own modules; empty without such a frame."""
+    """Return ``file:line`` of the innermost frame in the program's own modules, or an empty text."""
     steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
     own_steps = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
     own_steps = [(file, number) for file, number in own_steps if _CONVERTED not in file]

@@ -61,7 +61,7 @@ _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_
 #: Module of version 1's layers.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
-#: Names in ``tf.data`` that TensorFlow has removed, or whose objects lack attributes that programs set.
+#: Names in ``tf.data`` that TensorFlow has removed, and classes whose objects lack attributes that programs set.
 _ABSENT_NAMES: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
 """

@@ -44,7 +44,7 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
 
 
 def _count(handler: Any, replicas: int) -> None:
-    """Set the steps of an epoch; raises ProgramError in Graphcore's words for too few or indivisible batches."""
+    """Set an epoch's steps; raises ProgramError with Graphcore's message for too few or indivisible batches."""
     size = handler._adapter.get_size()
     if size is None and (cardinality := int(handler._dataset.cardinality())) >= 0:
         size = cardinality

@@ -84,7 +84,7 @@ def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool) -> TrainTes
 
 
 def _check_arrays(arrays: TrainTestArrays, shape: Shape) -> TrainTestArrays:
-    """Return the contents of a file; raises FileError unless they are labelled images of the given shape."""
+    """Return a file's contents; raises FileError unless they are labelled images of the given shape."""
     for x, y in arrays:
         if x.shape[1:] != shape or x.dtype != np.uint8 or len(x) != len(y) or y.dtype.kind not in "iu":
             raise FileError(f"images are {x.dtype} of {x.shape}, labels {y.dtype} of {y.shape}")
@@ -158,7 +158,7 @@ class imdb:  # noqa: N801 - Keras' name of a module
 
         Args:
             path: path of the file below ``~/.keras/datasets``.
-            arguments, options: further arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
+            arguments, options: other arguments of tf_keras' function, such as ``num_words`` and ``maxlen``.
 
         Raises FileError for a file of another form, and tf_keras' errors.
         """

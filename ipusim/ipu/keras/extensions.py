@@ -80,7 +80,7 @@ class _Extension:
             gradient_accumulation_reduction_method: sum, mean or running mean of the gradients.
             gradient_accumulation_optimizer_kwargs: arguments of GradientAccumulationOptimizerV2.
 
-        Raises ProgramError and ProgramTypeError, in Graphcore's words if Graphcore has any.
+        Raises ProgramError and ProgramTypeError with Graphcore's message if Graphcore has any.
         """
         method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
@@ -105,9 +105,9 @@ class _Extension:
             device_mapping: IPU per stage.
             accumulate_outfeed: whether to sum results over an execution of the pipeline before sending them.
             gradient_accumulation_reduction_method: sum, mean or running mean of the gradients.
-            pipelining_kwargs: further arguments of ``pipelining_ops.pipeline``.
+            pipelining_kwargs: other arguments of ``pipelining_ops.pipeline``.
 
-        Raises ProgramError and ProgramTypeError, in Graphcore's words if Graphcore has any.
+        Raises ProgramError and ProgramTypeError with Graphcore's message if Graphcore has any.
         """
         method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
@@ -189,7 +189,7 @@ class SequentialExtension(_Extension):
     _columns: ClassVar[Any] = (("Layer (type)", 0.6), ("Pipeline Stage", 1.0))
 
     def get_pipeline_stage_assignment(self) -> list[SequentialLayerPipelineStageAssignment]:
-        """Return a copy of the assignment; without an assignment, one without stages for every layer."""
+        """Return a copy of the assignment; before an assignment, all layers have no stage."""
         layers = self.layers  # type: ignore[attr-defined]
         assignment = self.__dict__.get("_assigned")
         return copy(assignment) if assignment else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
@@ -199,7 +199,7 @@ class SequentialExtension(_Extension):
 
         fit, evaluate and predict then run the model as a pipeline; calling the model ignores stages.
 
-        Raises ProgramError in Graphcore's words for an invalid assignment.
+        Raises ProgramError with Graphcore's message for an invalid assignment.
         """
         value, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
         _check_size(value, len(layers), "number of layers", "Each layer in a Sequential model", ".")
@@ -234,7 +234,7 @@ class SequentialExtension(_Extension):
 
 
 def _check_size(value: Any, size: int, number: str, invocation: str, end: str) -> None:
-    """Check a pipeline stage assignment, a list of ``size`` items; raises ProgramError in Graphcore's words."""
+    """Check a pipeline stage assignment, a list of ``size`` items; raises ProgramError with Graphcore's message."""
     if not isinstance(value, list):
         raise ProgramError("`pipeline_stage_assignment` needs to be a list")
     if len(value) != size:
@@ -245,7 +245,7 @@ def _check_size(value: Any, size: int, number: str, invocation: str, end: str) -
 
 
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
-    """Refuse stages that are not consecutive; raises ProgramError in Graphcore's words."""
+    """Refuse stages that are not consecutive; raises ProgramError with Graphcore's message."""
     last = 0
     for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
         stage = item.pipeline_stage
@@ -290,7 +290,7 @@ class _GraphExtension(_Extension):
         return graph.nodes  # type: ignore[no-any-return]
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return a copy of the assignment; without an assignment, one without stages for every call."""
+        """Return a copy of the assignment; before an assignment, all calls have no stage."""
         assignment = self.__dict__.get("_assigned")
         return copy(assignment) if assignment else [self._kind(node.layer, node.index) for node in self._calls()]
 
@@ -299,7 +299,7 @@ class _GraphExtension(_Extension):
 
         fit, evaluate and predict then run the model as a pipeline; calling the model ignores stages.
 
-        Raises ProgramError in Graphcore's words for an invalid assignment.
+        Raises ProgramError with Graphcore's message for an invalid assignment.
         """
         value, calls = pipeline_stage_assignment, self._calls()
         number, invocation = "total number of invocations of layers", "Each invocation of a layer in a model"
@@ -343,7 +343,7 @@ class _GraphExtension(_Extension):
 
 
 def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int]:
-    """Return the stages of calls; raises ProgramError in Graphcore's words if they form no pipeline."""
+    """Return the stages of calls; raises ProgramError with Graphcore's message if they form no pipeline."""
     stages: dict[int, int] = {}
     for item in assignment:
         if item.pipeline_stage is None:

@@ -56,7 +56,7 @@ class Dropout(_Dropout):  # type: ignore[misc]
             rate: share of elements to zero in training.
             noise_shape: shape of the mask; size 1 on an axis shares the mask along it.
             seed: without effect: seeds depend on the place in the program.
-            kwargs: further arguments of a Keras layer.
+            kwargs: other arguments of a Keras layer.
         """
         super().__init__(rate, noise_shape, None, **kwargs)
 
@@ -100,7 +100,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         """Create the weights.
 
         Raises:
-            ProgramError: the axis of channels does not exist, or is the batch axis.
+            ProgramError: if the axis of channels does not exist or is the batch axis.
         """
         shape = tf.TensorShape(input_shape).as_list()
         if not (1 <= self._axis < len(shape) or -len(shape) < self._axis < 0):

@@ -17,7 +17,7 @@ _Model: Any = tf.keras.Model
 class _Early:
     """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``.
 
-    A step of ``fit``, ``evaluate`` and ``predict`` has the batches of a weight update.
+    A step of ``fit``, ``evaluate`` and ``predict`` has a weight update's batches.
     """
 
     _update_batches = 1
@@ -93,7 +93,7 @@ class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
     """Pipeline of lists of layers, one list per stage."""
 
     def __init__(self, stages: Sequence[Sequence[Any]], gradient_accumulation_count: int = 1, **options: Any) -> None:
-        """Set layers by stage, batches per weight update, and further arguments of a pipeline."""
+        """Set layers by stage, batches per weight update, and other arguments of a pipeline."""
         name = options.pop("name", None)
         with models_on_ipus():
             super().__init__([layer for stage in stages for layer in stage], name)

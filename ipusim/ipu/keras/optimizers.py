@@ -1,4 +1,4 @@
-"""Optimizers of ``ipu_tensorflow_addons`` for Keras, with dtypes of their own for the optimizer's state."""
+"""Optimizers of ``ipu_tensorflow_addons`` for Keras, with separate dtypes for the optimizer's state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
 
         Args:
             args, kwargs: arguments of Keras' optimizer.
-            optimizer_compute_precisions: dtypes of the stages of an update.
+            optimizer_compute_precisions: dtypes of an update's stages.
             outline_apply_gradients, outline_apply_gradients_kwargs: without effect.
         """
         super().__init__(*args, **kwargs)
@@ -51,7 +51,7 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
         self.outline_apply_gradients_kwargs = dict(outline_apply_gradients_kwargs or {})
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
-        """Return the dtype of a slot; None for the variable's dtype."""
+        """Return a slot's dtype; None for the variable's dtype."""
         return getattr(self, f"{slot_name}_dtype", None)
 
     def add_slot(self, var: Any, slot_name: str, initializer: Any = "zeros", shape: Any = None) -> Any:
@@ -69,7 +69,7 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
         more = {name: value for name in self._own if (value := getattr(self, name)) is not None}
         return {**super().get_config(), **names, **more}
 
-    #: Names of further arguments, kept as attributes.
+    #: Names of other arguments, kept as attributes.
     _own: tuple[str, ...] = ()
 
     def _hyper_in(self, name: str) -> Any:
@@ -188,7 +188,7 @@ class LAMBIpuOptimizer(_Moments):
 
 @SERIALIZABLE
 class SGDIpuOptimizer(IpuOptimizerBase, _KERAS.SGD):  # type: ignore[misc]
-    """Gradient descent with a dtype of its own for the momentum."""
+    """Gradient descent with a separate dtype for the momentum."""
 
     _own = ("momentum_accum_dtype",)
 
@@ -206,7 +206,7 @@ class SGDIpuOptimizer(IpuOptimizerBase, _KERAS.SGD):  # type: ignore[misc]
         self.momentum_accum_dtype = momentum_accum_dtype
 
     def get_slot_dtype(self, var: Any, slot_name: str) -> Any:
-        """Return the dtype of the momentum; None for the variable's dtype."""
+        """Return the momentum's dtype; None for the variable's dtype."""
         return self.momentum_accum_dtype
 
     def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:

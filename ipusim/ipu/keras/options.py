@@ -42,11 +42,11 @@ class Options:
         device_mapping: IPU per stage; None for a different IPU per stage.
         accumulate_outfeed: whether a pipeline sums its results; None if not set.
         reduction_method: sum, mean or running mean of the gradients.
-        pipelining: further arguments of the pipeline.
-        accumulating: further arguments of GradientAccumulationOptimizerV2.
+        pipelining: other arguments of the pipeline.
+        accumulating: other arguments of GradientAccumulationOptimizerV2.
         infeed, outfeed: arguments of the queues.
         asynchronous: whether callbacks are called after every step.
-        stage_of: function from the calls of a model's layers to their stages; None without a pipeline.
+        stage_of: function from the calls of a model's layers to stages, or None for models without stages.
         version: number of changes; a change makes programs outdated.
     """
 
@@ -97,9 +97,9 @@ class Options:
         self.version += 1
 
     def check_steps(self, steps_per_execution: int) -> None:
-        """Refuse training if steps_per_execution is no multiple of a weight update's batches.
+        """Refuse training if steps_per_execution is not a multiple of a weight update's batches.
 
-        Raises ProgramError in Graphcore's words.
+        Raises ProgramError with Graphcore's message.
         """
         if self.is_pipelined and self.pipelining_steps is None:
             raise ProgramError(
@@ -119,7 +119,7 @@ class Options:
 
 
 def check_accumulation_steps(steps: Any) -> None:
-    """Refuse an invalid number of batches; raises ProgramError in Graphcore's words."""
+    """Refuse an invalid number of batches; raises ProgramError with Graphcore's message."""
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
         raise ProgramError(
             f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {steps} instead."
@@ -127,7 +127,7 @@ def check_accumulation_steps(steps: Any) -> None:
 
 
 def check_device_mapping(mapping: Any) -> None:
-    """Refuse mappings except lists of whole numbers; raises ProgramError in Graphcore's words."""
+    """Refuse mappings except lists of whole numbers; raises ProgramError with Graphcore's message."""
     are_ipus = isinstance(mapping, list) and all(isinstance(item, int) and item >= 0 for item in mapping)
     if mapping is not None and not are_ipus:
         raise ProgramError("Expected `device_mapping` to be a list of integers.")

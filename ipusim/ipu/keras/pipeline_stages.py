@@ -66,7 +66,7 @@ class _Assignment:
 
 
 class SequentialLayerPipelineStageAssignment(_Assignment):
-    """Stage of a layer in a Sequential model."""
+    """A layer's stage in a Sequential model."""
 
     def __str__(self) -> str:
         """Return a text with layer and stage."""

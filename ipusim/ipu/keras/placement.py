@@ -99,7 +99,7 @@ class OfModel:
         return options
 
     @property
-    def stages(self) -> int:
+    def stage_count(self) -> int:
         """Number of pipeline stages; 1 for a model that is not pipelined."""
         assigned = self.__dict__.get("_assigned") or []
         return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
@@ -111,7 +111,7 @@ class OfModel:
     def replicas(self) -> int:
         """Number of replicas of the model that fit on the configured device."""
         config, options = configured(), self.settings
-        mapping = options.device_mapping or range(self.stages)
+        mapping = options.device_mapping or range(self.stage_count)
         device = (config or IPUConfig()).device(
             mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
         )
@@ -265,10 +265,10 @@ def _no_function(*_: Any) -> None:
 
 
 def extension_of(model: Any) -> OfModel:
-    """Return the options and stages of a model.
+    """Return a model's options and stages.
 
     Raises:
-        ProgramStateError: the model was created outside of a strategy's scope.
+        ProgramStateError: if the model was created outside of a strategy's scope.
     """
     placement = _placed(model)
     if placement is None:
@@ -302,7 +302,7 @@ def install() -> None:
 
 
 def _placed(model: Any) -> OfModel | None:
-    """Return the options and stages of a model; None for a model on the host."""
+    """Return a model's options and stages; None for a model on the host."""
     placement = execution.placement_of(model)
     return placement if isinstance(placement, OfModel) else None
 

@@ -15,7 +15,7 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
-#: Decorator that registers a class for model files, beside the classes of tf_keras.
+#: Decorator that registers a class for model files, in addition to the classes of tf_keras.
 SERIALIZABLE: Final = tf.keras.utils.register_keras_serializable("ipu")
 _LSTM: Any = tf.keras.layers.LSTM
 _GRU: Any = tf.keras.layers.GRU
@@ -94,7 +94,7 @@ class _Popnn:
         return drop() if training else inputs
 
     def _simulated_layer(self) -> layers.LSTM | layers.GRU | None:
-        """Return the simulator's equivalent layer; None if there is none."""
+        """Return the simulator's equivalent layer, or None for layers without equivalent."""
         keras_layer: Any = self
         if keras_layer.recurrent_dropout or keras_layer.go_backwards:
             return None
@@ -198,7 +198,7 @@ class PopnnLSTM(StatesApart):
         """Run the layer over the time steps; see :meth:`call`.
 
         Raises:
-            ProgramError: initial_state is no LSTMStateTuple.
+            ProgramError: unless initial_state is an LSTMStateTuple.
         """
         if initial_state is not None:
             if not isinstance(initial_state, LSTMStateTuple):
@@ -256,5 +256,5 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
         super().__init__(**arguments, **kwargs)
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """Return the shape of the state."""
+        """Return the state's shape."""
         return [batch_size, self.units]

@@ -68,7 +68,7 @@ class DrawnImages:
             if self._dark:
                 noise *= lit > 0
             lit += noise
-        images[0, 0], images[0, -1] = 0, 255  # the full range of a pixel, as in real images
+        images[0, 0], images[0, -1] = 0, 255  # a pixel's full range, as in real images
         return images.reshape(count, *self._shape), labels
 
 

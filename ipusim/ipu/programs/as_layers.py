@@ -87,7 +87,7 @@ def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[An
 
 def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
     """Return the row with the scenario keys of a layer, loss or optimizer; raises NotLayersError without a row."""
-    result = next((row for row in rows if row.makes is type(thing)), None)
+    result = next((row for row in rows if row.kind_class is type(thing)), None)
     if result is None:
         raise NotLayersError(f"a scenario has no {type(thing).__name__}")
     return result

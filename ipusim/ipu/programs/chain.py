@@ -31,7 +31,7 @@ _OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
 
 
 class NotLayersError(UnsupportedProgramError):
-    """Error for a program that is no chain of layers; the text names the deviation."""
+    """Error for a program that is not a chain of layers; the text names the deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class Chained:
     """Layer or loss in a program's chain.
 
     Attributes:
-        layer: layer or loss of the simulator.
+        layer: the simulator's layer or loss.
         scoped: name with all scopes.
         variables: shared names of its variables.
         input: form of its input, with the axis of samples.
         labels: form of a loss's labels; None for a layer.
-        skipped_from: earlier layer whose output a sum adds; None for a layer that is no sum.
+        skipped_from: earlier layer whose output a sum adds; None if the layer is not a sum.
     """
 
     layer: Any
@@ -72,7 +72,7 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
 
 
 def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
-    """Return the layers, stage by stage; raises NotLayersError for stages that are no chain of layers."""
+    """Return the layers, stage by stage; raises NotLayersError for stages that are not a chain of layers."""
     if any(size > 1 for size in functions.parts):
         raise NotLayersError("stages that run at the same time are known by their cost alone")
     graph, result = functions.step.graph, []
@@ -225,7 +225,7 @@ class _StageChain:
 #: Scope that TensorFlow adds around the body of a loop.
 _LOOP: Final = re.compile(r"^while(_\d+)?/")
 #: Loss classes of the simulator.
-_LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
+_LOSSES: Final = tuple(row.kind_class for row in layers.rows() if row.is_loss)
 
 
 def _is_flattened(form: tuple[int, ...], shape: Sequence[int]) -> bool:
@@ -250,7 +250,7 @@ def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
     for variable in _variables(graph, view, layer):
         if scope := variable.rpartition("/")[0]:
             return scope
-    kind = next((row.kind for row in layers.rows() if row.makes is type(layer.layer)), "layer")
+    kind = next((row.kind for row in layers.rows() if row.kind_class is type(layer.layer)), "layer")
     *scopes, _ = _LOOP.sub("", layer.name).split("/")
     if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
         scopes[-1] = kind  # in place of the scope of a TensorFlow function

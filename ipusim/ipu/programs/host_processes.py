@@ -1,4 +1,4 @@
-"""Run a program on several hosts: this process is the first host, and starts a process per further host.
+"""Run a program on several hosts: this process is the first host, and starts one process for each other host.
 
 As under ``mpirun``, a process has separate TensorFlow switches, eager context, seeds, modules and ``__main__``. Only
 one host runs at a time, in order of rank, until it waits for the other hosts: the order of printed lines is the same
@@ -50,18 +50,18 @@ class HostEndedError(ProgramStateError):
 
 
 def run_on_hosts(first: Callable[[], T], host_start: Start, count: int) -> list[T]:
-    """Run ``first`` on host 0, in this process, and ``host_start`` on further hosts.
+    """Run ``first`` on host 0, in this process, and ``host_start`` on the other hosts.
 
     Args:
         first: function called on host 0.
-        host_start: function called with its host in further processes; must be picklable.
+        host_start: function that the other processes call with their host; must be picklable.
         count: number of hosts.
 
     Returns:
         The results by rank.
 
     Raises:
-        ProgramStateError: hosts wait for different events.
+        ProgramStateError: if hosts wait for different events.
 
     Exceptions of the functions are raised again, with a note about hosts that have not ended.
     """
@@ -114,7 +114,7 @@ def _relay(send: _Send, receive: _Receive) -> Any:
 
 @contextmanager
 def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Receive]]]:
-    """Start the processes of further hosts; yields functions to send to and receive from every process."""
+    """Start the processes of the other hosts; yields, per process, functions that send to it and receive from it."""
     context = get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
     surroundings = str(Path.cwd()), dict(os.environ)

@@ -15,7 +15,7 @@ from ipusim.ipu.programs.chain import scoped_names
 
 #: Characters that a scenario's name cannot have, and the longest name.
 _UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_-]+")
-_LONGEST: Final = 64
+_MOST_CHARACTERS: Final = 64
 #: Number that a framework appends to a default name.
 _NUMBER: Final = re.compile(r"_\d+$")
 
@@ -37,7 +37,7 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
         new, number = name, 0
         while new in result:
             number += 1
-            new = f"{name[: _LONGEST - 5]}_{number}"
+            new = f"{name[: _MOST_CHARACTERS - 5]}_{number}"
         result.append(new)
     return tuple(result)
 
@@ -45,7 +45,7 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
 def plain_name(text: str, instead: str) -> str:
     """Return a text as a legal scenario name; ``instead`` is the prefix for texts that start illegally."""
     name = _UNUSABLE.sub("_", text).strip("_-")
-    return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
+    return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_MOST_CHARACTERS]
 
 
 def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]:
@@ -62,7 +62,7 @@ def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
     """Return the layers of stages as texts, with scopes of variables outside layers."""
     try:
         stages = functions.observed
-    except IpusimError:  # missing names are no reason to refuse a program that has run
+    except IpusimError:  # a program that has run is not refused for missing names
         return ()
     result = short_names_of([scoped_names(functions.step.graph, stage) for stage in stages])
     return tuple(map(timelines.layers_text, result)) if any(result) else ()

@@ -25,7 +25,7 @@ Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]
 
 
 def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of a run, with a picture of the pipeline's first execution."""
+    """Return a run's files, with a picture of the pipeline's first execution."""
     return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 

@@ -73,9 +73,10 @@ class ProgramFile:
             tensorflow: TensorFlow's major version as seen by the program, 1 or 2; by default inferred from names.
 
         Raises:
-            ProgramError: this package refuses the program, or hosts wait for different events; with file and line of
-                the program and the rank of the host.
-            ProgramEnded: another exception, printed as Python prints it, or an exit code that is not 0.
+            ProgramError: if this package refuses the program or hosts wait for different events. The error names file
+                and line of the program and the rank of the host.
+            ProgramEnded: if the program raises another exception, printed as Python prints it, or ends with an exit
+                code that is not 0.
         """
         earlier_threads = set(threading.enumerate())
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow):
@@ -99,7 +100,7 @@ class ProgramFile:
 
     @staticmethod
     def _threads_behind(earlier_threads: Collection[threading.Thread]) -> list[threading.Thread]:
-        """Return the threads beside ``earlier_threads`` that Python waits for."""
+        """Return the threads that Python waits for, except ``earlier_threads``."""
         return [thread for thread in threading.enumerate() if thread not in earlier_threads and not thread.daemon]
 
     def _is_in_program(self, thread: threading.Thread) -> bool:

@@ -39,7 +39,7 @@ class Arguments:
         schedule, recomputation_mode, reduction_method: arguments of the same names.
         forward_options, backward_options: Poplar options per computational stage.
         update_options: Poplar options of the weight update.
-        outfeed_mask: flags of the last stage's outputs; the outfeed omits outputs flagged True. None without a mask.
+        outfeed_mask: flags of the last stage's outputs; the outfeed omits outputs flagged True. None for no mask.
         accumulate_outfeed_dtype: dtype for the sum of an execution's results; None for the results' dtypes.
         name: name of the pipeline.
     """
@@ -68,7 +68,7 @@ class Arguments:
 
     @property
     def outfeed_loss(self) -> bool:
-        """Whether the outfeed carries only the loss."""
+        """Whether the outfeed takes only the loss."""
         return bool(self.options["outfeed_loss"])
 
     @property
@@ -79,7 +79,7 @@ class Arguments:
 
 #: Arguments whose allowed values follow a separate Graphcore rule.
 _OWN_RULE: Final = ("gradient_accumulation_count",)
-#: Arguments that accept None in place of False.
+#: Arguments that accept None, with the meaning of False.
 _NONE_IS_FALSE: Final = ("replicated_optimizer_state_sharding",)
 #: Arguments holding options of stages and of the weight update.
 FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"

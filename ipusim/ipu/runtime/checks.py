@@ -18,7 +18,7 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 
 _INT32_MAX: Final = 2**31 - 1
 _SHORT: Final = Repr()
-_SHORT.maxstring = _SHORT.maxother = 60  # characters of a value quoted in a message
+_SHORT.maxstring = _SHORT.maxother = 60  # a value's characters quoted in messages
 
 
 def wrong_type(name: str, requirement: str, value: object) -> NoReturn:

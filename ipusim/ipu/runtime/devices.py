@@ -25,7 +25,7 @@ class ChosenDevice(NamedTuple):
 
     Attributes:
         machine: machine of the device.
-        ipus: size, if the device is the first device of that size; None if ``device`` is given, or without a choice.
+        ipus: size, if the device is the first device of that size; None if ``device`` is given or nothing is chosen.
         device: id in the machine's device list.
     """
 
@@ -49,7 +49,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
         least: minimum IPUs of the machine if the configuration requests no device.
 
     Raises:
-        DeviceError: in Graphcore's words, if the device does not exist.
+        DeviceError: if the device does not exist (Graphcore's message).
     """
     sizes, ids = _numbers(config.auto_select_ipus), _numbers(config.select_ipus)
     names = (config.machine,) if config.machine else _USUAL_MACHINES
@@ -172,7 +172,7 @@ def refuse_in_inner_loop(action: str) -> None:
         )
 
 
-def building(build: Callable[P, T]) -> Callable[P, T]:
+def as_builder(build: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function that builds a program and calls the program's functions."""
 
     @wraps(build)

@@ -27,7 +27,7 @@ class ClusterConfig(NamedTuple):
     Attributes:
         cluster_spec: addresses by task type.
         task_type, task_id: task of this process.
-        master: address of this process; empty without a cluster.
+        master: address of this process; empty for programs without a cluster.
         num_ps_replicas, num_worker_replicas: number of parameter servers, and number of workers including the chief.
         is_chief: whether this process is the chief.
     """
@@ -50,7 +50,7 @@ def cluster_spec() -> Any:
 
 
 def cluster_config() -> ClusterConfig:
-    """Return the cluster from TF_CONFIG; raises ProgramError, in TensorFlow's words, if inconsistent."""
+    """Return the cluster from TF_CONFIG; raises ProgramError with TensorFlow's message if inconsistent."""
     spec, task, kind, index = _environment()
     cluster = spec.as_dict()
     if cluster and ("type" not in task or "index" not in task):

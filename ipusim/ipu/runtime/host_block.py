@@ -19,7 +19,7 @@ def check_on_ipu(operation: str, instead: str) -> None:
         instead: end of the message: advice for the author of the program.
 
     Raises:
-        ModelError: inside a host block.
+        ModelError: if the call is inside a host block.
     """
     if (name := host_block()) is not None:
         raise ModelError(f"{operation} in scope {name!r}, whose operations run on the host: {instead}")

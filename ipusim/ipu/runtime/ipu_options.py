@@ -62,7 +62,7 @@ def create_ipu_config(
     Arguments other than ``selection_order`` and ``max_cross_replica_sum_buffer_size`` have no effect; a run's notes
     give reasons for arguments that differ from the defaults.
 
-    Raises ProgramError and ProgramTypeError in Graphcore's words for an unknown profile or scheduler.
+    Raises ProgramError and ProgramTypeError with Graphcore's message for an unknown profile or scheduler.
     """
     options = dict(locals())
     config = IPUConfig()
@@ -78,7 +78,7 @@ def create_ipu_config(
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
     """Configure a device with ``num_ipus`` IPUs, and return the configuration.
 
-    Raises ProgramError in Graphcore's words if devices are already configured, ProgramTypeError for non-numbers.
+    Raises ProgramError with Graphcore's message if devices are already configured, ProgramTypeError for non-numbers.
     """
     _check_no_devices(opts)
     if not isinstance(num_ipus, int | list | tuple):
@@ -97,7 +97,7 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for non-dictionaries.
+    """Add Poplar's compilation options; raises ProgramTypeError with Graphcore's message for non-dictionaries.
 
     Without effect: ipusim compiles nothing with Poplar.
     """
@@ -114,7 +114,7 @@ def set_experimental_multi_replica_distribution_options(
 ) -> IPUConfig:
     """Set the number of processes, and the index of this process.
 
-    Raises ProgramError in Graphcore's words for an index out of range. Other numbers than those of the simulated
+    Raises ProgramError with Graphcore's message for an index out of range. Numbers other than those of the simulated
     hosts are refused when the configuration takes effect.
     """
     count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
@@ -135,7 +135,7 @@ def set_floating_point_behaviour_options(
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options for collectives; raises ProgramTypeError in Graphcore's words for non-dictionaries, also for None.
+    """Add options for collectives; raises ProgramTypeError with Graphcore's message for None and non-dictionaries.
 
     Without effect: collectives run by the machine's algorithms.
     """
@@ -152,7 +152,7 @@ def set_io_tile_options(
 ) -> IPUConfig:
     """Reserve tiles for host copies; None keeps the current placement of operations.
 
-    Raises ProgramError in Graphcore's words for operations on zero tiles.
+    Raises ProgramError with Graphcore's message for operations on zero tiles.
     """
     arguments: dict[str, Any] = {
         "num_io_tiles": num_io_tiles,
@@ -176,7 +176,7 @@ def set_ipu_connection_type(
     ``connection_type`` and ``ipu_version`` have no effect: the device always exists, and the machine determines the
     IPU version.
 
-    Numeric versions, allowed before SDK 2.1, become texts. Raises ProgramError in Graphcore's words if a version is
+    Numeric versions, allowed before SDK 2.1, become texts. Raises ProgramError with Graphcore's message if a version is
     required and missing.
     """
     version = f"ipu{ipu_version}" if is_int(ipu_version) else ipu_version
@@ -244,7 +244,7 @@ def set_optimization_options(
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add pooling options; raises ProgramTypeError in Graphcore's words for non-dictionaries.
+    """Add pooling options; raises ProgramTypeError with Graphcore's message for non-dictionaries.
 
     Without effect: poolings take equally long under any plan.
     """
@@ -286,7 +286,7 @@ def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) 
 
 
 def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
-    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for wrong types.
+    """Take the keys of verified transfers; raises ProgramTypeError with Graphcore's message for wrong types.
 
     Without effect: data on simulated host links are neither encrypted nor checked.
     """

@@ -18,7 +18,7 @@ def in_module(home: str, names: str) -> dict[str, str]:
 
 
 def rows(module: str, names: Mapping[str, str]) -> _Lookup:
-    """Return ``__getattr__`` and ``__dir__`` for a module that has ``names`` beside the names that it defines."""
+    """Return ``__getattr__`` and ``__dir__`` for a module that has ``names`` in addition to those that it defines."""
 
     @cache
     def find(name: str) -> Any:

@@ -25,7 +25,7 @@ class PipelineSchedule(Enum):
 
 
 class LoopSchedule(Enum):
-    """Schedule of a loop without a pipeline; values are the names in scenarios."""
+    """A loop's schedule without a pipeline; values are the names in scenarios."""
 
     Single = "single"
     Sharded = "sharded"
@@ -148,7 +148,7 @@ def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
 def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:
     """Return the options for all stages from argument ``name``.
 
-    Raises ProgramTypeError and ProgramError in Graphcore's words.
+    Raises ProgramTypeError and ProgramError with Graphcore's message.
     """
     if options is None:
         return [PipelineStageOptions()] * stages

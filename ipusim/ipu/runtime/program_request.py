@@ -46,7 +46,7 @@ _NOT_OVERLAPPED: Final = (
 
 
 def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Sequence[str] = ()) -> Job:
-    """Return the job of a program.
+    """Return a program's job.
 
     Args:
         request: request of the program.
@@ -109,7 +109,7 @@ def options_of_loop(
 
 
 def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
-    """Tell whether operations are placed on I/O tiles, although the schedule is no pipeline and overlaps nothing."""
+    """Tell whether operations are placed on I/O tiles, although the schedule is not a pipeline and overlaps nothing."""
     return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
 
 

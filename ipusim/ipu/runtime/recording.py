@@ -92,7 +92,7 @@ class Recorder:
     """Keeps session runs of all programs, from any thread, while active.
 
     Attributes:
-        folder: target folder of the profile; None without a profile.
+        folder: target folder of the profile, or None for runs without a profile.
         laid_out: number of programs built while the recorder is active, whether they run or not.
     """
 
@@ -134,7 +134,7 @@ class Recorder:
         return fit if self._steps is None else min(self._steps, fit)
 
 
-#: Active recorder; None without recording.
+#: Active recorder; None if nothing is recorded.
 recorder: Final[Scoped[Recorder | None]] = Scoped("recorder", None)
 #: Sets the recorder of a block, unless None; programs built in the block and run in a thread are included.
 recording: Final = recorder.set_to

@@ -28,7 +28,7 @@ _OUTFEED: Final = ("outfeed_mode", "device_ordinal", "buffer_depth", "optimise_l
 _MODES: Final = ("ALL", "LAST")
 
 
-def in_any_release(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
+def accepts_old_order(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
     """Accept calls of ``pipeline`` in SDK 2.1's positional order, and ``pipeline_depth`` by name."""
 
     @wraps(function)
@@ -57,8 +57,8 @@ def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
     return (*args[:_CAPTURED], True, *args[_CAPTURED:])
 
 
-def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Accept today's positional order of an infeed's arguments, beside the declared order of SDK 2.1.
+def infeed_accepts_old_order(init: Callable[..., None]) -> Callable[..., None]:
+    """Accept today's positional order of an infeed's arguments, in addition to the declared order of SDK 2.1.
 
     Raises ProgramTypeError for ambiguous positions.
     """
@@ -75,8 +75,8 @@ def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Accept today's positional order of an outfeed's arguments, beside the declared order of SDK 2.1.
+def outfeed_accepts_old_order(init: Callable[..., None]) -> Callable[..., None]:
+    """Accept today's positional order of an outfeed's arguments, in addition to the declared order of SDK 2.1.
 
     Raises ProgramTypeError for ambiguous positions.
     """

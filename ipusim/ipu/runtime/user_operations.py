@@ -26,13 +26,13 @@ class UserOperation:
         run: takes the inputs and ``attributes``; returns an array or several arrays.
         pull_back: takes gradients of results, results, inputs and ``attributes``; returns the inputs' gradients. With
             ``separate`` set, an input's position is the first argument, and only that input's gradient is returned.
-            None without a gradient.
+            None for operations without a gradient.
         cycles: takes the inputs; returns the cycles of both passes, ``forward`` and ``backward``. None counts one
             operation per element written.
         outputs: dtype and shape per result.
         attributes, gradient_attributes: texts passed to the functions.
         separate: whether the gradient function is called once per input.
-        learns: positions of inputs with gradients; None for all inputs.
+        positions_with_gradients: positions of inputs with gradients; None for all inputs.
     """
 
     name: str
@@ -43,7 +43,7 @@ class UserOperation:
     attributes: str = ""
     gradient_attributes: str = ""
     separate: bool = False
-    learns: tuple[int, ...] | None = None
+    positions_with_gradients: tuple[int, ...] | None = None
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the results; raises ModelError for unexpected results and errors of ``run``."""
@@ -68,7 +68,7 @@ class UserOperation:
             raise ModelError(
                 f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
             )
-        places = list(range(len(arrays)) if self.learns is None else self.learns)
+        places = list(range(len(arrays)) if self.positions_with_gradients is None else self.positions_with_gradients)
         operands = list(grads), list(results), list(arrays)
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:

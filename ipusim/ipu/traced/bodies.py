@@ -31,7 +31,7 @@ def program_of_body(
     iterations: int = 1,
     config: IPUConfig | None = None,
 ) -> DeviceProgram:
-    """Return the program of a body: a training step, or a forward pass that may change variables.
+    """Return a body's program: a training step, or a forward pass that may change variables.
 
     Args:
         name: name of the program.
@@ -54,7 +54,7 @@ def program_of_body(
     nodes = body - ({main.name} if main is not None else set())
     accumulation = _accumulation(graph, nodes, iterations)
     step, shards = _step(graph, nodes, feeds, results)
-    if shards.stages > 1 and len({id(items[node.name].queue) for node in sending}) > 1:
+    if shards.stage_count > 1 and len({id(items[node.name].queue) for node in sending}) > 1:
         raise UnsupportedProgramError("body: expected one outfeed queue in a sharded loop, got several")
     if not step.update_nodes and accumulation.count > 1:
         raise UnsupportedProgramError(
@@ -98,11 +98,11 @@ def _options(
     """Return the request options for a body's program, keyed like a scenario."""
     system = dict(options())
     body_options = {
-        "schedule": "single" if shards.stages == 1 else "sharded",
+        "schedule": "single" if shards.stage_count == 1 else "sharded",
         "gradient_accumulation_count": accumulation.count,
         "repeat_count": iterations // accumulation.count,
         "reduction_method": accumulation.reduction,
-        "device_mapping": list(shards.mapping) if shards.stages > 1 else [0],
+        "device_mapping": list(shards.mapping) if shards.stage_count > 1 else [0],
     }
     return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **body_options}}
 
@@ -125,8 +125,8 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return a body's gradient accumulation.
 
-    Raises ProgramError in Graphcore's words for a count that does not divide ``iterations``, UnsupportedProgramError
-    for several optimizers that accumulate gradients.
+    Raises ProgramError with Graphcore's message for a count that does not divide ``iterations``,
+    UnsupportedProgramError for several optimizers that accumulate gradients.
     """
     accumulations = [
         accumulation

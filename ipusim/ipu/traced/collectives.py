@@ -34,7 +34,8 @@ def add_collective(
 
     Args:
         function: takes a replica's array, returns the result.
-        gradient: takes the array and the result's gradient, returns the array's gradient; None without a gradient.
+        gradient: takes the array and the result's gradient, returns the array's gradient. None for results without
+            gradients.
         x: tensor of a replica.
         shape: static shape of the result.
         name: name of the node.

@@ -195,7 +195,7 @@ class DeviceProgram:
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
         if self._on_host and bytes_updated:
-            owed = (*owed, *pricing.handed_out(bytes_updated))
+            owed = (*owed, *pricing.weight_copies(bytes_updated))
         sink = None if self._outfeed is None else lambda element: self._hand_over(runner, element)
         with self._receiving(runner.session, session.job.system.replicas):
             timeline = session.run(sink=sink, before=owed)

@@ -31,7 +31,7 @@ tf = load()
 _NUMBERS: Final = count()
 _HANDLE: Final = np.dtype(object)
 #: Maximum iterations of a loop counted in advance.
-_MOST: Final = 10_000_000
+_MOST_ITERATIONS: Final = 10_000_000
 
 
 def next_element(iterator: Any, node: Node) -> list[Array]:
@@ -139,7 +139,7 @@ def _as_body(
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
     """Return a body that keeps the loop's values in variables, the variables' names by place, and places of constants.
 
-    Counters that the body only uses to count are no variables, since the program counts iterations.
+    Counters that the body only uses to count are not variables, since the program counts iterations.
     """
     nodes: dict[str, Node] = {}
     later_nodes: list[Node] = []
@@ -194,11 +194,11 @@ class _Counter:
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
         """Return the number of iterations, and the deciding values after the last iteration."""
         state = [values[place] for place in self.places]
-        for number in range(_MOST):
+        for number in range(_MOST_ITERATIONS):
             if not bool(self.condition.run(invocation, state)[0]):
                 return number, dict(zip(self.places, state, strict=True))
             state = self.next_values.run(invocation, state)
-        raise OverflowError(f"a loop of more than {_MOST} iterations")
+        raise OverflowError(f"a loop of more than {_MOST_ITERATIONS} iterations")
 
 
 def _counter(loop: _Loop) -> _Counter | None:

@@ -46,7 +46,7 @@ def run_function(
         Results of the function as host tensors.
 
     Raises:
-        OutOfRangeError: TensorFlow's error at the end of a data set read by the function.
+        OutOfRangeError: if the function reads a data set past its end (TensorFlow's error).
     """
     note_origins()
     tensorflow_function = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)

@@ -38,7 +38,7 @@ class Rule(Protocol):
 
 @dataclass(eq=False)
 class _State:
-    """State of a table in a session.
+    """A table's state in a session.
 
     Attributes:
         values: current rows.

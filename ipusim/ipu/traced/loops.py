@@ -24,7 +24,7 @@ from ipusim.ipu.traced.queues import Infeed, Outfeed
 tf = load()
 
 #: Maximum iterations of a loop with a condition.
-_MOST: Final = 10_000_000
+_MOST_ITERATIONS: Final = 10_000_000
 
 
 def add_loop(
@@ -96,7 +96,7 @@ def add_iteration(
         infeed: queue of the iteration's element.
 
     Returns:
-        Queue of the results; None without results.
+        Queue of the results, or None for loops without results.
     """
     graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
     if queue is not None:
@@ -164,7 +164,7 @@ class _IterationCounter:
         part = {name for name in body | condition_names if not runs_for_effect(nodes.nodes[name])}
         self._holds = Executable(nodes, feeds, [output_of(holds)], (), part)
         self._next = Executable(nodes, feeds, [output_of(value) for value in next_values], (), part)
-        self._most = _MOST if most is None else most
+        self._most = _MOST_ITERATIONS if most is None else most
         if self._holds.external or self._holds.variables:
             _refuse_condition()
 
@@ -176,8 +176,8 @@ class _IterationCounter:
                 _refuse_condition()
             values = self._next.run(invocation, values)
             count += 1
-        if count == _MOST:
-            raise UnsupportedProgramError(f"condition: expected one that holds fewer than {_MOST} times")
+        if count == _MOST_ITERATIONS:
+            raise UnsupportedProgramError(f"condition: expected one that holds fewer than {_MOST_ITERATIONS} times")
         return count
 
 
@@ -206,7 +206,8 @@ class _LoopValue:
         """Add the assignment of the next iteration's value.
 
         Raises:
-            ProgramError: for a changed shape, and UnsupportedProgramError for a changed kind of dtype.
+            ProgramError: if the shape has changed.
+            UnsupportedProgramError: if the kind of dtype has changed.
         """
         if not tensor.shape.is_compatible_with(self.tensor.shape):
             shape, expected_shape = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())

@@ -77,9 +77,9 @@ class Training:
     Attributes:
         optimizer: an optimizer of TensorFlow 1 or Keras.
         loss: the loss.
-        compute: returns pairs (gradient, variable); None computes gradients of all trainable variables.
-        arguments: further positional arguments of ``apply_gradients``.
-        keywords: further keyword arguments of ``apply_gradients``.
+        compute: returns pairs (gradient, variable); if it is None, gradients of all trainable variables are computed.
+        arguments: other positional arguments of ``apply_gradients``.
+        keywords: other keyword arguments of ``apply_gradients``.
     """
 
     optimizer: Any
@@ -286,7 +286,7 @@ def stage_name(function: Callable[..., Any]) -> str:
 
 
 def _check_captures(step: TracedStep, inputs: Sequence[Any], names: set[str]) -> None:
-    """Raise ProgramError, in Graphcore's words, if a stage uses tensors from outside the pipeline."""
+    """Raise ProgramError with Graphcore's message if a stage uses tensors from outside the pipeline."""
     input_names = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
     for name, role in step.trace.owners.items():
         for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
@@ -301,7 +301,7 @@ def _check_captures(step: TracedStep, inputs: Sequence[Any], names: set[str]) ->
 
 
 def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
-    """Raise UnsupportedProgramError, in Graphcore's words, if stages on several IPUs use a variable."""
+    """Raise UnsupportedProgramError with Graphcore's message if stages on several IPUs use a variable."""
     users: dict[str, int] = {}
     positions = step.trace.position_of
     for number, stage_cut in enumerate(cut_stages(step.trace) if mapping else ()):

@@ -67,7 +67,8 @@ class Infeed:
         """Feed a program running on a number of replicas.
 
         Raises:
-            ProgramError: in Graphcore's words, if the queue feeds another program with a different number of replicas.
+            ProgramError: if the queue feeds another program with a different number of replicas (Graphcore's
+                message).
         """
         for program_fed, factor in self._replicas.items():
             if program_fed is not program and factor != replicas:
@@ -82,8 +83,8 @@ class Infeed:
         """Return the next element.
 
         Raises:
-            EndOfDataError: at the end of the data set.
-            ProgramStateError: in Graphcore's words, before the data set starts.
+            EndOfDataError: if the data set has ended.
+            ProgramStateError: if the data set has not started (Graphcore's message).
         """
         try:
             if isinstance(self._session, RunningSession):

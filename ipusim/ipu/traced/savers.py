@@ -38,7 +38,7 @@ def refuse_arrays(path: Any) -> None:
         path: prefix of a checkpoint, or a folder with a list of checkpoints.
 
     Raises:
-        ProgramError: names the file of arrays.
+        ProgramError: if the checkpoint is in that format; the message names its file.
     """
     if path is None:
         return

@@ -89,7 +89,7 @@ def _run_with_token(
     """Run TensorFlow's session, and tell the graph's operations the session's identity.
 
     Raises:
-        IpusimError: error of a program, in place of the error that TensorFlow derives.
+        IpusimError: if the program failed, in place of the error that TensorFlow derives.
     """
     token = _TOKENS.get(session.graph)
     if machine.this_host() is not None:

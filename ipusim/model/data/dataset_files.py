@@ -61,13 +61,13 @@ def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Datase
         raise ModelError(f"{images}: expected images of at least one axis each, got data of shape {x.shape}")
     if len(x) != len(y):
         raise ModelError(f"{images} holds {len(x)} images but {labels} {len(y)} labels: each image needs one")
-    inputs = _converted(x, dtype)
+    inputs = _convert(x, dtype)
     if x.dtype == np.uint8:
         inputs /= inputs.dtype.type(255)
     return Dataset(inputs, *_classes(y, labels), images.name)
 
 
-def _converted(array: Array, dtype: npt.DTypeLike) -> Array:
+def _convert(array: Array, dtype: npt.DTypeLike) -> Array:
     """Return the array in a floating-point dtype; overflow becomes infinity, which Dataset refuses."""
     with np.errstate(over="ignore"):
         return array.astype(dtype)
@@ -143,7 +143,7 @@ def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt
     inputs, labels = arrays[x], arrays[y]
     if tokens and (inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() > np.iinfo(np.int32).max):
         raise ModelError(f"{path}: expected tokens in array {x!r}, whole numbers from 0, got {inputs.dtype}")
-    inputs = inputs.astype(np.int32) if tokens else _converted(inputs, dtype)
+    inputs = inputs.astype(np.int32) if tokens else _convert(inputs, dtype)
     if labels.dtype.kind == "f":
-        return Dataset(inputs, _converted(labels, dtype), None, path.name)
+        return Dataset(inputs, _convert(labels, dtype), None, path.name)
     return Dataset(inputs, *_classes(labels, path), path.name)

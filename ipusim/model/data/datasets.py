@@ -15,7 +15,7 @@ from ipusim.model.layers.outline import Outline
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...), or outlines if only time is simulated.
+    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...); outlines without data if only time is simulated.
 
     Raises ModelError for an empty dataset, unequal lengths, non-finite values, or class numbers outside ``classes``.
 
@@ -71,8 +71,8 @@ class Dataset:
     def split(self, hold_out: float, seed: int) -> tuple[Dataset, Dataset]:
         """Return a random training part and a disjoint held-out part.
 
-        ``hold_out`` below 1 is a fraction of the samples, rounded to the nearest whole number; otherwise a whole number
-        of samples. Raises ModelError if either part would be empty.
+        ``hold_out`` is a number of samples; below 1 it is a fraction of the samples, rounded to a whole number. Raises
+        ModelError if either part would be empty.
         """
         samples = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < samples < len(self) and samples == int(samples)):

@@ -15,7 +15,7 @@ class MicroBatches(Protocol):
     """Source of micro-batches by number."""
 
     def element(self, index: int) -> tuple[Any, Array | None]:
-        """Return the first stage's input for micro-batch ``index``, and the labels, if any."""
+        """Return the first stage's input for micro-batch ``index``, and its labels; None without labels."""
 
 
 class Feed:
@@ -53,8 +53,8 @@ class Feed:
     def element(self, index: int) -> tuple[Array, Array]:
         """Return inputs and labels of micro-batch ``index``, counted from 0 over the epochs.
 
-        An element is a gather of shuffled samples, or else a slice of the dataset. A change of epoch takes a new
-        permutation if samples are shuffled.
+        With shuffling, an element gathers samples, in a new permutation for each epoch. Without shuffling, an element
+        is a slice of the dataset.
         """
         epoch, within = divmod(index, self.epoch_elements)
         start = within * self.batch_size

@@ -30,7 +30,7 @@ def all_gather(x: Array, group: int) -> Array:
 
 
 def all_to_all(x: Array, group: int) -> Array:
-    """Return row r of every replica's ``x``, r being this replica's place; ``x``: shape (group, ...)."""
+    """Return row r of every replica's ``x``, shape (group, ...); r is this replica's place in the group."""
     return np.reshape(_collective("all_to_all", np.reshape(x, (group, -1)), group), x.shape)
 
 
@@ -45,8 +45,8 @@ def reduce_scatter(x: Array, group: int, combination: Combination = "add") -> Ar
 def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: Combination = "add") -> Array:
     """Return the gradient of ``x`` from the gradient of the chunk.
 
-    Combinations other than a sum need the rows of the other replicas. Equal extreme elements share the gradient
-    equally, as in autograd. Raises ModelError for a logical combination.
+    A product, minimum or maximum needs the rows of the other replicas. If several elements equal the minimum or
+    maximum, they share the gradient equally, like in autograd. Raises ModelError for a logical combination.
     """
     if combination in ("logical_and", "logical_or"):
         call = _call("reduce_scatter", x, group, combination)
@@ -77,7 +77,7 @@ def _call(operation: Operation, x: Array, group: int | None, combination: Combin
 def _collective(operation: Operation, x: Array, group: int | None, combination: Combination = "add") -> Array:
     """Return this replica's result, flattened to a row unless an all-reduce or all-to-all.
 
-    Records the call if the surroundings ask for records, then meets the other replicas.
+    Record the call if the surroundings have a list for calls, then wait for the other replicas.
     """
     call, context = _call(operation, x, group, combination), surroundings()
     if context.collectives is not None:

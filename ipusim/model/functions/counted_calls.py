@@ -9,7 +9,7 @@
 - other functions: an element-wise operation per element written.
 
 Operands and results add to the memory traffic, except for changes of view. A call with vector work or moved elements is
-a compute set, a reduction two.
+a compute set, a reduction is two compute sets.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
-#: Calls with work that grows faster than the number of elements, at an algorithm-dependent rate.
+#: Calls whose work grows faster than the number of elements, by a rule that depends on the algorithm.
 REFUSED_NAMES: Final = _names(
     "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
     "rfftn irfft irfft2 irfftn"
@@ -133,7 +133,7 @@ def _product(name: str, read: Sequence[int], result_size: int, args: Sequence[An
 
 
 def _product_of(read: Sequence[int], result_size: int) -> Product:
-    """Return the product of M x K by K x N, from the sizes M*K, K*N and M*N: they multiply to (M*K*N)^2."""
+    """Return the product of M x K by K x N, from the sizes M*K, K*N and M*N; their product is (M*K*N)^2."""
     macs = math.isqrt(math.prod(read) * result_size)
     k = macs // result_size if result_size else 0
     product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)

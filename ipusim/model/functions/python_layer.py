@@ -26,9 +26,9 @@ class _PythonFunction:
     Attributes:
         function: the function, written with ``autograd.numpy``.
         shapes: parameter shapes by keyword.
-        fill: constant initial values of parameters. Other parameters start Glorot uniform with two axes or more (like a
-            Keras kernel), else zero (a bias).
-        stated_cost: work of both passes; None counts the work by tracing the function.
+        fill: constant initial values of parameters. Other parameters start Glorot uniform if they have two axes or more
+            (like a Keras kernel), otherwise at zero (like a bias).
+        stated_cost: work of both passes; None to count the work by tracing the function.
     """
 
     function: Callable[..., Any]
@@ -66,7 +66,7 @@ class _PythonFunction:
         return {name: np.full(shape, self.fill.get(name, 0.0)) for name, shape in self.shapes.items()}
 
     @contextmanager
-    def _explained(self, *arrays: Array) -> Iterator[None]:
+    def _naming_errors(self, *arrays: Array) -> Iterator[None]:
         """Turn any error of the function into a ModelError with line and input shapes."""
         try:
             yield
@@ -82,19 +82,19 @@ class _PythonFunction:
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""
         # Zeros may divide by zero although real data would not.
-        with np.errstate(all="ignore"), self._explained(x, *labels):
+        with np.errstate(all="ignore"), self._naming_errors(x, *labels):
             y, saved_values = self._evaluate(self._zeros(), x, *labels)
             self._differentiate(saved_values, np.ones_like(y), True)
         return y
 
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
-        with self._explained():
+        with self._naming_errors():
             return self._evaluate(parameters, x, *labels)
 
     def _pull(
         self, saved_values: Saved, grad: Array, need_input_gradient: bool
     ) -> tuple[Array | None, dict[str, Array]]:
-        with self._explained():
+        with self._naming_errors():
             return self._differentiate(saved_values, grad, need_input_gradient)
 
     def _evaluate(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
@@ -129,7 +129,7 @@ class _PythonFunction:
 
         parameters = self._zeros()
         argnums = range(0 if need_input_gradient else 1, len(parameters) + 1)
-        with np.errstate(all="ignore"), self._explained(x, *labels):
+        with np.errstate(all="ignore"), self._naming_errors(x, *labels):
             forward, backward = count_passes(self._flat(*labels), [x, *parameters.values()], argnums)
         return LayerCost(forward.work(itemsize), backward.work(itemsize))
 
@@ -138,9 +138,9 @@ class _PythonFunction:
 class PythonLayer(_PythonFunction, Undivided):
     """Layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
 
-    :class:`_PythonFunction` documents the attributes. A counted cost charges memory traffic for every NumPy call, like
-    execution without fusion. Autograd computes all gradients in a single backward pass; the first half of the backward
-    pass therefore contains the whole work.
+    :class:`_PythonFunction` documents the attributes. A counted cost contains the memory traffic of every NumPy call,
+    as if calls were executed without fusion. Autograd computes all gradients in a single backward pass, so the first
+    half of the backward pass has the whole work.
     """
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -167,7 +167,7 @@ class PythonLayer(_PythonFunction, Undivided):
         return self._pull(saved_values, grad, need_input_gradient)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the given cost, or the count of a trace of both passes over ``batch`` samples of zeros."""
+        """Return the given cost, or the cost counted by tracing both passes over ``batch`` samples of zeros."""
         return self._cost(itemsize, need_input_gradient, np.zeros((batch, *input_shape)))
 
 
@@ -226,6 +226,6 @@ class PythonLoss(_PythonFunction, Undivided):
         return None
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the given cost, or the count of a trace of both passes over ``batch`` samples of zeros."""
+        """Return the given cost, or the cost counted by tracing both passes over ``batch`` samples of zeros."""
         x = np.zeros((batch, *input_shape))
         return self._cost(itemsize, need_input_gradient, x, self.zero_labels(input_shape, batch, x.dtype))

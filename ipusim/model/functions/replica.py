@@ -1,4 +1,4 @@
-"""Show a replica to a stage's Python function: index, number of replicas, and collectives among them."""
+"""Define what a stage's Python function sees of its replica: index, number of replicas, and collectives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ipusim.model.layers.layer import Array
 def among_equals(call: CollectiveCall, x: Array) -> Array:
     """Return the first replica's result of a collective, supposing that all replicas hold ``x``.
 
-    Used for calls without a meeting of replicas: in trials of functions before the device is known, in runs with a
-    single replica, and in the search for the first value that is not finite.
+    Such calls do not wait for other replicas: they occur in trials of functions before the device is known, in runs
+    with a single replica, and in the search for the first value that is not finite.
     """
     size = 1 if call.group is None else call.group
     arrays = np.broadcast_to(x, (size, *x.shape))
@@ -26,7 +26,7 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
         case "all_to_all":
             return np.stack([array[0] for array in arrays])
         case _:
-            return own_chunk(call, combined(call, arrays), size)
+            return own_chunk(call, combine(call, arrays), size)
 
 
 def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
@@ -34,8 +34,8 @@ def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
     return whole if call.operation == "all_reduce" else whole[: -(-whole.size // size)]
 
 
-def combined(call: CollectiveCall, arrays: Array) -> Array:
-    """Return the combination of the arrays along the first axis, in their dtype."""
+def combine(call: CollectiveCall, arrays: Array) -> Array:
+    """Combine arrays along the first axis with the collective's operation, such as a sum; the dtype stays."""
     total: Array = getattr(np, call.combination).reduce(arrays, axis=0).astype(arrays.dtype)
     return total
 

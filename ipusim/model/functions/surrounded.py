@@ -1,6 +1,6 @@
 """Set the surroundings of a stage's Python function: variables, replica, and lists that record its calls.
 
-The caller of a function enters its surroundings, a single context variable.
+The surroundings are one context variable, which the caller of a function sets.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Surroundings(NamedTuple):
     Attributes:
         untrained: variables that the function reads and changes without an optimizer; None outside of a program.
         replica: replica that runs the function; :data:`ONLY_REPLICA` in a trial, and in a run with a single replica.
-        collectives: list that records collective calls, if wanted.
-        look_ups: list that records the traffic of look-ups in host tables, for trials without learning.
+        collectives: list that records collective calls; None to record no calls.
+        look_ups: list that records the traffic of look-ups in host tables, in trials without learning; otherwise None.
     """
 
     untrained: Untrained | None = None

@@ -1,7 +1,7 @@
 """Trace arrays, and refuse plain NumPy functions on them, which would cut the gradient.
 
-autograd's arrays allow such calls: ``numpy.maximum(x, 0)`` gave an array of objects, ``numpy.dot`` an array of
-thousands of objects, and the preceding stages of a pipeline never learned.
+autograd's arrays allow such calls: ``numpy.maximum(x, 0)`` returns an array of objects, ``numpy.dot`` an array of
+thousands of objects. Neither passes a gradient back, so earlier stages of a pipeline would not learn.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _refuse(action: str = "", remedy: str = _REMEDY) -> NoReturn:
 
 
 def _name(function: Any) -> str:
-    """Return a function's name with its module; ufuncs lack a module, and NumPy is searched instead."""
+    """Return a function's name with its module; for ufuncs, which have no module, NumPy is searched."""
     module = "numpy" if getattr(np, function.__name__, None) is function else getattr(function, "__module__", None)
     return f"{module}.{function.__name__}" if module else str(function.__name__)
 
@@ -135,7 +135,7 @@ def _name(function: Any) -> str:
 def _name_of_call(frame: FrameType) -> str:
     """Return the dotted name of the function called by ``frame``, read from bytecode without source."""
     code = list(dis.get_instructions(frame.f_code))
-    call = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # maybe in its cache
+    call = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # f_lasti may point into its inline cache
     if call.opname in ("STORE_SUBSCR", "STORE_SLICE"):  # slice assignment, from Python 3.12 on
         return "assignment to elements of a plain array"
     names = [

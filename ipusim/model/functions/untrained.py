@@ -46,7 +46,7 @@ class Untrained:
         self._check(name)
         value, old_value = np.asarray(value), self.values[name]
         check_same(name, old_value, value)
-        self.values[name] = frozen(value)
+        self.values[name] = read_only_copy(value)
 
     def _check(self, name: str) -> None:
         if name not in self.values or (self._names is not None and name not in self._names):
@@ -56,7 +56,7 @@ class Untrained:
             )
 
 
-def frozen(array: Array) -> Array:
+def read_only_copy(array: Array) -> Array:
     """Return a read-only copy."""
     copy = np.array(array)
     copy.flags.writeable = False

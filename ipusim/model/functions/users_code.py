@@ -41,8 +41,8 @@ def first_line(function: Callable[..., Any]) -> str:
 def line_of(error: BaseException, function: Callable[..., Any] | None = None) -> str:
     """Return ``file:line`` of the innermost line outside of libraries.
 
-    Without such a line, for example in a backward pass, returns the first line of ``function``; empty without a
-    function.
+    If no such line exists, for example in a backward pass, it is the first line of ``function``, and without a function
+    an empty text.
     """
     line, step = "", error.__traceback__
     while step is not None:
@@ -70,8 +70,8 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 class Failing:
     """Block that runs user code and turns exceptions into a ModelError prefixed by ``beginning``.
 
-    A keyboard interrupt passes through. A class instead of a contextlib generator, since a layer enters the same block
-    every pass.
+    A keyboard interrupt passes through. This is a class, not a contextlib generator, since a layer enters the same
+    block in every pass.
     """
 
     __slots__ = ("_beginning",)

@@ -1,6 +1,6 @@
 """Layers and losses: forward and backward passes side by side, shapes, and work.
 
-As ``layers`` of :mod:`ipusim.api` this room offers the classes of a model, and the parts of a user-defined layer:
+As ``layers`` of :mod:`ipusim.api` this package offers the classes of a model, and the parts of a user-defined layer:
 :class:`Layer`, :class:`LayerCost`, and :class:`Saved`, the data kept between passes.
 """
 

@@ -29,15 +29,16 @@ class Activation:
     """A function of a single number.
 
     Attributes:
-        function: takes z and an output array, which is z to overwrite z, or None; returns the activation of z.
+        function: takes z and the array for the result: either z or None, which stands for a new array. Returns the
+            activation of z.
         pull_back: takes the saved array and the output's gradient; returns the gradient of z, a new array.
-        keeps: array that ``pull_back`` needs from the forward pass: the function's input, its output, or nothing.
+        saved_array: array that ``pull_back`` needs from the forward pass: the function's input, its output, or nothing.
         forward, backward: vector work per element.
     """
 
     function: Callable[[Array, Array | None], Array]
     pull_back: Callable[[Array, Array], Array]
-    keeps: Literal["nothing", "input", "output"]
+    saved_array: Literal["nothing", "input", "output"]
     forward: VectorWork
     backward: VectorWork
 
@@ -50,15 +51,15 @@ def activation(name: str) -> Activation:
 
 
 def activate(name: str, z: Array, may_overwrite: bool = True) -> tuple[Array, Array | None]:
-    """Return the activation of ``z``, and the array to save for :func:`pull_back`; None for the identity.
+    """Return the activation of ``z``, and the array to save for :func:`pull_back` (None for the identity).
 
     With ``may_overwrite``, the result may take the place of ``z`` in memory.
     """
     rule = ACTIVATIONS[name]
-    y = rule.function(z, z if may_overwrite and rule.keeps != "input" else None)
-    if rule.keeps == "output":
+    y = rule.function(z, z if may_overwrite and rule.saved_array != "input" else None)
+    if rule.saved_array == "output":
         return y, y
-    return y, z if rule.keeps == "input" else None
+    return y, z if rule.saved_array == "input" else None
 
 
 def pull_back(name: str, saved_array: Array | None, grad: Array) -> Array:

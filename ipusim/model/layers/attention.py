@@ -33,7 +33,7 @@ _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcenden
 #: Backward work per score: product with the weight, sum, difference, product, scale.
 _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
 #: Compute sets, from PopLibs (lib/popnn/NonLinearity.cpp): one per element-wise operation, two per reduction over
-#: tiles. The inverse of a row's sum is computed and cast to the scores' type before the product with scores.
+#: tiles. The inverse of a row's sum is computed, then cast to the scores' type, then multiplied by the scores.
 _SCORE_SETS: Final = 1 + 2 + 1 + 1 + 2 + 2 + 1
 _SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
 
@@ -69,7 +69,7 @@ class MultiHeadAttention(InHalves):
     ] = False
 
     def __post_init__(self) -> None:
-        """Raise ModelError for zero heads, empty heads, or a rate that is no probability below 1."""
+        """Raise ModelError for zero heads, empty heads, or a rate that is not a probability below 1."""
         if self.num_heads < 1 or (self.key_dim is not None and self.key_dim < 1):
             raise ModelError(
                 f"expected at least 1 head of at least 1 element, got {self.num_heads} heads of {self.key_dim}"
@@ -179,12 +179,16 @@ class MultiHeadAttention(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of both passes, with dimensions R, D, I and S.
 
-        R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads. Forward: 4*R*D*I +
-        2*S*key_dim multiply-accumulates, with the projections of queries, keys and values in one product or
-        three; a softmax of S scores, gathered by row. Backward: the same for the kernels and twice the amount for the
-        scores, plus R*D*I for the head results and, if needed, 3*R*D*I for dx. Causal attention also computes every
-        score (assumed), and a mask is a sum per score. Arrays between two steps are written and read once. The
-        gradients of kernels and biases form the second half of the backward pass.
+        R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
+
+        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates; the projections of queries, keys and values are one product
+        or three. Then a softmax of S scores, gathered by row.
+
+        Backward: 4*R*D*I for the gradients of the kernels, 4*S*key_dim for the scores, R*D*I for the head results and,
+        if needed, 3*R*D*I for dx. The gradients of kernels and biases form the second half.
+
+        Causal attention also computes every score (assumed), and a mask is a sum per score. Arrays between two steps
+        are written and read once.
         """
         positions, elements = input_shape
         head = self._head(elements)

@@ -123,9 +123,15 @@ def cost_in_turn(
 ) -> LayerCost:
     """Return the cost of consecutive layers as a single cost.
 
-    ``forward_end`` is work at the end of the forward pass. ``backward_begin`` is work at the start of the backward
-    pass. ``backward_end`` is work at the end of the backward pass, needed only for the input's gradient. In a divided
-    backward pass, ``backward_begin`` and ``backward_end`` belong to the first half.
+    Args:
+        costs: cost of every layer, in order.
+        itemsize: bytes of an element.
+        need_input_gradient: whether the input's gradient is needed.
+        forward_end: further work at the end of the forward pass.
+        backward_begin: further work at the start of the backward pass.
+        backward_end: further work at the end of the backward pass, needed only for the input's gradient.
+
+    In a divided backward pass, ``backward_begin`` and ``backward_end`` belong to the first half.
     """
     last = backward_end if need_input_gradient else ()
     forward = in_turn((*(cost.forward for cost in costs), *forward_end), itemsize)

@@ -39,7 +39,7 @@ class Concatenate(Join):
 
     @property
     def skip_value(self) -> SkipValue:
-        """Earlier output, cropped if requested; raises ModelError if it is no image, or smaller than the crop."""
+        """Earlier output, cropped if requested; raises ModelError if it is not an image, or smaller than the crop."""
         whole = super().skip_value
         if self.crop is None:
             return whole

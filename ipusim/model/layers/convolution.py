@@ -23,8 +23,8 @@ from ipusim.model.layers.windows import Extent, Extents, Padding, Pair, Windows
 from ipusim.model.work import Convolution, Product
 
 _GROUPS = Doc(
-    "number of parts of channels and filters; each part of the filters reads one part of the channels; with one "
-    "channel in each part: a depthwise convolution"
+    "number of groups into which channels and filters are divided; the filters of a group read only the channels of "
+    "their group; with one channel per group: a depthwise convolution"
 )
 
 
@@ -90,8 +90,8 @@ class _Convolution(InHalves, ABC):
         """Return ``W`` as a matrix per group: (groups, window x channels, filters)."""
         return W.reshape(-1, *self._grouping(channels)).transpose(1, 0, 2)
 
-    def _columns(self, image: Array) -> Array:
-        """Return the windows as rows per group: (groups, batch x windows, window x channels)."""
+    def _window_rows(self, image: Array) -> Array:
+        """Return the windows as matrix rows per group: (groups, batch x windows, window x channels)."""
         places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
         groups, _ = self._grouping(image.shape[-1])
         rows = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
@@ -99,8 +99,8 @@ class _Convolution(InHalves, ABC):
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) convolved, in the output's shape."""
-        columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
-        y = self._join_groups(columns @ self._kernels(parameters["W"], x.shape[-1]))
+        window_rows = self._window_rows(x.reshape(len(x), *self._image(x.shape[1:])))
+        y = self._join_groups(window_rows @ self._kernels(parameters["W"], x.shape[-1]))
         if self.use_bias:
             y += parameters["b"]
         y, activated = activate(self.activation, y.reshape(len(x), *self._field(x.shape[1:]), y.shape[-1]))
@@ -131,8 +131,8 @@ class _Convolution(InHalves, ABC):
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = windows.T @ g and db = sum of g."""
         x, rows = rest_values
-        columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
-        kernels = columns.swapaxes(1, 2) @ self._rows(rows, len(columns))
+        window_rows = self._window_rows(x.reshape(len(x), *self._image(x.shape[1:])))
+        kernels = window_rows.swapaxes(1, 2) @ self._rows(rows, len(window_rows))
         gradients = {"W": self._join_groups(kernels).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
@@ -143,11 +143,12 @@ class _Convolution(InHalves, ABC):
         return InnerSizes(0, math.prod((*self._field(input_shape), *self._kernel(), input_shape[-1])))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with K = window x channels of a group products for each of Y outputs.
+        """Return the work. Each of Y outputs needs K products, K = window x channels of a group.
 
         Forward: Y*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: Y*K for
-        dW, and, if needed, for dx. Products with padding count (PopLibs only counts products inside the image). Tiles
-        read windows in place: im2col belongs to this simulator's arithmetic, not to the machine's.
+        dW, and another Y*K for dx if needed. Products with zeros of the padding are counted (PopLibs only counts
+        products inside the image). Tiles read windows in place: im2col belongs to this simulator's arithmetic, not to
+        the machine's.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         groups, filters = self._grouping(input_shape[-1])

@@ -103,12 +103,12 @@ class CTC(ParameterlessLoss):
             scores = scores - scores.max(axis=-1, keepdims=True)
             scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
         alphas = states.forward_variables(scores)
-        return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
+        return (-states.end_scores(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
     def per_example_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the gradient of the outputs from the gradients of the losses (batch,)."""
         scores, alphas, states, dtype = saved_values
-        occupied = states.occupied(scores, alphas)
+        occupied = states.class_shares(scores, alphas)
         logits = -occupied
         if not self.log_probabilities:
             steps = np.arange(scores.shape[1]) < states.steps[:, None]
@@ -122,7 +122,7 @@ class CTC(ParameterlessLoss):
         return np.asarray(losses.mean(dtype=x.dtype)), saved_values
 
     def input_gradient(self, saved_values: Saved, scale: float) -> Array:
-        """Return the gradient: softmax minus the share of alignments per time step and class."""
+        """Return the gradient: softmax minus share of alignments, by time step and class."""
         samples = len(saved_values[0])
         return self.per_example_gradient(saved_values, np.full(samples, scale / samples))
 
@@ -131,11 +131,11 @@ class CTC(ParameterlessLoss):
         return None
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with S = 2 * labels + 1 states at each of T time steps.
+        """Return the work for S = 2 * labels + 1 states at each of T time steps.
 
-        The softmax costs the same as in softmax cross entropy. Forward and backward, a state sums three logarithms,
-        with a compute set per time step, since the steps are sequential (PopLibs' CTC loss; one set per step is
-        assumed). Backward, a state also adds its share to its class, and an output takes a difference and a product.
+        The softmax costs the same as in softmax cross entropy. In both passes, a state sums three logarithms. Steps are
+        sequential, so each time step takes a compute set (PopLibs' CTC loss; one set per step is assumed). In the
+        backward pass, a state also adds its share to its class, and an output takes a difference and a product.
         """
         steps, _ = input_shape
         elements, paths = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
@@ -164,8 +164,8 @@ class States(NamedTuple):
 
     Attributes:
         classes: classes of the states, (batch, 2 * labels + 1); states behind a sample's last blank are unused.
-        counts: numbers of labels per sample.
-        steps: numbers of time steps per sample.
+        counts: number of labels of each sample.
+        steps: number of time steps of each sample.
         blank: class of the blank.
     """
 
@@ -176,19 +176,19 @@ class States(NamedTuple):
 
     @property
     def can_skip(self) -> Array:
-        """Whether a state may follow the state two before: a different label."""
+        """Mask of states that may follow the state two before them, because they have another label."""
         mask = np.zeros(self.classes.shape, bool)
         mask[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
         return mask
 
-    def emitted(self, scores: Array) -> Array:
+    def emission_scores(self, scores: Array) -> Array:
         """Return log probabilities per time step and state, (batch, time steps, states)."""
         scores_of: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
         return scores_of
 
     def forward_variables(self, scores: Array) -> Array:
         """Return the forward variables: log probabilities of reaching a state with every label before it."""
-        emitted, can_skip = self.emitted(scores), self.can_skip
+        emitted, can_skip = self.emission_scores(scores), self.can_skip
         alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:
             alphas[:, 0, :2] = emitted[:, 0, :2]
@@ -196,7 +196,7 @@ class States(NamedTuple):
             alphas[:, t] = emitted[:, t] + _into(alphas[:, t - 1], can_skip)
         return alphas
 
-    def at_end(self, alphas: Array) -> Array:
+    def end_scores(self, alphas: Array) -> Array:
         """Return the log probabilities of the samples' complete alignments."""
         rows = np.arange(len(alphas))
         last = alphas[rows, self.steps - 1]
@@ -205,15 +205,15 @@ class States(NamedTuple):
         total: Array = np.logaddexp(blank, label)
         return total
 
-    def occupied(self, scores: Array, alphas: Array) -> Array:
-        """Return the share of alignments per class, (batch, time steps, classes)."""
-        emitted, can_skip = self.emitted(scores), self.can_skip
+    def class_shares(self, scores: Array, alphas: Array) -> Array:
+        """Return the share of alignments that have a class at a time step, (batch, time steps, classes)."""
+        emitted, can_skip = self.emission_scores(scores), self.can_skip
         states = np.arange(self.classes.shape[1])
         ends = 2 * self.counts[:, None]
         final = np.where((states == ends) | ((states == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)
         beta = np.full_like(final, -np.inf)
         shares = np.zeros_like(scores)
-        total, rows = self.at_end(alphas)[:, None], np.arange(len(scores))[:, None]
+        total, rows = self.end_scores(alphas)[:, None], np.arange(len(scores))[:, None]
         for t in reversed(range(scores.shape[1])):
             if t + 1 < scores.shape[1]:
                 beta = _out_of(beta + emitted[:, t + 1], can_skip)

@@ -17,8 +17,8 @@ from ipusim.model.work import VectorWork, Work, work_of
 #: Last part of a mask's seed, which separates masks from draws of weights and sample order.
 _DOMAIN: Final = 0x44524F50
 
-#: Work to drop an element: a single instruction draws, compares and selects, and a product follows in registers.
-#: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), equal to an element-wise operation.
+#: Work to drop an element: a single instruction draws, compares and selects, then a product follows in registers. For 8
+#: bytes this takes 2 cycles (PopLibs lib/poprand/poprandCycleEstimators.cpp), like an element-wise operation.
 DROP: Final = VectorWork(elementwise=1)
 #: Compute sets of a dropout: read the tiles' seeds, set them from the micro-batch's seed, restore them (PopLibs
 #: lib/poprand/RandomGen.cpp).

@@ -91,11 +91,10 @@ class Embedding(_Table):
         return {"W": table}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with R rows taken of D elements.
+        """Return the work for R rows of D elements each.
 
-        Forward: reads and writes of R*D elements, exchanged twice: tiles select rows from local parts of the table,
-            then pass the rows on (PopLibs' multiSlice). Backward: R*D sums into a zeroed table, entirely in the second
-            half.
+        Forward: two exchanges, first ids, then rows (PopLibs' multiSlice); between them, tiles read R*D elements from
+        local parts of the table and write them. Backward: R*D sums into a zeroed table, entirely in the second half.
         """
         ids = batch * math.prod(input_shape)
         elements, table = ids * self.output_dim, self.input_dim * self.output_dim

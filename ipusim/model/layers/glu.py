@@ -50,7 +50,7 @@ class GLU(Parameterless):
         return dx
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with n output elements; the gating half travels to the other half's tiles.
+        """Return the work for n output elements; the gating half travels to the other half's tiles.
 
         Forward, per element: a sigmoid and a product, a compute set each. Backward: a sigmoid, three products and a
         difference, in a compute set for the sigmoid and one for the gradient of either half. The gating half travels

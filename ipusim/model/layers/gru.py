@@ -39,7 +39,7 @@ class GRU(Recurrent):
     masked: Annotated[
         bool, Doc("whether the last element of a time step is a mask: 1 in the sequence, 0 after its end")
     ] = False
-    gates: ClassVar[int] = 3
+    gate_count: ClassVar[int] = 3
     saved_elements: ClassVar[int] = 5
     #: Whether a time step has an attention score behind the input's elements.
     attended: ClassVar[bool] = False
@@ -50,11 +50,11 @@ class GRU(Recurrent):
 
     @property
     def extra_elements(self) -> int:
-        """Elements of a time step behind the input's: an attention score, and a mask element."""
+        """Number of a time step's elements after the input's elements: an attention score and a mask element."""
         return self.attended + self.masked
 
     def elements(self, input_shape: Shape) -> int:
-        """Return the elements of a time step multiplied with the kernel."""
+        """Return the number of a time step's elements that the kernel multiplies."""
         return input_shape[-1] - self.extra_elements
 
     def output_shape(self, input_shape: Shape) -> Shape:

@@ -30,7 +30,7 @@ class KernelElements(NamedTuple):
     Attributes:
         x, y: numbers of inputs and outputs.
         weights, bias: sizes of kernel and bias; 0 without a bias.
-        repeated_elements: additional elements read or written by products in parts.
+        repeated_elements: elements that products in parts read or write again.
     """
 
     x: int
@@ -45,13 +45,13 @@ def kernel_cost(
 ) -> LayerCost:
     """Return the work of both passes.
 
-    Forward, per output: a sum for the bias and the activation's work, a compute set each. Backward, the first half
-    makes dx. An activation that changes the gradient reads its saved array and writes g. The second half makes dW, and
-    db as sums whose parts are exchanged.
+    Forward, per output: a sum for the bias and the activation's work, a compute set each. In the backward pass, the
+    first half makes g, the gradient before the activation, and dx: an activation that changes the gradient reads its
+    saved array and writes g. The second half makes dW, and db as sums over tiles, which exchange their parts.
     """
     x, y, weights, bias, reread = elements
     rule, biased = activation(activation_name), bias > 0
-    changes = rule.keeps != "nothing"
+    changes = rule.saved_array != "nothing"
     forward = work_of(
         itemsize,
         products=(products.forward,),

@@ -1,8 +1,8 @@
-"""Annotate layer fields, the source of scenario keys, messages and documentation.
+"""Define annotations of layer fields, from which scenario keys, messages and documentation are made.
 
 A field's annotation contains its type, bounds (``annotated_types``) and meaning (``annotated_doc.Doc``), for example
-``Annotated[int, Ge(1), Le(128), Doc("rows")]``. The bounds limit scenarios. Values that are impossible for any program
-raise a ModelError in the layer.
+``Annotated[int, Ge(1), Le(128), Doc("rows")]``. The bounds limit only scenarios. Values that are impossible in any
+program raise a ModelError in the layer.
 """
 
 from __future__ import annotations

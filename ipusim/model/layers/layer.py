@@ -1,9 +1,10 @@
 """Define layers and losses: immutable descriptions with forward and backward passes, shapes and costs.
 
 Two conventions hold for layers and losses. Shapes exclude the batch axis, the first axis of every array. The cost of a
-pass counts necessary array accesses once: ``sram_bytes`` adds operands read and results written; ``exchange_bytes``
-adds data that vector work receives from other tiles, since layers choose tensor layouts independently. Operands of
-products travel according to their plans, and are not included. Both counts are lower bounds (assumed).
+pass counts each necessary access to an array once. ``sram_bytes`` are operands read and results written.
+``exchange_bytes`` are data that vector work receives from other tiles, since layers choose tensor layouts
+independently; operands of products are not included, as they travel according to the products' plans. Both counts are
+lower bounds (assumed).
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ Key = tuple[int, ...]
 class Halves(NamedTuple):
     """Work of a backward pass in halves: input gradient and parameter gradients.
 
-    A half has separate compute sets and separate exchanges. The first half writes the data for the second, and the
-    second half reads the data.
+    Each half has separate compute sets and exchanges. The first half writes data that the second half reads.
     """
 
     input: Work
@@ -51,7 +51,7 @@ class LayerCost:
     Attributes:
         forward: work of the forward pass.
         backward: work of the undivided backward pass.
-        apart: work of the halves; None if the first half is everything, for example without parameters.
+        apart: work of the halves; None if the first half has all the work, for example without parameters.
 
     Example:
         >>> from ipusim.api import layers
@@ -84,12 +84,12 @@ class LayerCost:
 
 
 def all_later(backward: Work) -> Halves:
-    """Return the halves of a backward pass with the whole work in the weight half."""
+    """Return the halves of a backward pass whose whole work is in the weight half."""
     return Halves(Work(itemsize=backward.itemsize), backward)
 
 
 class InnerSizes(NamedTuple):
-    """Elements per sample created by a layer, in addition to input and output.
+    """Numbers of elements per sample that a layer creates, in addition to input and output.
 
     Attributes:
         saved_elements: elements kept from forward to backward pass.
@@ -149,9 +149,9 @@ class Layer(NetworkPart, Protocol):
         """
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
-        """Return the gradients of the parameters, now or later: identical bits to ``backward``.
+        """Return the gradients of the parameters, bit by bit the gradients of ``backward``.
 
-        ``parameters`` are unchanged since ``backward_input``.
+        The call may come later; ``parameters`` are unchanged since ``backward_input``.
         """
 
 
@@ -222,10 +222,10 @@ class Loss(NetworkPart, Protocol):
         """Return the gradients of the parameters, like a layer."""
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return the share of samples classified correctly by ``x``, or None for a loss without classes."""
+        """Return the share of samples that ``x`` classifies correctly; None for a loss without classes."""
 
     def constant_loss(self, labels: Array) -> float | None:
-        """Return the loss of the best predictor that ignores the input, or None if unknown."""
+        """Return the loss of the best predictor that ignores the input; None if it is unknown."""
 
 
 class InHalves:

@@ -184,11 +184,11 @@ class Dense(InHalves):
         return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with R = batch x rows, I inputs and U units.
+        """Return the work for R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates, and the additional work of :func:`kernel_cost` for R*U outputs. Backward:
-        R*I*U for dW, and, if needed, for dx. A serialized product consists of several products, which repeatedly read
-        the operands that are not split. Raises ModelError if the factor does not divide R.
+        R*I*U for dW, and another R*I*U for dx if needed. A serialized product consists of several products, each of
+        which reads the operands that are not split. Raises ModelError if the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
         rows = batch * math.prod(input_shape[:-1])
@@ -235,7 +235,7 @@ class ActivationLayer(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the activation's work; an element takes two accesses to memory forward, and three backward."""
         rule, no_work = activation(self.activation), Work(itemsize=itemsize)
-        if rule.keeps == "nothing":
+        if rule.saved_array == "nothing":
             return LayerCost(no_work, no_work)
         elements = batch * math.prod(input_shape)
         forward = work_of(itemsize, vector=elements * rule.forward, accesses=2 * elements)

@@ -53,7 +53,7 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         logits = x.reshape(-1, x.shape[-1])  # (rows, classes)
         flat = labels.reshape(-1)
         rows = np.arange(len(logits))
-        # The ufuncs' reduce: on small arrays like a micro-batch's logits the methods take twice the time.
+        # On small arrays like a micro-batch's logits, the array methods take twice as long as ``ufunc.reduce``.
         shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
         label_logits = shifted[rows, flat]
         probabilities = np.exp(shifted, out=shifted)
@@ -84,8 +84,8 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: per logit a maximum, difference, exp, sum and quotient; backward a product.
 
-        Maximum, sum and mean are reductions with two compute sets. Difference and exp share a compute set, like the
-        quotient and the selection by label.
+        Maximum, sum and mean are reductions with two compute sets each. Difference and exp share a compute set, and so
+        do the quotient and the selection by label.
         """
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]

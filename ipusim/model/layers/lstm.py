@@ -34,8 +34,8 @@ class LSTM(Recurrent):
     kind: ClassVar = "lstm"
 
     unit_forget_bias: Annotated[bool, Doc("whether the forget gate's bias starts at one")] = True
-    gates: ClassVar[int] = 4
-    states: ClassVar[int] = 2
+    gate_count: ClassVar[int] = 4
+    state_count: ClassVar[int] = 2
     saved_elements: ClassVar[int] = 7
 
     def initial_parameters(

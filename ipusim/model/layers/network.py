@@ -22,7 +22,7 @@ class NamedLayer(Generic[NetworkPartT]):
 
     @cached_property
     def shared_parameters(self) -> Mapping[str, tuple[str, str]]:
-        """Shared parameters: local name to (earlier layer, name there)."""
+        """Owner of each shared parameter, as (earlier layer, name in that layer), by the name in this layer."""
         return self.layer.shared_parameters if isinstance(self.layer, SharesParameters) else {}
 
     def flat_name(self, parameter: str) -> str:
@@ -78,17 +78,17 @@ def first_trained(layers: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape], 
 def why_not_shared(
     owner: tuple[str, str], shape: Shape, earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
 ) -> str:
-    """Return the reason why a parameter of ``shape`` cannot be shared with ``owner``; empty if possible.
+    """Return the reason why a parameter of ``shape`` cannot be shared with ``owner``; empty if it can be shared.
 
     Args:
-        owner: (layer, name there) of the shared parameter.
+        owner: earlier layer, and name in that layer, of the shared parameter.
         shape: shape of the sharing parameter.
         earlier: layers before the sharing layer.
         shapes: input shapes of the ``earlier`` layers.
     """
     layer, name = owner
     if any(named_layer.name == layer and isinstance(named_layer.layer, OnHost) for named_layer in earlier):
-        return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
+        return f"expected a layer whose parameters are on the IPU, got {layer!r}, whose parameters are on the host"
     candidates = {
         named_layer.name: shapes_of[name]
         for named_layer, layer_shape in zip(earlier, shapes, strict=False)
@@ -109,8 +109,8 @@ def _joining(
 ) -> NamedLayer[Layer]:
     """Return a joining layer with the shape of the earlier output; other layers stay unchanged.
 
-    ``shapes`` contains the input shapes of the ``earlier`` layers, then the last output's shape. Raises ModelError for
-    a source that is no earlier layer.
+    ``shapes`` contains the input shapes of the ``earlier`` layers, then the shape of the last layer's output. Raises
+    ModelError if the source is not an earlier layer.
     """
     if not isinstance(named_layer.layer, Join):
         return named_layer

@@ -1,6 +1,6 @@
 """Normalise groups of elements to mean 0 and variance 1, then scale and shift.
 
-A group lies within a sample, except for batch normalisation with groups across a whole micro-batch. Names and defaults
+A group lies within a sample; only a group of batch normalisation extends over a whole micro-batch. Names and defaults
 follow Graphcore's Keras layers (keras.ipu.layers, with epsilon 0.001): a scale ``gamma`` of ones, an offset ``beta`` of
 zeros, no moving statistics. Channels are the last axis.
 """
@@ -114,12 +114,15 @@ class _Normalisation(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of the statistics and their use, in either pass.
 
-        Counts follow PopLibs (lib/poplin/Norms.cpp, lib/popnn/GroupNorm.cpp). Forward, per element: sum, difference,
-        square, sum, product with 1 / sqrt, product with gamma, sum with beta. Backward: a product and a sum for gamma,
-        a sum for beta; for dx a difference and a product to normalise again, a product with gamma, then sum, product,
-        sum, product, sum, difference and product. The sums for gamma and beta form the second half. Related sums share
-        two compute sets. Further compute sets: 1 / sqrt, every element-wise operation, the scale of the means, and the
-        copy for dx.
+        Counts follow PopLibs (lib/poplin/Norms.cpp, lib/popnn/GroupNorm.cpp).
+
+        - Forward, per element: sum, difference, square, sum, product with 1 / sqrt, product with gamma, sum with beta.
+        - Backward, per element: a product and a sum for gamma, and a sum for beta, which form the second half.
+        - Backward, per element for dx: a difference and a product to normalise again, a product with gamma, then sum,
+          product, sum, product, sum, difference and product.
+
+        Related sums share two compute sets. 1 / sqrt, every element-wise operation, the scale of the means, and the
+        copy for dx take a compute set each.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)

@@ -1,8 +1,8 @@
 """Define outlines: arrays with shape, dtype and memory layout but no data, like torch's meta tensors.
 
-Layers accept outlines like arrays, and create the usual arrays and views, without time and memory. Outlines thus show
-the arrays kept by a layer, for models of any size. NumPy determines the order of axes in memory, using arrays with two
-elements per axis; the order decides whether a change of shape is a view.
+Layers accept outlines like arrays: a pass on outlines creates the outlines of the usual arrays and views, without time
+and memory, and so shows which arrays a layer keeps, for models of any size. The order of axes in memory decides whether
+a change of shape is a view; NumPy determines this order, on small arrays with two elements per axis.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ipusim.model.layers.layer import Shape
 
 
 class Outline(NDArrayOperatorsMixin):
-    """An array without elements: operations give outlines, or zero instead of a number.
+    """An array without elements: operations return outlines, and 0 in place of a number.
 
     Unsupported operations raise TypeError or AttributeError. Assignments to elements have no effect.
 
@@ -154,21 +154,21 @@ class Outline(NDArrayOperatorsMixin):
         return _number_or(Outline((*self.shape[:axis], *indices.shape, *self.shape[axis + 1 :]), self.dtype))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Return sums along axes, by default all."""
+        """Return sums along axes, by default along all axes."""
         return _reduce(np.add, self, axis, keepdims)
 
     def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Return means along axes, by default all."""
+        """Return means along axes, by default along all axes."""
         return self.sum(axis, keepdims)
 
     def max(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Return the largest along axes, by default all."""
+        """Return maxima along axes, by default along all axes."""
         if axis is None and not keepdims and self.span:
             return self.span[1]
         return _reduce(np.maximum, self, axis, keepdims)
 
     def min(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Return the smallest along axes, by default all."""
+        """Return minima along axes, by default along all axes."""
         if axis is None and not keepdims and self.span:
             return self.span[0]
         return _reduce(np.minimum, self, axis, keepdims)
@@ -179,7 +179,7 @@ class Outline(NDArrayOperatorsMixin):
             return NotImplemented
         result = _try_ufunc(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
         if method == "reduce":
-            shape = _reduced(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
+            shape = _reduced_shape(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
         elif ufunc is np.matmul:
             shape = _product(*(operand.shape for operand in inputs))
         else:
@@ -238,7 +238,7 @@ class _Form(NamedTuple):
 
 
 def _form(operand: Any) -> Any:
-    """Return the form of an operand; a number stays unchanged, paired with its type."""
+    """Return the form of an operand; for a number, return its type and the number."""
     if not isinstance(operand, Outline | np.ndarray):
         return type(operand), operand
     return _make_form(operand.shape, operand.strides, operand.dtype)
@@ -270,7 +270,7 @@ def _product(left: Shape, right: Shape) -> Shape:
     return (*np.broadcast_shapes(left[:-2], right[:-2]), left[-2], right[-1])
 
 
-def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
+def _reduced_shape(shape: Shape, axis: Any, keepdims: bool) -> Shape:
     """Return the shape after a reduction of ``shape`` along ``axis``, or along every axis for None."""
     count = len(shape)
     axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -308,16 +308,16 @@ def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
     return [array[(slice(None),) * position + (slice(part * size, (part + 1) * size),)] for part in range(sections)]
 
 
-def _padded(array: Any, width: Any, **_: object) -> Outline:
+def _pad(array: Any, width: Any, **_: object) -> Outline:
     shape = tuple(low + size + high for size, (low, high) in zip(array.shape, width, strict=True))
     return Outline(shape, array.dtype, _order(np.pad(_small(array), 1)))
 
 
-def _clipped(array: Any, *_: object, out: Any = None) -> Any:
+def _clip(array: Any, *_: object, out: Any = None) -> Any:
     return _like(array) if out is None else out
 
 
-def _copied_into(array: Any, *_: object, **__: object) -> None:
+def _copyto(array: Any, *_: object, **__: object) -> None:
     """Keep the outline of a target of element copies unchanged."""
 
 
@@ -335,9 +335,9 @@ _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.stack: _stack,
     np.concatenate: _concatenate,
     np.split: _split_array,
-    np.pad: _padded,
-    np.clip: _clipped,
-    np.copyto: _copied_into,
+    np.pad: _pad,
+    np.clip: _clip,
+    np.copyto: _copyto,
     np.tri: _triangle,
     np.result_type: _result_type,
 }

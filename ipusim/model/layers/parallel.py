@@ -52,7 +52,7 @@ class Branch(chain.InChains):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw the inner parameters; a single branch gets the same parameters as beside others."""
+        """Draw the inner parameters, the same whether the branch is alone or beside other branches."""
         branch_rng = np.random.default_rng([int(rng.integers(2**63)), self.number])
         return super().initial_parameters(input_shape, branch_rng, dtype)
 

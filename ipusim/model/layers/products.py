@@ -48,9 +48,9 @@ def load_blas() -> None:
 def add_product(total: Array, left: Array, right: Array) -> None:
     """Add ``left.T @ right`` to ``total`` in place.
 
-    ``left`` is (rows, m), ``right`` (rows, n) and ``total`` (m, n), C-contiguous. Measured on 784 x 256 weights and 32
-    rows: 145 us, compared with 221 us for a product and a sum. BLAS adds to ``total`` while the product is in
-        registers.
+    ``left`` is (rows, m), ``right`` (rows, n) and ``total`` (m, n), C-contiguous. BLAS adds to ``total`` while the
+    product is in registers. Measured on 784 x 256 weights and 32 rows: 145 us, compared with 221 us for a product and a
+    sum.
     """
     gemm = _gemm(total.dtype) if left.dtype == right.dtype == total.dtype else None
     if gemm is None or not total.flags.c_contiguous:

@@ -34,7 +34,7 @@ from ipusim.model.layers.layer import (
 from ipusim.model.work import Product, VectorWork, in_one, work_of
 
 #: Activations with a slope computable from the output, the only array kept by recurrent layers.
-RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
+RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.saved_array != "input")
 #: Compute sets of the vector work per time step.
 _STEP_SETS: Final = 3
 #: States of a micro-batch, shape (batch, units): h, and c for an LSTM.
@@ -43,7 +43,7 @@ _ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
 
 
 def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
-    """Draw a matrix with orthonormal rows or columns, whichever are fewer, like Keras ``Orthogonal``.
+    """Draw a matrix with orthonormal rows, or columns if there are fewer columns, like Keras ``Orthogonal``.
 
     The result is Q of a Gaussian matrix's QR decomposition, with signs that make R's diagonal positive, drawn in double
     precision.
@@ -98,9 +98,9 @@ class Recurrent(InHalves):
     ] = False
 
     #: Number of gates: products with ``units`` columns per step.
-    gates: ClassVar[int]
+    gate_count: ClassVar[int]
     #: Number of states passed to the next step.
-    states: ClassVar[int] = 1
+    state_count: ClassVar[int] = 1
     #: Elements kept for the backward pass, per unit and step.
     saved_elements: ClassVar[int]
 
@@ -139,19 +139,19 @@ class Recurrent(InHalves):
     ) -> tuple[Array | None, Rest]:
         """Return dx, computed in reverse over time steps, and the gate gradients of the steps."""
         x = saved_values[0]
-        zeros = tuple(zero_state(x, self.units) for _ in range(self.states))
+        zeros = tuple(zero_state(x, self.units) for _ in range(self.state_count))
         dx, _, rest_values = self.go_back(
             parameters, saved_values, self._all_steps(grad, x.shape[1]), zeros, need_input_gradient
         )
         return dx, rest_values
 
     def elements(self, input_shape: Shape) -> int:
-        """Return the elements of a time step multiplied with the kernel."""
+        """Return the number of a time step's elements that the kernel multiplies."""
         return input_shape[-1]
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the size of gates and states over the time steps."""
-        return InnerSizes(input_shape[0] * self.units * (self.gates + 3))
+        return InnerSizes(input_shape[0] * self.units * (self.gate_count + 3))
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return (time steps, units), or (units,) if the layer returns only the last output."""
@@ -163,11 +163,11 @@ class Recurrent(InHalves):
 
     @property
     def _bias_shape(self) -> Shape:
-        return (self.gates * self.units,)
+        return (self.gate_count * self.units,)
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the kernel ``W``, the recurrent kernel ``U`` and, with a bias, ``b``."""
-        columns = self.gates * self.units
+        columns = self.gate_count * self.units
         shapes: dict[str, Shape] = {"W": (self.elements(input_shape), columns), "U": (self.units, columns)}
         return shapes | {"b": self._bias_shape} if self.use_bias else shapes
 
@@ -175,7 +175,7 @@ class Recurrent(InHalves):
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw ``W`` Glorot uniform and ``U`` orthogonal; ``b`` is zero."""
-        columns = self.gates * self.units
+        columns = self.gate_count * self.units
         parameters = {
             "W": glorot_uniform((self.elements(input_shape), columns), rng, dtype),
             "U": orthogonal((self.units, columns), rng, dtype),
@@ -186,10 +186,10 @@ class Recurrent(InHalves):
 
     def _split_gates(self, gates: Array) -> list[Array]:
         """Return views of the gates of a time step, in order."""
-        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
+        return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gate_count)]
 
     def _all_steps(self, grad: Array, time_steps: int) -> Array:
-        """Return the gradient of every step's output: without sequences, zero except for the last step."""
+        """Return the gradient of every step's output; if only the last output is returned, others are zero."""
         if self.return_sequences:
             return grad
         whole = np.zeros_like(grad, shape=(len(grad), time_steps, self.units))
@@ -206,7 +206,7 @@ class Recurrent(InHalves):
         """
         unit_work, saved_elements = self.unit_work(), self.saved_elements
         steps, elements = input_shape[0], self.elements(input_shape)
-        rows, columns = batch * steps, self.gates * self.units
+        rows, columns = batch * steps, self.gate_count * self.units
         x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
         result = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
@@ -254,12 +254,12 @@ class Recurrent(InHalves):
         Backward: the activations, and a sum over samples for each gate. ``forward`` and ``backward`` are the rest.
         """
         gate, unit = activation(self.recurrent_activation), activation(self.activation)
-        sums = VectorWork(self.gates * (1 + self.use_bias))
+        sums = VectorWork(self.gate_count * (1 + self.use_bias))
         return (
             recurrent_gates * gate.forward + activations * unit.forward + sums + forward,
             recurrent_gates * gate.backward
             + activations * unit.backward
-            + VectorWork(reductions=self.gates)
+            + VectorWork(reductions=self.gate_count)
             + backward,
         )
 

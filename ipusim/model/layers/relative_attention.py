@@ -77,7 +77,7 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         return InnerSizes(saved_elements, passing + 3 * positions * inner + self.num_heads * positions**2)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of attention plus the work of P positions, in the attention's symbols.
+        """Return the work of attention plus the work of P positions; symbols are those of the attention's cost.
 
         Forward: P*D*I + S*key_dim further multiply-accumulates, in two products; the samples share the keys of
         positions. A sum per bias, and a sum of both parts per score. Backward: P*D*I again for Wp, in the second half,

@@ -6,8 +6,9 @@ With a of shape (m, k) and b of shape (k, n), the product and both gradients are
 - ``a_rows_b_columns``: k, the sums; every part reads and writes the result again;
 - ``b_rows``: n, the columns of the result; every part reads ``a`` again.
 
-The parts' temporaries take 1 / factor of the memory. A part is a separate superstep. Sums over k run in another order
-than in a single product, and BLAS may also reorder sums in smaller matrices: results are equal up to rounding.
+Temporary arrays of a part take 1 / factor of the memory. Each part is a separate superstep. Sums over k run in
+another order than in a single product, and BLAS may also reorder sums in smaller matrices: results are equal up to
+rounding.
 """
 
 from __future__ import annotations
@@ -79,8 +80,9 @@ class SerializedMatmul:
     def parts(self, product: Product, order: str) -> Product:
         """Return a product as consecutive parts.
 
-        ``order`` assigns the whole product's dimensions m, k and n to rows, sums and columns of ``product``; gradients
-        permute the dimensions.
+        ``order`` names, for rows, sums and columns of ``product``, the dimension of the forward product (m, k or n)
+        that
+        it has: the products of the gradients permute the dimensions.
         """
         if self.factor == 1:
             return product

@@ -1,7 +1,7 @@
 """Divide images into square windows, and turn each window into one position.
 
-The windows tile the image without gaps or overlaps. In the layer's output, the channels of one position are those of
-all positions of a window.
+The windows tile the image without gaps or overlaps. In the layer's output, a position has the channels of all positions
+of a window.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _places_in_windows(height: int, width: int, size: int, shift: int) -> npt.ND
 
 
 def moving(elements: int, itemsize: int) -> Work:
-    """Return the work of moving ``elements`` between the layout of an image and that of its windows."""
+    """Return the work of moving ``elements`` from the layout of an image to the layout of its windows, or back."""
     return work_of(itemsize, accesses=2 * elements, exchanged=elements)
 
 

@@ -88,8 +88,9 @@ class SqueezeExcite(InHalves):
         """Return the work of the dense layers and, with N elements in C channels of all samples, of means and gates.
 
         Forward: N elements go into means, which are scaled, and N products with gates. Backward: N products and N sums
-        for the gates; for dx, C quotients, N products and N sums. A sum over tiles takes two compute sets, each other
-        operation one. Elements travel to the tiles of their sums, gates and gradients of means to those of elements.
+        for the gates; for dx, C quotients, N products and N sums. A sum over tiles takes two compute sets, every other
+        operation takes one. Elements travel to the tiles of their sums. Gates, and gradients of means, travel to the
+        tiles of the elements.
         """
         elements, channels = batch * math.prod(input_shape), batch * input_shape[-1]
         means = work_of(

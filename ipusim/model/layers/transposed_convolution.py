@@ -1,6 +1,6 @@
 """Compute transposed convolutions: every image element adds the kernel, times the element, to a larger image.
 
-The operation maps a convolution's output gradient to the input gradient, with the same windows.
+A convolution with the same windows maps its output's gradient to its input's gradient by this operation.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ class Conv2DTranspose(InHalves):
         return InnerSizes(0, math.prod(input_shape[:-1]) * self._taps * self.filters)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with X elements per input channel and K = window x filters x channels.
+        """Return the work for X elements per input channel, with K = window x filters x channels.
 
         Forward: X*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: X*K for
-        dW, and, if needed, for dx. Forward is planned like the dx pass of a convolution, and the dx pass like a
-        convolution's forward.
+        dW, and another X*K for dx if needed. The forward pass is planned like dx of a convolution, and dx like the
+        forward pass of a convolution.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         channels, filters, taps = input_shape[-1], self.filters, self._taps

@@ -122,10 +122,10 @@ class WindowAttention(MultiHeadAttention):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
 
-        Either pass moves each element into its window and out of it. Forward, each pair of positions looks up a row of
-        the table, once for all windows. Adding the rows takes one sum for each score, and the mask of shifted windows
-        one more. Backward, in the second half, the gradients of scores are summed up over windows, then over the uses
-        of each row. Rolling an image is part of moving it (assumed).
+        Either pass moves each element into its window, and later out of it; rolling an image is part of the move
+        (assumed). In the forward pass, each pair of positions looks up a row of the table, once for all windows. Adding
+        the rows takes one sum per score, and the mask of shifted windows another sum. In the second half of the
+        backward pass, the gradients of scores are summed up over windows, then over the uses of each row.
         """
         windows, positions = batch * self._windows(input_shape), self.window**2
         scores = windows * self.num_heads * positions**2
@@ -167,7 +167,7 @@ def relative_places(size: int) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def edge_mask(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.float64]:
-    """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
+    """Return -inf for two positions of a window that come from opposite edges of a rolled image, 0 for other pairs.
 
     Args:
         height, width: size of the image.

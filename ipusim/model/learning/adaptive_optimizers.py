@@ -26,7 +26,7 @@ _Beta = Annotated[float, Ge(0), Lt(1)]
 _Epsilon = Annotated[float, Gt(0), Le(1), Doc("added to the root")]
 #: The type of a moment.
 _Type = Annotated[str, OneOf(("float16", "float32", "float64"))]
-#: Part of a parameter's name; an empty one would be in every name.
+#: Part of a parameter's name; an empty part would be in every name.
 _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 
@@ -58,10 +58,10 @@ class Moments(InSlots):
     def on_popart(self, precision: str) -> Self:
         """Return the optimizer with PopART's types for moments without a type.
 
-        PopART keeps them in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
-        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). Graphcore's programs ask
-        for a first moment in half where they fine-tune (graphcore/examples 3cc8f81, nlp/bert/pytorch,
-        enable_half_first_order_momentum), and MLPerf's of version 2.0 for both (lamb_accl_dtype).
+        PopART keeps moments in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
+        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). For fine-tuning,
+        Graphcore's programs request the first moment in half precision (graphcore/examples 3cc8f81, nlp/bert/pytorch,
+        enable_half_first_order_momentum); the programs for MLPerf 2.0 request both (lamb_accl_dtype).
         """
         if precision != "float16":
             return self
@@ -177,7 +177,7 @@ class LAMB(Moments):
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work: Adam's, plus a product for each correction, and squares and sums for norms.
 
-        The norms share two compute sets; the number sent per tile is neglected.
+        The norms share two compute sets; the exchange of a single number per tile is neglected.
         """
         per_element = VectorWork(16 if self.weight_decay else 14, reductions=2, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2, tile_reductions=1)

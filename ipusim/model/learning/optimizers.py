@@ -70,7 +70,7 @@ class JointOptimizer(Optimizer, Protocol):
 
 @runtime_checkable
 class SlottedOptimizer(Optimizer, Protocol):
-    """An optimizer that states the bytes of each slot; slots of other optimizers are as large as their parameters."""
+    """An optimizer that states the bytes of each slot; a slot of another optimizer is as large as its parameter."""
 
     def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
         """Return the bytes of each slot of a parameter."""

@@ -68,7 +68,7 @@ def with_variables(
     """Return ``profile`` with accumulators, slots and update of the ``owned`` variables.
 
     A slot is as large as its variable, unless the optimizer states the bytes. The itemsize of accumulators is the
-    smallest among ``used_sizes``, or ``itemsize`` without any.
+    smallest in ``used_sizes``; if ``used_sizes`` is empty, it is ``itemsize``.
     """
     slots: list[int] = []
     if isinstance(optimizer, SlottedOptimizer):

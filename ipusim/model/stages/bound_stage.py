@@ -1,7 +1,7 @@
 """Bind a stage to its parameters, and run its passes.
 
-The parameters of a network are arrays by flat name, ``layer/W``. Binding sorts them by layer once. Repeating the sort
-in every pass cost as much as a small layer's arithmetic.
+The parameters of a network are arrays by flat name, ``layer/W``. Binding sorts them by layer, once: a sort in every
+pass would take as long as a small layer's arithmetic.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Passes(Protocol):
     def backward_input(self, saved_values: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
         """Run the first half of ``backward``: return the input's gradient, and the data of the second half.
 
-        Other stages wait for the gradient. ``backward_weights`` needs nothing else from ``saved_values``, which may be
-        released.
+        Other stages wait for the gradient. Afterwards ``saved_values`` may be released: the returned data is all that
+        ``backward_weights`` needs.
         """
 
     def backward_weights(self, rest_values: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
@@ -91,9 +91,9 @@ class BoundStage:
     ) -> None:
         """Store the layers in order.
 
-        ``first_position`` is the first layer's position in the network. ``lowest`` is the first layer that learns,
-        where the backward pass ends if no earlier stage learns. With ``gives_predictions`` a stage with the loss
-        returns the loss's input, then the loss.
+        ``first_position`` is the first layer's position in the network. ``lowest`` is the index of the first layer that
+        learns; the backward pass ends there if no earlier stage learns. With ``gives_predictions`` a stage with the
+        loss returns the loss's input, then the loss.
         """
         self._name = name
         self._first_position = first_position
@@ -148,9 +148,9 @@ class BoundStage:
         """Run the layers' backward passes in reverse; ``grad`` is None for the stage with the loss.
 
         ``receive`` gets every gradient as soon as it is computed, and can add it to an accumulator while it is in the
-        cache. ``totals`` are accumulators keyed ``layer/W`` for unscaled gradients; capable layers add to ``totals``
-        directly. Without an input gradient (if no earlier stage learns) the pass ends at the first layer that learns,
-        like TensorFlow's gradients of variables.
+        cache. ``totals`` are accumulators keyed ``layer/W`` for unscaled gradients; layers that can do so add to
+        ``totals`` directly. Without an input gradient (no earlier stage learns) the pass ends at the first layer that
+        learns, like TensorFlow's gradients of variables.
         """
         lowest = 0 if need_input_gradient else self._first_trained
         return self._go_back(

@@ -27,7 +27,7 @@ def build_stages(
 
     ``names`` are the stages' names; default: ``stage 0`` and so on. Stages in ``concurrent`` consist of a single
     parallel layer, and become a stage per branch, named ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose
-    outputs are checkpoints for recomputation inside the backward pass; the last layer of a stage is no checkpoint,
+    outputs are checkpoints for recomputation inside the backward pass; the last layer of a stage is not a checkpoint,
     since its output leaves the stage. ``returning`` selects values of skip connections that stay on an IPU; by default
     every value travels. Raises ModelError unless the non-empty groups are the network's layers in order.
     """
@@ -114,7 +114,7 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
                 holder = next_stage
                 continue
             if crosses and holder == stage_of[value.source]:
-                ways[holder + 1] = replace(ways[holder + 1], input_is=value.name)
+                ways[holder + 1] = replace(ways[holder + 1], input_name=value.name)
             else:
                 ways[holder] = _extend(ways[holder], sent_values=value)
                 ways[holder + 1] = _extend(ways[holder + 1], arriving_values=value)
@@ -128,17 +128,18 @@ class Returning:
 
     Attributes:
         devices: IPUs of the stages; -1 for concurrent stages.
-        fifos: whether stages run micro-batches simultaneously (Grouped), with values waiting in FIFOs; otherwise the
-            next stage takes values immediately (Sequential).
+        fifos: whether stages work on different micro-batches at a time (Grouped), so that values wait in FIFOs;
+            otherwise the next stage takes values immediately (Sequential).
     """
 
     devices: tuple[int, ...]
     fifos: bool
 
     def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
-        """Return the next stage on the same IPU if a value can wait there; otherwise None.
+        """Return the next stage on the same IPU if a value can wait on the IPU for it; otherwise None.
 
-        None if the next stage is adjacent or behind the last of ``uses``, or if a stage in between uses the value.
+        The value cannot wait if the next stage is adjacent, or after the last of ``uses``, or if a stage in between
+        uses the value.
         """
         next_stage = next(
             (
@@ -163,7 +164,7 @@ class Returning:
 
 
 def _extend(skips: Skips, **more: Any) -> Skips:
-    """Return ``skips`` with a value appended to some attributes."""
+    """Return ``skips`` with values appended to some attributes."""
     longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
     return replace(skips, **longer)
 

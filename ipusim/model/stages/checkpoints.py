@@ -1,9 +1,10 @@
 """Recompute a stage's activations inside the backward pass, from checkpoint to checkpoint.
 
-The forward pass keeps the stage's input and the value at every checkpoint. The backward pass visits the clusters of
-layers in between from last to first, and recomputes a cluster just before its gradients. Only the activations of a
-single cluster are live at a time (Graphcore's RecomputeAndBackpropagateInterleaved with recomputation_checkpoint). In
-the pipeline's last stage the backward pass follows immediately, and activations behind the last checkpoint are kept.
+The forward pass keeps the stage's input and the value at every checkpoint. The layers between two checkpoints are a
+cluster. The backward pass visits the clusters from last to first, and recomputes a cluster just before its gradients.
+Only the activations of a single cluster are live at a time (Graphcore's RecomputeAndBackpropagateInterleaved with
+recomputation_checkpoint). In the pipeline's last stage the backward pass follows immediately, and activations behind
+the last checkpoint are kept.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class CheckpointedStage(InParts):
     def __init__(self, clusters: Sequence[BoundStage], *, keeps_tail: bool, first_needed: int) -> None:
         """Store the clusters in order.
 
-        ``keeps_tail`` tells whether the last cluster is never recomputed. ``first_needed`` is the first cluster that
-        learns, where the backward pass ends if no earlier stage learns.
+        ``keeps_tail`` tells whether the activations of the last cluster are kept, not recomputed. ``first_needed`` is
+        the index of the first cluster that learns; the backward pass ends there if no earlier stage learns.
         """
         super().__init__(clusters, first_needed)
         self._keeps_tail = keeps_tail

@@ -41,9 +41,9 @@ def layer_profile(
             default: the parameters' itemsize.
         reduction: scaling in the accumulation.
 
-    In training, the backward pass, or its second half, ends with the accumulation: a sum per parameter, which reads the
-    gradient, and reads and writes the accumulator. A parameter shared by several layers has a gradient and a sum per
-    use. The stage with the first use owns weights, state, accumulator and update. The weight update reads the
+    In training, the backward pass (or its second half) ends with the accumulation: a sum per parameter, which reads the
+    gradient, and reads and writes the accumulator. A parameter that several layers share has a gradient and a sum per
+    use; the stage with the first use owns its weights, state, accumulator and update. The weight update reads the
     accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
     forward, backward, halves = _passes(stage, batch, itemsize)
@@ -117,7 +117,7 @@ def _most_touched(stage: LayerStage) -> int:
 
 
 def _most_weights(stage: LayerStage) -> int:
-    """Return the weights that learn on the IPU of the layer that has most."""
+    """Return the number of weights of the layer with most weights that learn on the IPU."""
     layers = zip(stage.layers_and_loss, stage.shapes, strict=False)
     learn = (
         entry
@@ -176,8 +176,8 @@ def _with_checkpoints(
 ) -> StageProfile:
     """Return the profile with recomputed work, checkpoints, and the largest live memory.
 
-    The forward pass keeps the inputs of recomputed clusters, and in the last stage the stash of the final cluster,
-    labels included. The final cluster's stash is released before activations are recomputed.
+    The forward pass keeps the inputs of recomputed clusters (layers between checkpoints). In the last stage it also
+    keeps the stash of the final cluster, labels included; this stash is released before activations are recomputed.
     """
     starts = (0, *stage.checkpoints, len(forward))
     first = 0 if stage.needs_input_gradient else stage.first_needed

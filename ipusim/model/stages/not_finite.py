@@ -25,26 +25,26 @@ def is_finite(arrays: Any) -> bool:
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
     """Return in words the origin of the first non-finite value, from a repeated forward pass of ``stage``.
 
-    For a Python function the answer includes the line, if NumPy detected the event there.
+    For a Python function the text includes the line, if NumPy detected the value there.
     """
     if not is_finite(x):
         return "the samples of the data"
     if not isinstance(stage, LayerStage):
         return f"the function{_floating_point_error(lambda: stage.bind(parameters).forward(x, labels, key))}"
-    findings: list[_Watched] = []
+    findings: list[_WatchedLayer] = []
     watched = replace(
         stage,
-        named_layers=tuple(_watched(named_layer, findings) for named_layer in stage.named_layers),
-        loss=None if stage.loss is None else _watched(stage.loss, findings),
+        named_layers=tuple(_watch(named_layer, findings) for named_layer in stage.named_layers),
+        loss=None if stage.loss is None else _watch(stage.loss, findings),
     )
     watched.bind(parameters).forward(x, labels, key)
     return findings[0].words() if findings else "a sum"
 
 
-class _Watched:
+class _WatchedLayer:
     """Layer or loss that records itself in ``findings`` when finite input gives non-finite output."""
 
-    def __init__(self, name: str, layer: Any, findings: list[_Watched]) -> None:
+    def __init__(self, name: str, layer: Any, findings: list[_WatchedLayer]) -> None:
         self._name, self._layer, self._findings = name, layer, findings
 
     @property
@@ -82,11 +82,11 @@ def _floating_point_error(run: Callable[[], object]) -> str:
     return ""
 
 
-def _watched(named_layer: NamedLayer[Any], findings: list[_Watched]) -> NamedLayer[Any]:
+def _watch(named_layer: NamedLayer[Any], findings: list[_WatchedLayer]) -> NamedLayer[Any]:
     """Return a watched layer, except for joins, which stages recognise by class."""
     layer = named_layer.layer
     return (
         named_layer
         if isinstance(layer, Join)
-        else NamedLayer(named_layer.name, _Watched(named_layer.name, layer, findings))
+        else NamedLayer(named_layer.name, _WatchedLayer(named_layer.name, layer, findings))
     )

@@ -1,8 +1,8 @@
 """Run stages with skip connections, where a layer's output is joined with a later layer's output.
 
-A value for a later stage travels through the stages in between, as an additional output and input: a copy per
-hop, and the gradient back along the same route (a rewrite by Graphcore's compiler). A value that would return to its
-own IPU unused stays there instead, in a FIFO as deep as the number of stages in between
+A value for a later stage travels through the stages in between, as an additional output and input: a copy per hop, and
+the gradient back along the same route, like in programs after Graphcore's compiler. A value that no stage uses before
+it returns to its own IPU stays there instead, in a FIFO as deep as the number of stages in between
 (pipeline_communication_optimizer.cc).
 """
 
@@ -24,7 +24,7 @@ class Skips:
     """Values of skip connections handled by a stage.
 
     Attributes:
-        input_is: name of the value identical to the stage's input, or an empty text.
+        input_name: name of the value that is the stage's input; empty if no value is.
         arriving_values: values arriving with the input.
         sent_values: values leaving with the output.
         used_values: values joined in this stage.
@@ -32,7 +32,7 @@ class Skips:
         fetched_values: values left on the IPU by an earlier stage.
     """
 
-    input_is: str = ""
+    input_name: str = ""
     arriving_values: tuple[SkipValue, ...] = ()
     sent_values: tuple[SkipValue, ...] = ()
     used_values: tuple[SkipValue, ...] = ()
@@ -50,7 +50,7 @@ class Skips:
         return (*self.arriving_values, *self.fetched_values)
 
     def elements(self, values: Sequence[SkipValue], selection: Sequence[SkipValue] | None = None) -> int:
-        """Return the elements of a sample of ``values``, restricted to ``selection`` if given."""
+        """Return the number of elements of a sample of ``values``; with ``selection``, only of values in it."""
         return sum(math.prod(value.shape) for value in values if selection is None or value in selection)
 
 
@@ -58,13 +58,13 @@ class Skips:
 class Piece:
     """Consecutive layers, an optional join with a value, then values taken from the result.
 
-    ``trains`` tells whether any of the layers learns.
+    ``is_trained`` tells whether any of the layers learns.
     """
 
     layers: BoundStage
     join: Join | None = None
     skip_values: tuple[SkipValue, ...] = ()
-    trains: bool = False
+    is_trained: bool = False
 
 
 class SkippingStage(InParts):
@@ -72,7 +72,7 @@ class SkippingStage(InParts):
 
     def __init__(self, pieces: Sequence[Piece], skips: Skips) -> None:
         """Store the pieces in order."""
-        first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
+        first_needed = next((index for index, piece in enumerate(pieces) if piece.is_trained), len(pieces))
         super().__init__([piece.layers for piece in pieces], first_needed)
         self._pieces = tuple(pieces)
         self._skips = skips
@@ -112,8 +112,8 @@ class SkippingStage(InParts):
             g = run(index, g, need_input_gradient or index > lowest)
         if not need_input_gradient:
             return None
-        if self._skips.input_is in gradients:
-            g = g + gradients.pop(self._skips.input_is)
+        if self._skips.input_name in gradients:
+            g = g + gradients.pop(self._skips.input_name)
         return (g, *(gradients[name] for name in self._arriving)) if self._arriving else g
 
     def predict(self, x: Array) -> Array:
@@ -126,8 +126,8 @@ class SkippingStage(InParts):
     def _enter(self, x: Any) -> tuple[Array, dict[str, Array]]:
         y, *other_values = x if self._arriving else (x,)
         values = dict(zip(self._arriving, other_values, strict=True))
-        if self._skips.input_is:
-            values[self._skips.input_is] = y
+        if self._skips.input_name:
+            values[self._skips.input_name] = y
         return y, values
 
     def _finish(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:

@@ -39,7 +39,7 @@ class Stage(Protocol):
 
     @property
     def needs_input_gradient(self) -> bool:
-        """Whether the backward pass returns the gradient of the input, as an earlier stage learns."""
+        """Whether the backward pass returns the gradient of the input, because an earlier stage learns."""
 
     @property
     def frozen_names(self) -> frozenset[str]:
@@ -47,11 +47,11 @@ class Stage(Protocol):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Values at the end of the output that stay on the IPU for a later stage."""
+        """Values that stay on the IPU for a later stage; they come last in the output."""
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """Values at the end of the input left on the IPU by an earlier stage."""
+        """Values that an earlier stage left on the IPU; they come last in the input."""
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Draw the parameters; every split of a network draws the same parameters."""
@@ -78,7 +78,7 @@ class LayerStage:
     Attributes:
         name: name of the stage.
         named_layers: layers of the stage, without the loss.
-        loss: loss at the end of the stage, if any.
+        loss: loss at the end of the stage; None for a stage without the loss.
         shapes: input shapes of the layers, then the last layer's output shape.
         first_position: position of the stage's first layer in the network.
         is_last: whether the stage is the last.
@@ -86,7 +86,7 @@ class LayerStage:
         gives_predictions: whether a stage with the loss also returns the loss's input.
         checkpoints: positions, as numbers of preceding layers in the stage, from which the backward pass recomputes
             activations (:mod:`ipusim.model.stages.checkpoints`); empty without recomputation.
-        skips: values of skip connections that arrive, leave, or are joined; None for a network without any.
+        skips: values of skip connections that arrive, leave, or are joined; None without skip connections.
         owners: layers of earlier stages whose parameters are also used in this stage.
         frozen: names of the network's layers whose parameters do not learn.
         needs_input_gradient: whether parameters of earlier layers learn.
@@ -150,7 +150,7 @@ class LayerStage:
         return frozenset(name for name in self.uses if name.partition("/")[0] in self.frozen)
 
     @property
-    def trains(self) -> bool:
+    def is_trained(self) -> bool:
         """Whether any parameter of the stage learns."""
         return bool(self.uses.keys() - self.frozen_names)
 
@@ -197,12 +197,12 @@ class LayerStage:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Values of skip connections kept on the IPU for a later stage."""
+        """Values of skip connections that stay on the IPU for a later stage."""
         return tuple(value.name for value, _ in self.skips.stored_values) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """Values of skip connections left on the IPU by an earlier stage."""
+        """Values of skip connections that an earlier stage left on the IPU."""
         return tuple(value.name for value in self.skips.fetched_values) if self.skips else ()
 
     @property
@@ -236,8 +236,11 @@ class LayerStage:
 
     @cached_property
     def first_needed(self) -> int:
-        """Number of the first cluster that learns, where backward ends if no earlier stage does; all if none learns."""
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
+        """Index of the first cluster that learns; the number of clusters if no cluster learns.
+
+        Unless an earlier stage learns, the backward pass ends at this cluster.
+        """
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.is_trained), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters by layer, for passes on these arrays."""
@@ -277,7 +280,7 @@ class LayerStage:
         taken_values: tuple[SkipValue, ...] = (),
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken_values)
-        return Piece(layers.bind_layers(parameters), join, taken_values, layers.trains)
+        return Piece(layers.bind_layers(parameters), join, taken_values, layers.is_trained)
 
     def bind_layers(self, parameters: Parameters) -> BoundStage:
         """Return the passes of the whole sequence of layers."""

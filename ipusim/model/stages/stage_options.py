@@ -36,7 +36,7 @@ class PlanOptions:
             general.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize,
         )
 
-    def applied(self, work: Work) -> Work:
+    def apply_to(self, work: Work) -> Work:
         """Return ``work`` with these options."""
         partials = work.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize
         return replace(work, memory_proportion=self.memory_proportion, partials_itemsize=partials)
@@ -58,7 +58,7 @@ class StageOptions:
         """Return these options, filled up with the ``general`` options."""
         return StageOptions(self.matmul.fill_up(general.matmul), self.convolution.fill_up(general.convolution))
 
-    def applied(self, cost: PassCost) -> PassCost:
+    def apply_to(self, cost: PassCost) -> PassCost:
         """Return a pass with these options for its products."""
         return cost if isinstance(cost, int) else tuple(self._work(work) for work in cost)
 
@@ -67,7 +67,7 @@ class StageOptions:
             return in_turn(tuple(self._work(part) for part in work.parts), work.itemsize)
         if not work.products or isinstance(work, MeasuredWork):
             return work
-        return (self.convolution if work.convolution else self.matmul).applied(work)
+        return (self.convolution if work.convolution else self.matmul).apply_to(work)
 
 
 def with_options(
@@ -75,13 +75,13 @@ def with_options(
 ) -> StageProfile:
     """Return ``profile`` with the given options for the products of the passes."""
     halves = (profile.backward_input, profile.backward_weights)
-    into, weights = (None if cost is None else backward.applied(cost) for cost in halves)
+    into, weights = (None if cost is None else backward.apply_to(cost) for cost in halves)
     return replace(
         profile,
-        forward=forward.applied(profile.forward),
-        backward=backward.applied(profile.backward),
-        update=update.applied(profile.update),
+        forward=forward.apply_to(profile.forward),
+        backward=backward.apply_to(profile.backward),
+        update=update.apply_to(profile.update),
         backward_input=into,
         backward_weights=weights,
-        recompute=None if profile.recompute is None else forward.applied(profile.recompute),
+        recompute=None if profile.recompute is None else forward.apply_to(profile.recompute),
     )

@@ -39,8 +39,8 @@ class SavedBytes(NamedTuple):
 def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
-    Parameters do not count. If no earlier stage learns, data kept by layers before the first that learns does not count
-    either, since no gradient reaches them. A frozen layer after the first layer that learns counts fully.
+    Parameters do not count. If no earlier stage learns, layers before the first layer that learns do not count either,
+    since no gradient reaches them. A frozen layer after the first layer that learns counts fully.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)
@@ -81,7 +81,7 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     passes = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero although data would not
         output, saved_values = passes.forward(stage_input, labels)
-        # With skip connections what is kept is not sorted by layers, and all of it counts.
+        # With skip connections, kept arrays are not sorted by layers, so all of them count.
         lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained
         stash = saved_arrays(saved_values[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)

@@ -48,7 +48,7 @@ class SummedStage:
     def _receiver(self, receive: Receiver, totals: Parameters | None) -> Receiver:
         """Return a receiver of a micro-batch's gradients that passes on a sum after the last use.
 
-        With ``totals``, gradients are passed on unsummed.
+        With ``totals``, each gradient is passed on at once, without a sum.
         """
         if totals is not None:
             return receive

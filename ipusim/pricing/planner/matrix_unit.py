@@ -1,4 +1,4 @@
-"""Describe the matrix unit of a tile: size of its weight block, and cycles of a pass over the block."""
+"""Describe a tile's matrix unit: size of its weight block, and cycles of a pass over the block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.hardware.generations import IpuSpec
 _BLOCK_BYTES: Final = 32
 #: Bytes of weights loaded per cycle (PopLibs include/popnn/Net.hpp for GC2; assumed for later chips).
 _LOADED_BYTES_PER_CYCLE: Final = 16
-#: Units of a tile by bytes of elements and partial sums. GC2 has 8 for halves and 4 for singles (PopLibs
+#: Units of a tile by chip, bytes of elements and bytes of partial sums. GC2 has 8 for halves and 4 for singles (PopLibs
 #: include/popnn/Net.hpp). Other chips have 8 for halves with single partial sums, derived from rates, else 16.
 _UNITS: Final = {("GC2", 2, 2): 8, ("GC2", 2, 4): 8, ("GC2", 4, 4): 4}
 _DEFAULT_UNITS: Final = {(2, 2): 16, (2, 4): 8, (4, 4): 16}
@@ -22,15 +22,16 @@ class MatrixUnit:
     """Estimate of PopLibs for the matrix unit and the code around it.
 
     Source: PopLibs lib/poplin/ConvPerformanceEstimation.hpp, the vertex of 1 x 1 convolutions with inputs of 16 or 32
-    bits. A worker's pass costs the start for the first row, and a row's cycles per further row. For singles PopLibs
-    hides the first three rows in the start; products measured at n = 4, 8 and 16 do not confirm this.
+    bits. A worker's pass costs ``worker_cycles``, which include the first row, and ``row_cycles`` per further row. For
+    singles PopLibs includes the first three rows; products measured at n = 4, 8 and 16 do not confirm this.
 
     Attributes:
-        inputs, outputs: dimensions of the block of weights.
+        inputs, outputs: dimensions of the weight block.
         row_cycles: a worker's cycles for a row of inputs over the block, if alone on the tile.
-        workers: threads of the tile, run in turn. A pass lasts the busiest worker's cycles times all workers.
+        workers: threads of the tile, which run in turn. A pass takes the busiest worker's cycles times the number of
+            workers.
         worker_cycles: cycles of a worker's pass, rows excluded.
-        zeroing: whether the first pass over a block of outputs zeroes the block, doubling the cycles.
+        zeroing: whether the first pass over a block of outputs first zeroes the block, which doubles its cycles.
         pass_cycles: supervisor's cycles per pass, weight loading excluded.
         vertex_cycles: supervisor's cycles around all passes.
     """

@@ -1,10 +1,11 @@
 """Plan a product of an (m, k) by a (k, n) matrix: find the fastest split over an IPU's tiles that fits in memory.
 
-The search is exhaustive. Candidates are all numbers of parts of n, m, k and groups with distinct largest parts, on any
-number of tiles. If the best split exceeds its memory, the search adds 1, 2, 4, ... up to 64 steps over outputs or
-inputs. Steps only add work, and the search skips steps if the best split fits without. About 10,000 splits of a product
-are priced at once in about a millisecond. With scarce memory the search examines 30 times more, and prices the splits
-within the memory limit.
+The search is exhaustive. A split divides n, m, k and groups into parts; of all numbers of parts with equal largest
+part, only the useful ones are candidates (:func:`ipusim.pricing.planner.splits.parts`), on any number of tiles. If the
+best split exceeds its memory, the search adds 1, 2, 4, ... up to 64 steps over outputs or inputs. Steps only add work,
+so the search tries none if the best split without steps fits. About 10,000 splits of a product are priced at once in
+about a millisecond. With scarce memory the search examines 30 times as many splits, and prices those within the memory
+limit.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class ProductPlan:
         split: layout over tiles.
         terms: consecutive parts of the cycles.
         temporary_bytes: temporary memory of the busiest tile while the product runs.
-        fits: whether temporary_bytes are within the allowed share of memory; if not, no split needs fewer.
+        fits: whether temporary_bytes are within the allowed share of memory; if not, no split needs fewer bytes.
         work: busiest tile's work, before any rate.
     """
 
@@ -127,7 +128,7 @@ def plan_product(
     limit = memory_proportion * ipu.sram_bytes_per_tile
     best: tuple[tuple[float, float], Split, SplitWork] | None = None
     for output_steps, input_steps in _steps(product, unit):
-        table, work, least, excess = _worked(product, unit, ipu.tiles, output_steps, input_steps, limit)
+        table, work, least, excess = _splits_and_work(product, unit, ipu.tiles, output_steps, input_steps, limit)
         if best is not None and excess > best[0][0]:
             continue
         cycles = split_cycles(work, ipu, rates).total
@@ -151,13 +152,13 @@ def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
 
 
 @lru_cache(maxsize=64)  # a megabyte each; fitting of rates asks for the same few products repeatedly
-def _worked(
+def _splits_and_work(
     product: Product, unit: MatrixUnit, tiles: int, output_steps: int, input_steps: int, limit: float
 ) -> tuple[Splits, SplitWork, npt.NDArray[np.intp], float]:
-    """Return the splits for these step counts, and the work, independent of rates.
+    """Return the splits for given step counts, their work, and which of them exceed the memory limit least.
 
-    Also returns the indices of the splits with the least excess over ``limit`` bytes, and that excess in bytes. With
-    several steps, only these splits stay.
+    The result does not depend on rates. The third item are the indices of the splits with the least excess over
+    ``limit`` bytes, the fourth is this excess in bytes. With several steps, all other splits are left out.
     """
     table = splits(
         product.n,
@@ -205,10 +206,10 @@ def _plan(
 
 
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
-    """Yield every part in exact numbers; the search's floating-point numbers may round up wrongly."""
+    """Yield every part of the cycles, computed exactly: the search's floating-point numbers may round up wrongly."""
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
-    yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
+    yield ProductTerm("launches", Cycles(launch_cycles, work["compute_sets"], launch))
     yield ProductTerm("exchange", Cycles(_exchange_cycles, work["received_bytes"], *bus))
     yield ProductTerm("loading", work["load_cycles"])
     yield ProductTerm("matrix", Cycles(_matrix_cycles, work["start_cycles"], work["row_cycles"], ceiling))
@@ -216,7 +217,7 @@ def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[
     yield ProductTerm("adding", Cycles(_adding_cycles, work["added_bytes"], slowdown, PATH_BYTES))
 
 
-def launched(compute_sets: Any, cycles: Any) -> Any:
+def launch_cycles(compute_sets: Any, cycles: Any) -> Any:
     """Return the cycles to launch ``compute_sets`` compute sets."""
     return ceil(compute_sets * cycles)
 

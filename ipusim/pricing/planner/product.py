@@ -11,9 +11,9 @@ from ipusim.base.errors import QuantityError
 class Product:
     """``groups`` independent products of an (m, k) matrix by a (k, n) matrix.
 
-    The matrix unit holds blocks of the (m, k) operand and streams the ``n`` rows of the other operand past them, like
-    PopLibs' layout of a layer's weights and its batch. Evidence: measured times grow with n from 4 to 16, which swapped
-    operands would not explain.
+    The matrix unit holds blocks of the (m, k) operand and streams the ``n`` rows of the other operand past these
+    blocks, like PopLibs' layout of a layer's weights and its batch. Evidence: measured times grow with n from 4 to 16;
+    with swapped operands they would not.
 
     Attributes:
         m: outputs per row, for example a layer's features.
@@ -22,8 +22,8 @@ class Product:
         groups: parallel products.
         itemsize: bytes of an element: 2 or 4.
         partials_itemsize: bytes of a partial sum: 2 or 4, at least the itemsize.
-        own_inputs: inputs of a row shared with no other streamed row, at most k; 0 means all inputs. Rows of a
-            convolution share most inputs, since neighbouring taps see the same input one row apart.
+        own_inputs: number of a row's inputs that no other streamed row uses, at most k; 0 stands for k. Rows of a
+            convolution share most inputs, since neighbouring taps read the same input one row apart.
 
     Raises QuantityError for sizes below 1 and types without a matrix unit.
     """

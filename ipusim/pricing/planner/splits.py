@@ -33,8 +33,9 @@ class Splits(NamedTuple):
 def parts(count: int, most: int) -> Counts:
     """Return the useful splits of ``count`` things into at most ``most`` parts.
 
-    For each size of the largest part, the result has the fewest parts and the next even number of parts, since pairs of
-    tiles share received data (with single things, one part may be empty). No other split is better in any respect.
+    For each size of the largest part, the result has the smallest number of parts, and the next even number, since
+    pairs of tiles share received data (if parts have one thing each, one part may be empty). No other number of parts
+    is better in any respect.
 
     Returns:
         Array of two rows: numbers of parts, and things in the largest part.

@@ -50,7 +50,7 @@ class SplitWork(NamedTuple):
         reduced_bytes: received partial sums.
         added_bytes: added or converted partial sums.
         compute_sets: launches.
-        temporary_bytes: tile memory held during a step: both operands in place, and partial sums other than results.
+        temporary_bytes: tile memory held during a step: both operands, and partial sums that are not yet results.
     """
 
     received_bytes: Numbers
@@ -124,7 +124,7 @@ def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Number
 
 
 def _operand_bytes(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbers:
-    """Return the received bytes of both operands of a tile, counting a shared operand half."""
+    """Return the received bytes of both operands of a tile; an operand shared by a pair of tiles counts half."""
     rows = row_bytes * (split.output_parts - 1) / split.output_parts
     weights = weight_bytes * (split.row_parts - 1) / split.row_parts
     share_rows = np.where(split.output_parts % 2 == 0, rows / 2, rows) + weights

@@ -42,7 +42,7 @@ from ipusim.schedules.schedule import Schedule
 def assemble(request: Request) -> Job:
     """Assemble a Job from ``request``, with all checks that precede a run.
 
-    To assemble many similar requests, enter a Cache around the calls: repeated data, stages and prices come from the
+    To assemble many similar requests, activate a Cache around the calls: repeated data, stages and prices come from the
     cache, and files named by options are read once. Exceptions of the request's Python functions are passed on.
 
     Args:
@@ -52,9 +52,9 @@ def assemble(request: Request) -> Job:
         Job for :func:`ipusim.api.execute`.
 
     Raises:
-        RequestError: with all problems.
-        RequestMemoryError: for a program that exceeds its IPUs' memory, unless the request says ``memory: report``.
-        PlanError: for a Plan that breaks a rule, as the Plan of a user's schedule may.
+        RequestError: if the request has problems; the error lists all problems.
+        RequestMemoryError: if the program exceeds its IPUs' memory, unless the request says ``memory: report``.
+        PlanError: if the Plan of a user's schedule breaks a rule.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -104,7 +104,7 @@ def assemble(request: Request) -> Job:
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
     """Return the requested schedule; None after recording a problem.
 
-    Batch serialization has a default schedule of its own."""
+    With batch serialization, the default schedule is another one."""
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
@@ -127,8 +127,7 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return the profiles (costs) and the workload (arithmetic) of the stages, planned under the request's Poplar
-    options."""
+    """Return the profiles (costs) and the workload (arithmetic) of the stages, under the request's Poplar options."""
     shape = layout.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(layout.system, layout.offload)
@@ -161,7 +160,7 @@ def _job(
             refuse_large_whole(job, new_options, content.result_bytes, problems)
         if micro_batches != laid_out_count:
             _, plan = problems.settle(resolve_plan(new_options, layout.schedule, shape, problems))
-        with cache.entered():
+        with cache.activate():
             return _job(request, new_options, base, replace(layout, plan=plan, short_count=None), content, problems)
 
     cache = shared()
@@ -198,9 +197,10 @@ def _job(
 
 
 def _check(request: Request, base: Options, layout: DeviceAndPlan) -> None:
-    """Check the Plan. If Plans of a built-in schedule differ only in counts, check only the first.
+    """Check the Plan; raises PlanError if it breaks a rule.
 
-    Tests check built-in schedules at all counts; the Plan of a user's schedule is checked each time.
+    Of several Plans of a built-in schedule that differ only in counts, only the first is checked, as tests check
+    built-in schedules at all counts. The Plan of a user's schedule is checked each time.
     """
     plan, schedule = layout.plan, layout.schedule
     of_the_house = registry.is_of_the_house(schedule)

@@ -35,7 +35,7 @@ _Synthetic = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Training data of a program, and held-out data for evaluation, if any."""
+    """Training data of a program, and held-out data for evaluation (None without evaluation)."""
 
     train: Dataset
     held_out: Dataset | None

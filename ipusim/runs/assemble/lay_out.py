@@ -36,9 +36,10 @@ class DeviceAndPlan:
     """System of a program, with its Plan and offloading.
 
     Attributes:
-        schedule, system, plan, offload, io_tiles: later attributes of Job and program.
-        unused_reason: reason for unused I/O tiles; empty for used ones.
-        short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
+        schedule, system, plan, offload, io_tiles: values for the attributes of these names of Job and program.
+        unused_reason: reason why requested I/O tiles are not used; empty if they are used.
+        short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if the whole
+            run must be simulated.
     """
 
     schedule: Schedule
@@ -52,8 +53,8 @@ class DeviceAndPlan:
     def with_buffers_of_whole(self, micro_batches: int) -> DeviceAndPlan:
         """Return this layout with buffers sized for the run of all ``micro_batches``.
 
-        The Plan may stand for a longer run. If an IPU may run ahead of its successor, or keeps all micro-batches,
-        buffers grow with the run, by a fixed number of tensors for each period.
+        The Plan may stand for a longer run. Buffers grow with the run if an IPU may run ahead of its successor, or
+        keeps all micro-batches: by a fixed number of tensors for each period.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
         waits = plan.shape.stages > 1 and not plan.sync.meets
@@ -70,7 +71,8 @@ class DeviceAndPlan:
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return this Plan's memory, with peaks at the micro-batches of the whole run of ``micro_batches``.
 
-        A peak after the repeated part happens later in the whole run, by the left-out micro-batches.
+        A peak after the repeated part happens at a later micro-batch in the whole run; the difference is the number of
+        left-out micro-batches.
         """
         count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
         if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
@@ -128,8 +130,8 @@ def lay_out(
 ) -> tuple[System | None, tuple[Schedule, Plan] | None]:
     """Return the device and the Plan with its schedule; None after recorded problems.
 
-    In ``base``, options that devices do not depend on have fixed values, so that requests share a cached device. With
-    ``shorter``, the Plan has fewer micro-batches if a short run may stand for the whole run.
+    ``base`` are the options with fixed values for all options that do not affect devices, so that requests share a
+    cached device. With ``shorter``, the Plan has fewer micro-batches if a short run may stand for the whole run.
     """
 
     def system_for(devices: DeviceMapping) -> System | None:

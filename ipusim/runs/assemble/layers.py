@@ -98,7 +98,7 @@ class Layered:
 def _check_shared(
     stages: tuple[LayerStage, ...], mapping: tuple[int, ...], offload: Offload, findings: Findings
 ) -> None:
-    """Record parameters that stages on different IPUs share, or that stages share while replicas shard weights."""
+    """Record shared parameters if the sharing stages are on different IPUs, or if replicas shard weights."""
     home: dict[str, int] = {}
     for number, stage in enumerate(stages):
         for name in stage.parameter_names:
@@ -115,7 +115,9 @@ def _check_shared(
 
 
 def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
-    """Return the rule for values that wait on an IPU for a later stage; None if unsupported or batch-serialized."""
+    """Return the rule for values that wait on an IPU for a later stage.
+
+    None if the schedule does not support such values, and under batch serialization."""
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)

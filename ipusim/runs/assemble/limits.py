@@ -32,7 +32,8 @@ from ipusim.timeline.timeline import Timeline
 
 #: Maximum count of numbers in all samples of synthetic data: 0.5 GB as float64.
 MAX_SAMPLE_ELEMENTS: Final = 2**26
-#: Maximum product of inputs and outputs of the linear map behind synthetic data, whose cube determines the time.
+#: Maximum size x outputs of the matrix behind synthetic data. For classes, its QR decomposition takes time in
+#: proportion to size x outputs^2.
 MAX_DIRECTION_ELEMENTS: Final = 2**22
 #: Maximum number of trainable elements of a model. Each is stored four times: as weight, gradient, accumulator, and
 #: optimizer state.
@@ -44,12 +45,12 @@ MAX_RUN_BYTES: Final = 2 * 2**30
 #: Memory in bytes of a simulated span, and of a pass in a Plan. Both are measured; a test measures them again.
 SPAN_BYTES: Final = 500
 PASS_BYTES: Final = 300
-#: Number of executions, or session runs, to simulate for a run that repeats after each: the first, two equal ones, and
-#: the last.
+#: Number of executions (or session runs) to simulate if all between the first and the last are equal: the first, two
+#: equal ones, and the last.
 SIMULATED_EXECUTIONS: Final = 4
 #: Maximum number of cycles of a run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
-_TIME_ALONE: Final = ": make it smaller, or simulate only time with numerics: off"
+_MAKE_SMALLER: Final = ": make it smaller, or simulate only time with numerics: off"
 
 
 def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:
@@ -57,7 +58,7 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
     elements = sum(math.prod(shape) for shape in spec.parameters.values())
     if elements > MAX_PARAMETER_ELEMENTS:
         text = f"expected at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements}: the function is called "
-        findings.add((*path, "parameters"), f"{text}with the elements to find its cost; make the elements fewer")
+        findings.add((*path, "parameters"), f"{text}with the elements to find its cost; use fewer elements")
     return elements <= MAX_PARAMETER_ELEMENTS
 
 
@@ -81,7 +82,7 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
                 f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to "
                 "this layer"
             )
-            findings.add(path, text + _TIME_ALONE)
+            findings.add(path, text + _MAKE_SMALLER)
             break
     batch = options.pipeline.micro_batch_size
     inner = [inner_sizes(entry.layer, shape) for entry, shape in zip(network.layers, network.shapes, strict=False)]
@@ -92,20 +93,27 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
                 f"expected a layer with at most {MAX_ACTIVATION_ELEMENTS} output elements at once, got {batch} "
                 f"samples x {layer.passing}"
             )
-            findings.add(path, text + _TIME_ALONE)
+            findings.add(path, text + _MAKE_SMALLER)
     if batch * sizes * alive > MAX_ACTIVATION_ELEMENTS:
         text = (
             f"expected at most {MAX_ACTIVATION_ELEMENTS} activations at once, got {batch} samples x {sizes} elements "
             f"x {alive} micro-batches"
         )
-        findings.add(("pipeline", "micro_batch_size"), text + _TIME_ALONE)
+        findings.add(("pipeline", "micro_batch_size"), text + _MAKE_SMALLER)
 
 
 def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> PlanShape | None:
     """Return the shape of the Plan laid out for a run of ``shape``.
 
-    A Plan that fits in memory keeps ``shape``. For a larger Plan, the result is the largest shape within memory, for an
-    estimate of the run's record. ``multiple`` returns the divisor of a schedule's counts. None if no count fits.
+    A Plan that fits in memory keeps ``shape``. For a larger Plan, the result is the largest shape within memory; from
+    its Plan, :func:`price_run` estimates the memory of all recorded spans.
+
+    Args:
+        shape: shape of the run.
+        multiple: returns the number of which every legal count of the schedule is a multiple.
+
+    Returns:
+        The shape; None if no smaller count is legal.
     """
     most = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
     if shape.micro_batches <= most:
@@ -130,10 +138,10 @@ def _check_size(
         options: options of the request.
         shape: shape of one execution.
         spans: total number of spans.
-        phrase: relation of that number to the run's actual spans, in words: ``up to``, ``at least``.
+        phrase: words before the number of spans: ``up to`` or ``at least``.
         findings: recorder of problems.
         results: bytes of results kept by the host.
-        part: simulated part of the run, in words; empty for all.
+        part: words for the simulated part of the run; empty if the whole run is simulated.
     """
     pipeline = options.pipeline
     counts: dict[KeyPath, int] = {
@@ -179,10 +187,8 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
     findings.add(("disturbances", first, key), f"{text}: make it smaller")
 
 
-def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
-    """Return a run's Timeline after checking that sums fit in 64 bits.
-
-    Figures are sums over the Timeline's tracks.
+def check_sums(timeline: Timeline, system: System, costs: Costs) -> Timeline:
+    """Return a run's Timeline after checking that sums over its tracks fit in 64 bits.
 
     Args:
         timeline: Timeline of a run.
@@ -190,7 +196,7 @@ def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
         costs: costs of the run.
 
     Raises:
-        RequestError: for a run too long for the number of its tracks.
+        RequestError: if the run is too long for the number of its tracks.
     """
     tracks, cycles = tracks_of(system, costs), timeline.makespan_cycles
     if tracks * cycles > MAX_SUM:
@@ -212,11 +218,11 @@ def price_run(
     *,
     short_count: int | None = None,
 ) -> Costs:
-    """Return a run's costs after checking its length and its record's memory.
+    """Return a run's costs after checking its length and the memory of its recorded spans.
 
     For a run with a Plan too large for memory, ``plan`` has fewer micro-batches (:func:`laid_out_shape`), and spans are
-    scaled up in proportion. The estimate is never too low, and too high by at most the share of ramps and weight update
-    in that Plan; larger counts never have lower estimates.
+    scaled up in proportion. The estimate is never too low. It is too high by at most the share of fill, drain and
+    weight update in that Plan. Larger counts never have lower estimates.
 
     Args:
         options: options of the request.
@@ -225,10 +231,10 @@ def price_run(
         system: device.
         findings: recorder of problems.
         element_bytes: bytes that the host keeps of each outfeed element.
-        short_count: number of simulated micro-batches of a repeating run; None for all.
+        short_count: number of simulated micro-batches of a repeating run; None if all are simulated.
 
     Raises:
-        RequestError: with all recorded problems.
+        RequestError: if problems are recorded; the error lists all problems.
     """
     with findings.collect(("pipeline",)):
         costs = price_plan(plan, program, system)
@@ -289,9 +295,11 @@ def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings:
 
 
 def most_session_runs(job: Job, result_bytes: int) -> int:
-    """Return the number of session runs, at least one, that fit in memory.
+    """Return the number of session runs whose spans and results fit in memory, at least 1.
 
-    ``result_bytes`` are the results of a session run.
+    Args:
+        job: job of a session run.
+        result_bytes: bytes of a session run's results.
     """
     spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
     return max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + result_bytes))

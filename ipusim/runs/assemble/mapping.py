@@ -56,7 +56,7 @@ def resolve_mapping(
 ) -> DeviceMapping | None:
     """Return the IPUs of stages, given or default (:func:`_default`).
 
-    A mapping that does not fit gives None; the reason is recorded, in Graphcore's words where Graphcore has the rule.
+    None for a mapping that does not fit. The reason is recorded, with Graphcore's message if the rule is Graphcore's.
     """
     stages, problem_count = len(requests), len(findings)
     default = _default(options, schedule, requests, findings)
@@ -106,7 +106,7 @@ def _by_formula(
 ) -> tuple[int, ...]:
     """Return the IPUs of stages in a V (along the IPUs and back) or with virtual stages (several on each IPU).
 
-    Returns no IPUs after some of the problems recorded here.
+    Empty after some of the problems that this function records.
     """
     stages, choice, virtual = len(requests), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
@@ -156,7 +156,7 @@ def _check_ipus(stage: RequestedStage, ipus: int | tuple[int, ...]) -> None:
         check_concurrent(parts, count)
     elif isinstance(ipus, tuple):
         layer = stage.layers[0].spec if len(stage.layers) == 1 else None
-        if not isinstance(layer, BuiltSpec) or layer.row.makes is not Parallel:
+        if not isinstance(layer, BuiltSpec) or layer.row.kind_class is not Parallel:
             raise ProgramError(
                 f"expected one IPU for a stage that is no single layer of type parallel, got {list(ipus)}"
             )

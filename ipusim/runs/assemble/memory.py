@@ -97,7 +97,7 @@ def _refuse(job: Job, path: KeyPath, problem: str, remedy: str) -> None:
 
 
 def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
-    """Return a remedy for the fullest IPU's largest holder: option and sentence."""
+    """Return a remedy for the fullest IPU's largest holder (kind of content): an option and a sentence."""
     shape = job.program.shape
     if _fits_offloaded(job):
         return _STATE, (
@@ -116,7 +116,7 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
 def _fits_offloaded(job: Job) -> bool:
     """Return whether the program fits if the optimizer's state moves to Streaming Memory.
 
-    False for a request that says where the state lies, and for compilers that offload the state by default."""
+    False for a request that sets the place of the state, and for compilers that offload the state by default."""
     by_default = job.system.framework in ON_POPART and not job.request.is_set(_STATE)
     if not by_default or job.system.streaming is None or job.program.offload.variables_on_host:
         return False
@@ -126,7 +126,7 @@ def _fits_offloaded(job: Job) -> bool:
 
 
 def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
-    """Return remedies for FIFOs under the schedule, with the first remedy's option."""
+    """Return the first remedy's option, and a sentence with all remedies for FIFOs under the schedule."""
     remedies: list[tuple[KeyPath, str]] = []
     if job.schedule.recomputation_modes:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
@@ -142,13 +142,15 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
 
 
 def _can_be_smaller(job: Job) -> bool:
-    """Return whether a smaller micro-batch exists and saves memory. Stages known only by their cost save none."""
+    """Return whether a smaller micro-batch exists and saves memory.
+
+    Stages known only by their cost save no memory."""
     by_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
     return by_samples and job.program.micro_batch_size > 1
 
 
 def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
-    """Return the remedy for holders that more stages on more IPUs would also spread."""
+    """Return the remedy for a holder that can also be spread over more IPUs by more stages."""
     match holder:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
             return _MICRO_BATCH, f"{_USE_SMALLER_BATCH.capitalize()}, or {_USE_MORE_STAGES}."
@@ -173,11 +175,10 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
 
 
 def _feed(job: Job, memory: Fit) -> str | None:
-    """Return the queue whose element exceeds memory, or None.
+    """Return the queue (infeed or outfeed) whose element exceeds memory; None if no queue has such an element.
 
-    The element is in the queue's buffer, or stashed as the first stage's input.
-
-    More stages do not help: the element arrives at one IPU, or leaves it, in any case.
+    The element is in the queue's buffer, or stashed as the first stage's input. More stages do not help: the whole
+    element arrives at one IPU, or leaves it.
     """
     program, worst = job.program, memory.too_large[0]
     shape = program.shape

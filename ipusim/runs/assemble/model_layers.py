@@ -20,7 +20,7 @@ class RequestedLayer:
     Attributes:
         path: path of the layer in the request.
         spec: keys of the layer.
-        repetition_follows: whether the layer ends a repetition that is not the last.
+        repetition_follows: whether the layer is the last of a repetition, and another repetition follows.
     """
 
     path: KeyPath
@@ -36,7 +36,7 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     entries = options.model.layers if options.model else ()
     if _too_many(entries, findings):
         return []
-    layers = list(_written_out(entries, ("model", "layers"), (), {}))
+    layers = list(_expand(entries, ("model", "layers"), (), {}))
     earlier: set[str] = set()
     wrong: dict[KeyPath, str] = {}
     for layer in layers:
@@ -52,10 +52,10 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     return layers
 
 
-def numbered(name: str, numbers: Sequence[int]) -> str:
+def numbered_name(name: str, numbers: Sequence[int]) -> str:
     """Return a repeated layer's name with its repetition numbers, outermost first.
 
-    >>> numbered("dense", [3]), numbered("dense", [3, 0]), numbered("conv2", [3])
+    >>> numbered_name("dense", [3]), numbered_name("dense", [3, 0]), numbered_name("conv2", [3])
     ('dense3', 'dense3_0', 'conv2_3')
     """
     for number in numbers:
@@ -64,7 +64,7 @@ def numbered(name: str, numbers: Sequence[int]) -> str:
 
 
 def _too_many(entries: Sequence[LayerSpec], findings: Findings) -> bool:
-    """Return whether repetitions make too many layers, and record the place, before any expansion."""
+    """Return whether repetitions make too many layers, and record a problem; nothing is expanded yet."""
     total = 0
     for index, entry in enumerate(entries):
         total += _count(entry)
@@ -82,20 +82,20 @@ def _count(entry: LayerSpec) -> int:
     return entry.repeat * sum(map(_count, entry.layers)) if isinstance(entry, RepeatSpec) else 1
 
 
-def _written_out(
+def _expand(
     entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], around: Mapping[str, str]
 ) -> Iterator[RequestedLayer]:
     """Yield the expanded layers of ``entries`` at ``path``, within the repetition ``numbers``.
 
     ``around`` maps names of surrounding layers, as written, to their numbered names.
     """
-    new_names = {entry.name: numbered(entry.name, numbers) for entry in entries if not isinstance(entry, RepeatSpec)}
-    names = {**around, **new_names}
+    layers = [entry for entry in entries if not isinstance(entry, RepeatSpec)]
+    names = {**around, **{layer.name: numbered_name(layer.name, numbers) for layer in layers}}
     for index, entry in enumerate(entries):
         entry_path = (*path, index)
         if isinstance(entry, RepeatSpec):
             for number in range(entry.repeat):
-                *first, last = _written_out(entry.layers, (*entry_path, "layers"), (*numbers, number), names)
+                *first, last = _expand(entry.layers, (*entry_path, "layers"), (*numbers, number), names)
                 yield from first
                 yield last if number == entry.repeat - 1 else replace(last, repetition_follows=True)
         else:

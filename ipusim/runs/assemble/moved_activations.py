@@ -26,7 +26,7 @@ _PATH: Final[KeyPath] = ("pipeline", "offload_activations")
 def resolve_moved(
     pipeline: PipelineSpec, system: System, names: Sequence[str], findings: Findings
 ) -> MovedActivations | None:
-    """Return the moved activations; None without any, or after recording why the moves are impossible.
+    """Return the moved activations; None if the request moves none, or if a problem was recorded.
 
     Args:
         pipeline: pipeline options.
@@ -63,7 +63,7 @@ def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
 
     @cache
     def period_of_moves(shape: PlanShape) -> int:
-        return period_of(schedule.laid_out(shape).passes, shape, moves)
+        return period_of(schedule.lay_out(shape).passes, shape, moves)
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ipusim.base.errors import ModelError
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.functions.python_file import load_function
 from ipusim.model.layers.join import Join
@@ -72,13 +72,13 @@ def resolve_network(
 def _joining(
     layer: Layer, request: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
 ) -> Layer | None:
-    """Return a layer with the shape of the earlier output to join, if any; None after recording a problem."""
+    """Return the layer; a joining layer gets the shape of the earlier output. None after recording a problem."""
     if not isinstance(layer, Join):
         return layer
     path = (*request.path, "from")
     if layer.source not in shapes:
         near = did_you_mean(layer.source, list(shapes))
-        known_names = listed([*shapes], layer.source) or "none"
+        known_names = list_names([*shapes], layer.source) or "none"
         findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
         return None
     layer = layer.with_source_shape(shapes[layer.source])
@@ -93,7 +93,7 @@ def _shares(
     shapes: Sequence[Shape],
     findings: Findings,
 ) -> bool:
-    """Return whether earlier layers have all shared parameters; record missing ones.
+    """Return whether earlier layers have all parameters that the layer shares; record missing parameters.
 
     ``shapes`` are the input shapes of the ``earlier`` layers.
     """
@@ -113,7 +113,7 @@ def _shares(
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
     """Return whether ``layer`` outputs whole numbers; ``tokens`` tells whether its input is whole numbers.
 
-    Raises ModelError unless exactly embeddings take whole numbers.
+    Raises ModelError for an embedding on other numbers, and for another layer on whole numbers.
     """
     if isinstance(layer, TakesTokens):
         if not tokens:
@@ -160,7 +160,7 @@ def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> An
     arguments = {
         key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
     }
-    return findings.attempt(path, spec.row.makes, **arguments) if len(findings) == problem_count else None
+    return findings.attempt(path, spec.row.kind_class, **arguments) if len(findings) == problem_count else None
 
 
 def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:

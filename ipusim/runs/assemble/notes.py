@@ -83,7 +83,7 @@ def _without_effect(request: Request, options: Options, layout: DeviceAndPlan, c
             "gradient_accumulation_dtype will have no effect since stages with only costs give their bytes in "
             "accumulator_bytes."
         )
-    if system.updates_optimizer is not None and system.framework is None:
+    if system.optimizer_update_interval is not None and system.framework is None:
         yield (
             "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
         )

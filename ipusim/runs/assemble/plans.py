@@ -37,10 +37,10 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
 def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Plan:
     """Return the Plan of ``shape``, with passes and copies only; by default in the schedule's own sync mode.
 
-    Raises the errors of :func:`checked_sync` and ``schedule.laid_out``.
+    Raises the errors of :func:`checked_sync` and ``schedule.lay_out``.
     """
     mode = checked_sync(schedule, shape, sync)
-    order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.laid_out(shape)
+    order = shared()(Schedule.lay_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.lay_out(shape)
     return lower(order, mode)
 
 
@@ -48,7 +48,8 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
     """Return the legal gradient accumulation counts next to a refused count.
 
     Candidates are multiples of the schedule's step, or all counts if the schedule may accept counts between multiples.
-    A candidate is legal if a Plan can be made of it: a schedule may refuse multiples, such as counts below a minimum.
+    A candidate is legal if the schedule makes a Plan of it: a schedule may refuse multiples, for example below a
+    minimum.
 
     Args:
         schedule: schedule that refuses the count.
@@ -56,7 +57,8 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
         sync: sync mode; None for the schedule's own.
 
     Returns:
-        Nearest legal count below, and nearest above, in whole micro-batches; a side without one is missing.
+        Nearest legal count below, and nearest legal count above, in whole micro-batches; shorter if a side has no legal
+        count.
 
     Example:
         >>> from ipusim.api import pipelines, schedules

@@ -34,7 +34,7 @@ class AccumulatorTypes:
     """Type of each parameter's gradient accumulator.
 
     Attributes:
-        otherwise: type for parameters without a name in ``by_name``.
+        otherwise: type for parameters that ``by_name`` does not name.
         by_name: types by name of a parameter (``layer/W``), or of a layer for all its parameters.
     """
 
@@ -42,7 +42,7 @@ class AccumulatorTypes:
     by_name: tuple[tuple[str, np.dtype[Any]], ...] = ()
 
     def __call__(self, name: str) -> np.dtype[Any]:
-        """Return the type for a parameter, ``layer/W``; the longest matching name wins: parameter before layer."""
+        """Return the type for a parameter, ``layer/W``; the parameter's entry takes precedence over its layer's."""
         fitting = [entry for entry in self.by_name if name == entry[0] or name.startswith(f"{entry[0]}/")]
         return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
 
@@ -188,7 +188,7 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
 
 
 def _sum_buffer_bytes(system: SystemSpec) -> int | None:
-    """Return the bytes of waiting gradients that start a sum of replicas; None for a single joint sum.
+    """Return the minimum bytes of gradients that replicas sum together; None for a single joint sum.
 
     By default PopART sums the gradients of every variable separately (0 bytes).
     """
@@ -236,10 +236,7 @@ def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
 
 
 def _adding_up(profile: StageProfile, outfeed: Outfeed, elements: int, itemsize: int) -> StageProfile:
-    """Return the last stage's profile with accumulation of its results.
-
-    Accumulation reads the sum and the results, and writes the sum.
-    """
+    """Return the last stage's profile with the work of summing its results: read sum and results, write the sum."""
     if not outfeed.accumulate or isinstance(profile.forward, int):
         return profile
     size = np.dtype(outfeed.accumulate_dtype).itemsize if outfeed.accumulate_dtype else itemsize

@@ -1,4 +1,4 @@
-"""Choose the framework's default recomputation: when activations are computed again, and which are kept.
+"""Choose the framework's default recomputation: when activations are computed again, and which activations are kept.
 
 A checkpoint is an output that is kept, so that later operations can be recomputed from it. PopART, the compiler behind
 PopTorch, repeats a forward operation inside the backward pass, just before the first gradient that needs its output.
@@ -42,8 +42,8 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
         layers: layers of all stages.
 
     Returns:
-        Requested names. By default under PopART: layers at the end of a repetition that is not the last, in models
-        without skip connections. Otherwise none.
+        Requested names. By default under PopART, in models without skip connections: the last layer of each repetition
+        but the last. Otherwise empty.
     """
     if options.pipeline.recomputation_checkpoints is not None:
         return options.pipeline.recomputation_checkpoints
@@ -55,7 +55,7 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
 
 def is_add(layer: RequestedLayer) -> bool:
     """Return whether a layer adds the output of an earlier layer."""
-    return isinstance(layer.spec, BuiltSpec) and layer.spec.row.makes is Add
+    return isinstance(layer.spec, BuiltSpec) and layer.spec.row.kind_class is Add
 
 
 def _is_on_popart(options: Options) -> bool:

@@ -27,8 +27,8 @@ _ORDER: Final[Mapping[str, Any]] = {
 def without_schedule_options(options: Options) -> Options:
     """Return ``options`` with fixed orders, counts and disturbances.
 
-    Equal results are one object, a key for caches. Objects cached under this key hold for every request with equal
-    other options.
+    Equal results are one object, a key for caches. Values cached under this key are valid for every request whose other
+    options are equal.
     """
     base = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
     return shared().first(base, substitute=options_set(base))

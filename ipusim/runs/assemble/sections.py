@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -88,7 +88,7 @@ def _check_outfeed(options: Options, requests: tuple[RequestedStage, ...], train
 def _check_checkpoints(
     options: Options, requests: tuple[RequestedStage, ...], has_operations: bool, findings: Findings
 ) -> None:
-    """Record checkpoints that are no layers, or in stages with given cycles."""
+    """Record checkpoints that are not layers, or in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     checkpoints = options.pipeline.recomputation_checkpoints or ()
     if checkpoints and not has_operations:
@@ -101,5 +101,5 @@ def _check_checkpoints(
     for index, name in enumerate(checkpoints):
         if name not in names:
             near = did_you_mean(name, names)
-            text = f"expected the name of a layer, got {name!r}{near} (the layers are {listed(names, name)})"
+            text = f"expected the name of a layer, got {name!r}{near} (the layers are {list_names(names, name)})"
             findings.add((*key, index), text)

@@ -1,4 +1,4 @@
-"""Choose how many micro-batches a short run has that stands for a longer, repeating run."""
+"""Choose the number of micro-batches of a short run that stands for a longer, repeating run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.schedule import Schedule
 
-#: Minimum number of a schedule's periods, and of micro-batches, in a short run besides its ramps: two equal periods,
-#: and some to settle.
+#: Minimum number of a schedule's periods, and of micro-batches, in a short run besides its ramps (fill and drain): two
+#: equal periods, and some time to settle.
 _PERIODS = 3
 _MICRO_BATCHES = 16
 #: Micro-batches after which any loop of two to four neighbouring IPUs has the same state again.
@@ -19,12 +19,12 @@ _GROWTH = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
-    """Yield the numbers of micro-batches of short runs for ``shape``, rising.
+    """Yield the numbers of micro-batches of short runs for ``shape``, ascending.
 
-    Yields nothing if ``shape`` has few micro-batches or a refused number, or if the schedule has no period. A short run
-    has fewer micro-batches than ``shape``, by a multiple of the schedule's step. If possible the difference is also a
-    multiple of the number of micro-batches after which 1F1B's state recurs. That number is the length of the slowest
-    loop of neighbouring IPUs that wait for each other: all IPUs if copies take time, mostly few for unequal stages.
+    Yields nothing if ``shape`` has too few micro-batches, if the schedule refuses their number, or if the schedule has
+    no period. The difference to the number in ``shape`` is a multiple of the schedule's step. If possible it is also a
+    multiple of the number of micro-batches after which the state of 1F1B recurs: the number of IPUs in the slowest loop
+    of neighbours that wait for each other. If copies take time the loop has all IPUs, for unequal stages mostly few.
     """
     if schedule.period is None:
         return
@@ -45,5 +45,5 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:
-    """Return the least number of micro-batches from ``count`` up that differs from ``whole`` by a multiple."""
+    """Return the least number from ``count`` up whose difference to ``whole`` is a multiple of ``multiple``."""
     return whole - (whole - count) // multiple * multiple

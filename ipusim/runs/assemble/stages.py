@@ -1,11 +1,11 @@
-"""Cut a model into stages by splits, lists of layers, functions, or costs only."""
+"""Divide a model into stages, given as splits, lists of layers, functions, or only costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
@@ -22,9 +22,9 @@ class RequestedStage:
     Attributes:
         name: name of the stage.
         layers: layers of the stage; empty for a stage known only by its cost.
-        timed_spec: cost of the stage.
+        timed_spec: cost of a stage known only by its cost; None for other stages.
         concurrent: costs of stages that run concurrently.
-        functions: number of concurrent functions; 0 for other stages.
+        functions: number of the stage's concurrent functions; 0 for a stage of layers or costs.
     """
 
     name: str
@@ -54,7 +54,7 @@ def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
 
 
 def requested_stages(options: Options, findings: Findings) -> tuple[RequestedStage, ...] | None:
-    """Return the stages in order; None after recording problems."""
+    """Return the stages in order; None if a problem was recorded."""
     problem_count = len(findings)
     layers = model_layers(options, findings)
     if len(findings) > problem_count and not layers:
@@ -87,7 +87,7 @@ def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: 
     for index, name in enumerate(splits):
         path = ("pipeline", "splits", index)
         if name not in names:
-            near, known_names = did_you_mean(name, names), listed(names, name)
+            near, known_names = did_you_mean(name, names), list_names(names, name)
             findings.add(path, f"expected the name of a layer, got {name!r}{near} (the layers are {known_names})")
         elif names.index(name) == 0:
             text = f"expected a layer after the first, got {name!r}, which would leave the first stage empty"
@@ -120,20 +120,20 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
         else:
             start, stage_name = position, f"stage{index}"
             if isinstance(spec, NamedStageSpec):
-                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - the rest is as of a list
+                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - then as a list
             for item, name in enumerate(map(str, spec)):
-                right = names[position] if position < len(names) else None
-                if name == right:
+                expected_name = names[position] if position < len(names) else None
+                if name == expected_name:
                     position += 1
                     continue
                 near = did_you_mean(name, names) if name not in names else ""
-                expectation = f"the layer {right!r}" if right else "no more layers"
+                expectation = f"the layer {expected_name!r}" if expected_name else "no more layers"
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
                 findings.add((*path, item), f"expected {expectation}, got {name!r}{near}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(stage_name, tuple(layers[start:position]))
     if names and specs and all(isinstance(spec, TimedStageSpec) for spec in specs):
-        text = "expected no model with stages with only costs, got a model: give the times of its stages in cycles"
+        text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
         text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
@@ -141,7 +141,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
 
 
 def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
-    """Record stages that compute next to stages known only by their cost."""
+    """Record a problem if some stages compute and others have only a cost."""
     timed_stages = [index for index, stage in enumerate(stages) if stage.costs]
     if 0 < len(timed_stages) < len(stages):
         text = "expected a stage that computes, like the other stages, got a stage with only costs"

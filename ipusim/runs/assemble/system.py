@@ -82,7 +82,7 @@ def resolve_system(
         )
         host = spec.host
         system = replace(system, framework=host.framework, hosts=host.count)
-        return replace(system, updates_optimizer=host.updates_optimizer, optimizer_values=host.optimizer_values)
+        return replace(system, optimizer_update_interval=host.updates_optimizer, optimizer_values=host.optimizer_values)
 
     for check in (_costs_where_free, _streaming_where_none, _two_overheads):
         wrong = list(check(spec, rates, findings))
@@ -119,7 +119,7 @@ def with_disturbances(options: Options, system: System, findings: Findings) -> S
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
-    """Return the I/O tiles of a request; None after recording why the tiles are impossible."""
+    """Return the I/O tiles of a request; None after recording a problem."""
     spec = options.system.io_tiles
     share = Fraction(str(spec.available_memory_proportion))
     path = ("system", "io_tiles", "place_ops_on_io_tiles")
@@ -129,7 +129,7 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
 def resolve_offloads(
     options: Options, system: System, training: bool, names: Sequence[str], findings: Findings
 ) -> Offload | None:
-    """Return the offloads and the sharding over replicas; None after recording why these are impossible.
+    """Return the offloads and the sharding over replicas; None after recording a problem.
 
     ``names`` are the names of the stages.
     """
@@ -195,8 +195,10 @@ def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Pr
 
 
 def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield a problem for each fixed part of a copy's cost if the request also sets ``system.overhead``, their
-    total."""
+    """Yield a problem for each fixed part of a copy's cost, if the request also sets ``system.overhead``.
+
+    ``system.overhead`` is the total of these parts.
+    """
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _changed_rates(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
@@ -216,8 +218,7 @@ def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
-    """Yield problems: remote buffers without Streaming Memory, or figures of Streaming Memory without remote
-    buffers."""
+    """Yield problems: remote buffers without Streaming Memory, or its figures without remote buffers."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         machines = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {machines}, got {spec.name}"
@@ -268,7 +269,7 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
 
 
 def _placed_by(findings: Findings) -> KeyPath | None:
-    """Return the option that places the stages; None if the schedule does."""
+    """Return the option that places the stages. If the schedule places them, return None."""
     options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
     return next(filter(findings.is_set, options), None)
 

@@ -41,13 +41,13 @@ class RowSpec(Node):
         """Return the object built from the values of the row's keys, nested rows first."""
         values = {key.argument: getattr(self, key.argument) for key in self.row.keys}
         inner = {name: value.build() for name, value in values.items() if isinstance(value, RowSpec)}
-        return self.row.makes(**values | inner)
+        return self.row.kind_class(**values | inner)
 
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
     """Return the pydantic model of ``row``.
 
-    Its keys are those of ``base``, inherited keys, ``type``, and the row's other keys.
+    Its keys are the keys of ``base``, inherited keys, ``type``, and the row's other keys.
 
     ``inner`` is the annotation of a layer within the layer.
     """
@@ -111,7 +111,7 @@ def _mark(mark: Any) -> Any:
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:
-    """Return the annotation of two whole numbers with equal bounds. The bounds appear once in a joint message."""
+    """Return the annotation of a pair of whole numbers with equal bounds; a joint message states the bounds once."""
     (kind,) = set(items)
     _, *bounds = get_args(kind)
     least = next(mark.ge for mark in bounds if isinstance(mark, Ge))

@@ -19,7 +19,7 @@ _KINDS: Final[dict[str, Any]] = {row_class.kind: row_class for row_class in clas
 
 
 def _kind(value: object) -> str | None:
-    """Return a disturbance's tag by its kind's key, even if misspelt. Misspelt kinds then get suitable messages."""
+    """Return a disturbance's tag by the key of its kind. A misspelt key is also accepted; a later check refuses it."""
     if not isinstance(value, dict):
         return kind_of(value)
     all_keys = {key.name for row in KINDS.values() for key in row.keys}

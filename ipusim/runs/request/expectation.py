@@ -42,10 +42,10 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9
 _UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
-#: Possible expectations of the figure for fit in memory; an unknown fit is no figure of a run.
+#: Values of the figure for fit in memory that can be expected; a run never has an unknown fit.
 _ANSWERS: Final = (Fits.YES, Fits.WITHOUT_CODE, Fits.NO)
 #: Maximum length of an expectation, in characters.
-_LONGEST: Final = 200
+_MOST_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Expectation:
         figure: expected figure.
         item: item of the figure; empty for the figure itself.
         least, most: bounds in the base unit.
-        within: whether the bounds are inclusive.
+        within: whether values equal to a bound meet the expectation.
         equal: required name or whole number; None for a comparison or a range.
     """
 
@@ -89,7 +89,7 @@ def expectation(name: str, value: object) -> Expectation:
         value = value.strip()
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise QuantityError(f"expected {_description(figure)}, got {show(value)}")
-    if isinstance(value, str) and len(value) > _LONGEST:
+    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
         raise QuantityError(f"expected {_description(figure)}, got a text of {len(value)} characters")
     bounds = _bounds(figure, value)
     if bounds is None:
@@ -114,7 +114,7 @@ def _description(figure: Figure) -> str:
 
 
 def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, bool] | None:
-    """Return lower bound, upper bound and whether both are inclusive; None for neither comparison nor range."""
+    """Return lower bound, upper bound and whether both are inclusive; None without comparison or range."""
     if not isinstance(value, str):
         return None
     comparison, span = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)

@@ -39,7 +39,7 @@ NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 
 #: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
-#: How often something happens in session runs, as a text; and the largest number of them.
+#: Text for an interval in session runs, such as ``every 5 session runs``; and the maximum interval.
 _INTERVAL: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
 _MOST_SESSION_RUNS: Final = 10**6
 #: Cycles as a text.
@@ -82,7 +82,7 @@ class Quantity:
         kind: a key of :data:`ipusim.base.units.UNITS`.
         least, most: inclusive bounds in the base unit.
         span: bounds as text for users.
-        whole: whether the value must be a whole number, read as int; else it is read as Fraction.
+        whole: whether the value must be a whole number, which is read as int; other values are read as Fraction.
         words: texts that are allowed instead of a number.
     """
 
@@ -106,7 +106,7 @@ class Quantity:
         return {"anyOf": [number, {"type": "string"}], "examples": [*self.words, example], **expects(expectation)}
 
     def read(self, value: object) -> int | Fraction | str:
-        """Return the value in the base unit, or a word; raises PydanticCustomError or, in words, QuantityError."""
+        """Return the value in the base unit, or a word; raises PydanticCustomError or QuantityError."""
         if isinstance(value, str) and value in self.words:
             return value
         if isinstance(value, int | Fraction) and not isinstance(value, bool):
@@ -198,7 +198,7 @@ class CycleCount:
 
 
 class CyclesOfTime(int):
-    """Cycles written as a time, so that another clock gives other cycles.
+    """Cycles that a scenario states as a time, so that another clock gives other cycles.
 
     Attributes:
         text: time as written.
@@ -278,7 +278,7 @@ _CASES = (str.lower, str.capitalize, str.upper)
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
 #: Bytes of a buffer, or ``all`` for one buffer of everything.
 BufferBytes = Annotated[int | Literal["all"], Quantity("bytes", 0, 2**36, "0 to 64 GiB", words=("all",))]
-#: A size of memory beside IPUs, which is larger than any tensor.
+#: Bytes of a memory beside IPUs, such as Streaming Memory; larger than any tensor.
 MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
 #: Clock, such as ``1.325 GHz``.
 Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]

@@ -19,7 +19,7 @@ from ipusim.analysis.throughput import Throughput
 from ipusim.analysis.utilisation import IpuUse
 from ipusim.analysis.verdict import Verdict
 from ipusim.base.errors import QuantityError
-from ipusim.base.near_names import did_you_mean, listed
+from ipusim.base.near_names import did_you_mean, list_names
 from ipusim.timeline.time_parts import TimePart
 
 #: Fields of ``waterfall`` with a value for each part of a run's time.
@@ -102,7 +102,7 @@ def _key_message(key: str, keys: list[str], name: str, depth: int) -> str:
     if depth:
         return f"expected a path in summary.json, got {name!r}: no key {key!r}{did_you_mean(key, keys)}"
     near = did_you_mean(key, figure_names()) or did_you_mean(key, keys)
-    names = listed([entry.name for entry in FIGURES], key)
+    names = list_names([entry.name for entry in FIGURES], key)
     return f"got {name!r}{near}{'' if near else ';'} Expected a figure, {names}, or a path in summary.json"
 
 

@@ -30,7 +30,7 @@ class GraphcoreOption:
         name: Graphcore's name.
         effect: effect in ipusim, or the alternative to an option that is not accepted.
         path: scenario key; empty for an option that is not accepted.
-        value: corresponding value of that key; empty for the option's own value.
+        value: value of this key that corresponds to the option; empty if the key takes the option's own value.
         kind: type of the value without None: a Python type, or a section's class.
         optional: whether None means a default determined later.
         default: default value; None also for a required option.
@@ -135,9 +135,7 @@ def attributes() -> tuple[GraphcoreOption, ...]:
 def instead_of(key: str) -> str:
     """Return a hint at the scenario's counterpart of a Graphcore option.
 
-    The key is the option's name, or the end of the name.
-
-    Empty for any other key.
+    ``key`` is the option's name, or the end of its name. Empty for any other key.
     """
     rows = (*arguments(), *attributes(), *OTHER_ARGUMENTS, *OTHER_ATTRIBUTES)
     matches = [row for row in rows if key in (row.name, row.name.split(".")[-1])]

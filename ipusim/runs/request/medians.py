@@ -16,7 +16,7 @@ _MICROSECONDS = 10**6
 
 
 def median(measurements: Sequence[_Spec], clock_hz: int) -> _Spec:
-    """Return the median of each key over the measurements with that key.
+    """Return the median of each key over the measurements that have the key.
 
     For an even number, the result is the mean of the middle two: a mean of times is a time, converted to cycles by
     ``clock_hz``; a mean of cycles is rounded up. Values other than numbers come from the first measurement.
@@ -61,5 +61,5 @@ def _as_written(value: object) -> object:
 
 
 def _decimal(number: Fraction) -> str:
-    """Return all digits of a number with a finite decimal expansion. Sums of written times are such numbers."""
+    """Return all digits of a number with a finite decimal expansion, such as a sum of times as written."""
     return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expected_last, listed, one_mistake_away
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expected_last, list_names, one_mistake_away
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
@@ -34,7 +34,7 @@ def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Proble
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """Return whether a list is too short only because of invalid items. Invalid items are reported separately."""
+    """Return whether an error says that a list is too short only because invalid items, reported too, are left out."""
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -50,7 +50,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     if error["type"] == "extra_forbidden":
         value, names, of_key = path[-1], list(parent.get("properties", ())), True
         expectation, hint = (
-            f"one of the keys {listed(names, value, _MORE_KEYS)}",
+            f"one of the keys {list_names(names, value, _MORE_KEYS)}",
             _of_key(path, names, error["loc"], schema),
         )
     elif error["loc"][-1:] == (_KEY,):
@@ -115,10 +115,7 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the only option called ``key`` outside ``section``, or None.
-
-    The option may be at the top or in another section.
-    """
+    """Return the only option called ``key`` at the top or in another section; None without a unique option."""
     if len(section) > 1:
         return None
     top = schema["properties"]
@@ -131,12 +128,7 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
-    """Return paths of options outside ``section``, by name.
-
-    Options may be at the top or in other sections.
-
-    Empty for a nested section.
-    """
+    """Return paths of options at the top or in other sections, by name; empty if ``section`` is nested."""
     if len(section) > 1:
         return {}
     top = schema["properties"]
@@ -156,7 +148,7 @@ def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
 
 def _one_of(names: list[str], value: object) -> str:
     """Join names as an English list; a long list keeps only the nearest names to ``value``."""
-    few = listed(names, value, _MORE_KEYS)
+    few = list_names(names, value, _MORE_KEYS)
     return few if few.endswith(_MORE_KEYS) else one_of(names)
 
 

@@ -35,7 +35,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
     @model_validator(mode="after")
     def _one_half(self) -> Self:
-        """Refuse a half of a backward pass without, or longer than, the whole."""
+        """Refuse a half of a backward pass if the whole is not given, or is shorter than the half."""
         halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
         values = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
         if len(values) == 1:

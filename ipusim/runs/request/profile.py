@@ -1,4 +1,4 @@
-"""Read measured stages from CSV: a row for each measurement of a stage, with cells as in a scenario's stages.
+"""Read measured stages from CSV: a row for each measurement of a stage, with the values of a scenario's stages.
 
 Several rows of a stage are several measurements, reduced to medians. An additional column ``scenario`` allows stages of
 several scenarios in a file.
@@ -54,8 +54,8 @@ class MeasuredStage:
     Attributes:
         position: first line of the stage, as ``file:line``.
         name: name of the stage in the file; empty for a numbered stage.
-        cycles: cycles of passes and weight update, medians for several rows; unmeasured values are unset. A stage
-            without a model also has bytes.
+        cycles: cycles of passes and weight update, medians if the stage has several rows; values that were not measured
+            are unset. If the scenario has no model, also bytes.
         source: origin of the measurement; empty if the file does not say.
         rows: number of rows of the stage in the file.
     """
@@ -290,7 +290,7 @@ def _spec(
 
 
 def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[str, str]) -> str:
-    """Return the message of a cell's error with its column; for a fraction of a cycle, with advice on units."""
+    """Return the message of a cell's error with its column; a fraction of a cycle gets advice on units."""
     title = titles[_STAGE if name == "name" else name]
     if text.startswith("expected a whole number of cycles") and numbers[name][-1:].isdecimal():
         text += f": a time has its unit, as {numbers[name]} ms, or {name} [ms] as the title"
@@ -298,7 +298,7 @@ def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[st
 
 
 def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the error for a numeric source. A decimal comma in the cell before is a typical cause."""
+    """Yield the error for a source that is a number: typically, the previous cell has a decimal comma."""
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
         problem = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"

@@ -18,17 +18,17 @@ from ipusim.runs.request.fields import NameOfFile, Node, Quantity, expects
 _NANOSECONDS: Final = 10**9
 
 
-def _kind(rate: Rate) -> Any:
+def _type(rate: Rate) -> Any:
     """Return the type of a rate's key: a quantity or a number."""
-    span = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
+    range_text = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
     match rate.unit:
         case "ns":
             least, most = rate.least / _NANOSECONDS, rate.most / _NANOSECONDS
-            return Annotated[Fraction, Quantity("seconds", least, most, span, whole=False)]
+            return Annotated[Fraction, Quantity("seconds", least, most, range_text, whole=False)]
         case "bytes/s":
-            return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, span, whole=False)]
+            return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, range_text, whole=False)]
         case "B":
-            return Annotated[Fraction, Quantity("bytes", rate.least, rate.most, span, whole=False)]
+            return Annotated[Fraction, Quantity("bytes", rate.least, rate.most, range_text, whole=False)]
         case "links":
             return Annotated[int, Field(ge=int(rate.least), le=int(rate.most))]
     return Annotated[float, Field(ge=float(rate.least), le=float(rate.most))]
@@ -49,7 +49,7 @@ else:
         "RatesSpec",
         __base__=Node,
         __doc__="Rates instead of the defaults.",
-        **{rate.name: (_kind(rate) | None, Field(default=None, description=_description(rate))) for rate in RATES},
+        **{rate.name: (_type(rate) | None, Field(default=None, description=_description(rate))) for rate in RATES},
     )
     RatesSpec.model_config["title"] = "rates"
 
@@ -76,7 +76,7 @@ RatesOrFile = Annotated[
 
 
 def rates_of(spec: RatesSpec, file: str = "") -> Rates:
-    """Return the rates of a scenario; ``file`` names their file, if any."""
+    """Return the rates of a scenario; ``file`` is the name of the rates file, empty without such a file."""
     values = {}
     for rate in RATES:
         value = getattr(spec, rate.name)

@@ -97,7 +97,7 @@ class Request:
             Request with these options.
 
         Raises:
-            RequestError: with all problems of keys and values.
+            RequestError: if keys or values are wrong; the error lists all problems.
         """
         options = validate(plain(data))
         return cls(options, options.name or name or cls.name, description, Path(folder))
@@ -114,7 +114,7 @@ class Request:
             names: dotted names of changed options.
 
         Returns:
-            True for stages known only by their cost, if the size changes and the stages do not.
+            True for stages known only by their cost, if the micro-batch size changes and their costs do not.
         """
         changes_stages = any(name.startswith("pipeline.stages") for name in names)
         return self.has_timed_stages and "pipeline.micro_batch_size" in names and not changes_stages
@@ -201,7 +201,7 @@ class Request:
             Request with these changes.
 
         Raises:
-            RequestError: for unknown names and invalid values.
+            RequestError: if a name is unknown or a value is invalid.
         """
         data = self.to_dict()
         for name in without:

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipusim.hardware.formulas import Amount, Cycles, Sum, Written, addends, number, product, total, whole, written
+from ipusim.hardware.formulas import (
+    Amount,
+    Cycles,
+    FormulaText,
+    Sum,
+    addends,
+    formula_text,
+    number,
+    product,
+    total,
+    whole,
+)
 from ipusim.pricing.laws import INFEED
 
 NUMBERS = st.one_of(st.integers(1, 10**12).map(Fraction), st.fractions(Fraction(1, 100), 10**6, max_denominator=1000))
@@ -38,7 +49,7 @@ SIGNS = {
     "/": lambda one, other: one / (other * other + 1),
     "sum": lambda one, other: sum([one, other]),
     "()": lambda one, other: +(one + other),
-    "ceil": lambda one: math.ceil(one) if isinstance(one, Written) else Fraction(math.ceil(one)),
+    "ceil": lambda one: math.ceil(one) if isinstance(one, FormulaText) else Fraction(math.ceil(one)),
 }
 
 
@@ -53,7 +64,7 @@ def carried_out(tree, leaf):
 @given(TREES)
 def test_a_text_comes_to_the_value(tree):
     value = carried_out(tree, Fraction)
-    assert value_of(written(carried_out(tree, written)).text) == value
+    assert value_of(formula_text(carried_out(tree, formula_text)).text) == value
 
 
 def test_cycles_are_whole_numbers_that_keep_their_formula():
@@ -66,7 +77,7 @@ def test_cycles_are_whole_numbers_that_keep_their_formula():
         assert same == 21
         assert same.law == INFEED
         ((part, times),) = addends(same.cycles)
-        assert f"{times} * {written(part).within(1)}" == "3 * (ceil(2.5) + 4)"
+        assert f"{times} * {formula_text(part).within(1)}" == "3 * (ceil(2.5) + 4)"
 
 
 def less(cycles, hidden):
@@ -76,9 +87,9 @@ def less(cycles, hidden):
 def test_a_difference_that_counts_several_times_stands_in_parentheses():
     """Else ``3 * ceil(4.5) - 2`` stood for what comes to 9."""
     cycles = Cycles(less, Fraction(9, 2), 2)
-    assert written(cycles).addend(3) == "3 * (ceil(4.5) - 2)"
-    assert value_of(written(cycles).addend(3)) == 3 * cycles == 9
-    assert written(cycles).addend(1) == "ceil(4.5) - 2"
+    assert formula_text(cycles).addend(3) == "3 * (ceil(4.5) - 2)"
+    assert value_of(formula_text(cycles).addend(3)) == 3 * cycles == 9
+    assert formula_text(cycles).addend(1) == "ceil(4.5) - 2"
 
 
 def test_a_sum_knows_how_often_it_has_what_it_has():

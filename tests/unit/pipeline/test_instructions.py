@@ -77,15 +77,15 @@ def plans():
         outfeed=OutfeedElements(range(12), 1, accumulated=True),
         streams={(kind, stage): Stream(8, 8) for kind in Pass for stage in range(2)},
         updates={0: Stream(8, 8)},
-        gathered=frozenset({0}),
-        gathered_updates=frozenset({0, 1}),
-        collective=frozenset({(Pass.FORWARD, 1)}),
+        gathering_stages=frozenset({0}),
+        gathering_ipus=frozenset({0, 1}),
+        collective_passes=frozenset({(Pass.FORWARD, 1)}),
         host_calls=frozenset({(Pass.BACKWARD, 0)}),
-        copies_summed=True,
-        summed=True,
-        summed_by_hosts=True,
-        looked_up=frozenset({0}),
-        rows_updated=frozenset({0}),
+        has_copy_sum=True,
+        has_replica_sum=True,
+        has_host_sum=True,
+        look_up_stages=frozenset({0}),
+        row_update_stages=frozenset({0}),
         overlap_copies=False,
         moved=MovedActivations(keep=0),
     )
@@ -94,7 +94,7 @@ def plans():
             yield plan_of(find(name), shape_of(name, find(name).mapping(2), 12), sync)
         drawn = random_order(random.Random(1), PlanShape(mapping=(0, 1, 0), micro_batches=12, recompute=True))
         yield lower(drawn, sync, side)
-        yield lower(drawn, sync, replace(side, updated_by_host=True))
+        yield lower(drawn, sync, replace(side, has_host_update=True))
     yield plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=12, overlapped_io=True))
 
 

@@ -15,7 +15,7 @@ from ipusim.schedules.registry import find
 from tests.plans import parse_listing
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
-ASKED = SideInstructions(summed=True, gathered=frozenset({1}))
+ASKED = SideInstructions(has_replica_sum=True, gathering_stages=frozenset({1}))
 
 
 def edited(sync, *changes, side=ASKED):

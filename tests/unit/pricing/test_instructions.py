@@ -43,7 +43,7 @@ def test_it_is_priced_listed_and_counted(job):
     before, now = (terms_of(each, job.plan, job.program, job.system) for each in (job.costs, costs))
     (row,) = now[len(before) :]
     assert now[: len(before)] == before
-    assert (row.of, row.law.name, row.cycles, row.formula()) == (
+    assert (row.label, row.law.name, row.cycles, row.formula()) == (
         "add-results",
         "adding results",
         cycles,

@@ -28,7 +28,7 @@ def test_a_schedule_of_ones_own_by_the_name_of_one_of_the_house_is_checked_at_ev
 
     def laid_out(schedule, count):
         pipeline = {"schedule": schedule, "gradient_accumulation_count": count, "stages": stages}
-        with cache.entered():
+        with cache.activate():
             return assemble(Request.from_dict({"system": {"name": "free"}, "pipeline": pipeline}, folder=tmp_path))
 
     for schedule in ("gpipe", "mine.py:gpipe"):

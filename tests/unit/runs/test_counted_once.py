@@ -28,7 +28,7 @@ def test_a_stage_that_two_cuts_have_in_common_is_counted_once(monkeypatch):
 
     monkeypatch.setattr(program, "layer_profile", noted)
     cache = Cache()
-    with cache.entered():
+    with cache.activate():
         first, second = (assemble(_cut(splits)).program.stages for splits in ("dense128,dense64", "dense128,logits"))
     assert len(counted) == len(set(counted)) == 5
     assert first[0] == second[0]
@@ -40,7 +40,7 @@ def test_stages_whose_accumulators_differ_are_counted_each():
     cache, key = Cache(), "pipeline.gradient_accumulation_dtype"
     for dtype in ("{dense256: float64}", "{dense256/W: float64}", "float64", "null"):
         request = _cut("dense128,dense64", **{key: dtype})
-        with cache.entered():
+        with cache.activate():
             shared = assemble(request)
         assert shared.program.stages == assemble(request).program.stages
 

@@ -10,7 +10,7 @@ import pytest
 
 from ipusim.api import Request, assemble, execute
 from ipusim.app.scenario import ScenarioError, load_job
-from ipusim.base.near_names import listed
+from ipusim.base.near_names import list_names
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -87,7 +87,7 @@ KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spe
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
 def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
     keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "trainable", "type")}
-    arguments = inspect.signature(spec.row.makes).parameters
+    arguments = inspect.signature(spec.row.kind_class).parameters
     assert keys.keys() == arguments.keys()
     for name, field in keys.items():
         required = arguments[name].default is inspect.Parameter.empty
@@ -228,7 +228,7 @@ WRONG = {
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
-        f"{listed(INNER_LAYERS, 'embedding')}, which `ipusim check --schema` lists",
+        f"{list_names(INNER_LAYERS, 'embedding')}, which `ipusim check --schema` lists",
     ),
     "table of no layer": (
         TOKENS,

@@ -127,7 +127,7 @@ def test_the_table_beside_a_model_is_refused_with_the_key_that_takes_its_times(o
     (tmp_path / "layers.yaml").write_text((SCENARIOS / "tutorial_step3_pipelining.yaml").read_text())
     with pytest.raises(ScenarioError) as caught:
         load_job(tmp_path / "layers.yaml", ["pipeline.stages=times.csv", "pipeline.splits=null"])
-    text = "expected no model with stages with only costs, got a model: give the times of its stages in cycles"
+    text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
     assert text in [problem.text for problem in caught.value.problems]
 
 

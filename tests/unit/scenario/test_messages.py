@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.app.cli import main
 from ipusim.app.scenario import ScenarioError, load_job, load_request
-from ipusim.base.near_names import listed
+from ipusim.base.near_names import list_names
 from ipusim.runs.places import Place, PlacedProblem
 from tests import schedules
 
@@ -157,7 +157,7 @@ CASES = {
         "type: dense, units: 8",
         "type: desne, units: 8",
         f"bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
-        f"{listed(schedules.LAYERS, 'desne')}, which `ipusim check --schema` lists",
+        f"{list_names(schedules.LAYERS, 'desne')}, which `ipusim check --schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
@@ -437,7 +437,7 @@ CASES = {
         DENSE,
         "python: f.py:block, parameters: {W: [65536, 65536]}",
         "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: the "
-        "function is called with the elements to find its cost; make the elements fewer",
+        "function is called with the elements to find its cost; use fewer elements",
     ),
     "missing data file": (
         DATA,

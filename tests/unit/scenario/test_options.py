@@ -166,7 +166,7 @@ def test_an_optimizer_is_the_same_rule_by_graphcores_name():
             nodes = read_graph(graph).nodes.values()
             found[row.kind] = [type(rule) for node in nodes if (rule := rule_of(node)) is not None]
     own = [row for row in table.rows() if row.graphcore not in ("", "LAMBOptimizer")]
-    assert found == {row.kind: [row.makes] for row in own}
+    assert found == {row.kind: [row.kind_class] for row in own}
     assert hasattr(optimizers, GradientMap.graphcore)
     assert all(hasattr(optimizers, row.name) for row in OTHER_OPTIMIZERS)
 

@@ -97,7 +97,7 @@ def test_no_scenario_asks_for_what_only_a_program_can(tmp_path):
     text = scenario_text(large, tmp_path)
     assert text is not None
     assert len(text) < MAX_SCENARIO_BYTES
-    with registry.scoped():
+    with registry.temporarily():
         registry.register(replace(registry.find("gpipe"), name="my_own"))
         assert scenario_text(request.replace({"pipeline.schedule": "my_own"}), tmp_path) is None
 

@@ -16,7 +16,7 @@ RIGHT = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"
 
 @pytest.fixture(autouse=True)
 def _own_registry():
-    with registry.scoped():
+    with registry.temporarily():
         yield
 
 

@@ -22,14 +22,14 @@ WORDS = {0: ("F0 F0", "B0 F0", "B0 B0"), 1: ("F1 B1", "F1 B1", "F1 B1")}
 def test_words_of_1f1b_are_1f1b(count):
     shape = PlanShape(mapping=(0, 1), micro_batches=count)
     made = in_words("mine", WORDS)
-    assert made.laid_out(shape).passes.tolist() == find("1f1b").laid_out(shape).passes.tolist()
+    assert made.lay_out(shape).passes.tolist() == find("1f1b").lay_out(shape).passes.tolist()
     assert made.mapping(2) == (0, 1)
     assert (made.least, made.ramps(shape), made.step(shape)) == (2, 4, 1)
 
 
 def test_micro_batches_of_each_letter_go_in_order():
     made = in_words("mine", {0: ("F0 F0 I0", "", "W0 I0 W0")})
-    order = made.laid_out(PlanShape(mapping=(0,), micro_batches=2))
+    order = made.lay_out(PlanShape(mapping=(0,), micro_batches=2))
     texts = [str(Op(Pass(kind), stage, micro_batch)) for _, kind, stage, micro_batch in order.passes.tolist()]
     assert texts == ["F0.0", "F0.1", "I0.0", "W0.0", "I0.1", "W0.1"]
     assert made.period is None
@@ -39,7 +39,7 @@ def test_words_without_a_period_that_repeat_themselves_are_cut():
     shape = PlanShape(mapping=(0, 1), micro_batches=40)
     made = with_period(in_words("mine", {0: ("F0 B0 " * 40, "", ""), 1: ("F1 B1 " * 40, "", "")}), shape)
     assert (made.period(shape), made.ramps(shape)) == (1, 40)
-    few = made.laid_out(replace(shape, micro_batches=10))
+    few = made.lay_out(replace(shape, micro_batches=10))
     assert few.passes.tolist() == [
         [ipu, kind, ipu, micro_batch] for ipu in (0, 1) for micro_batch in range(10) for kind in (0, 1)
     ]
@@ -51,7 +51,7 @@ def test_bars_end_time_steps(count):
     made = in_words("mine", words)
     assert made.syncs[0] is Sync.LOCK_STEP
     shape = PlanShape(mapping=(0, 1), micro_batches=count)
-    order = made.laid_out(shape)
+    order = made.lay_out(shape)
     cells = lower(order, Sync.LOCK_STEP).cells()
     more = 2 * (count - 2)
     assert order.emitted == 4 + more
@@ -95,9 +95,9 @@ def test_a_mistake_in_words_is_named(words, text):
 def test_another_mapping_and_too_few_micro_batches_are_refused():
     made = in_words("mine", WORDS)
     with pytest.raises(CountError, match=r"^expected 2 micro-batches or more, as in mine, got 1$"):
-        made.laid_out(PlanShape(mapping=(0, 1), micro_batches=1))
+        made.lay_out(PlanShape(mapping=(0, 1), micro_batches=1))
     with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as in mine, got 1, 0$"):
-        made.laid_out(PlanShape(mapping=(1, 0), micro_batches=2))
+        made.lay_out(PlanShape(mapping=(1, 0), micro_batches=2))
     once = in_words("mine", {0: ("F0", "", "B0")})
     with pytest.raises(CountError, match=r"^expected 1 micro-batches, as in mine, got 2$"):
-        once.laid_out(PlanShape(mapping=(0,), micro_batches=2))
+        once.lay_out(PlanShape(mapping=(0,), micro_batches=2))

@@ -17,7 +17,7 @@ from ipusim.app.synthesize.memory import Limits, held_micro_batches, memory_of
 from ipusim.app.synthesize.periods import Periodic, letters_of, with_periods
 from ipusim.app.synthesize.tasks import BAR, tasks_of, words_of
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.registry import register, scoped
+from ipusim.schedules.registry import register, temporarily
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
 from tests.orders import Exact
@@ -86,7 +86,7 @@ def test_words_of_a_schedule_take_and_hold_what_its_run_does(schedule, sync):
     assert all(own <= peak.bytes for own, peak in zip(held, job.memory.peaks, strict=True))
     if sync == "lock_step":  # the words have an order of their own within a time-step
         nothing = tuple(() for _ in words)
-        with scoped():
+        with temporarily():
             count = job.program.shape.micro_batches
             register(in_words("mine", letters_of(Periodic(tasks, words, nothing, nothing, count))))
             job = assemble(job.request.replace({"pipeline.schedule": "mine"})).whole

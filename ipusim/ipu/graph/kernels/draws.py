@@ -100,7 +100,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
     """
     count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
     if unique and count > classes:
-        raise ProgramError(f"num_sampled: expected at most range_max, {classes}, where each is drawn once, got {count}")
+        raise ProgramError(f"num_sampled: expected at most range_max, {classes}, with unique classes, got {count}")
     width = np.log(classes + 1)
 
     def draw(generator: np.random.Generator, number: int) -> Array:
@@ -125,7 +125,10 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
 @register("ComputeAccidentalHits")
 def _accidental_hits(node: Node) -> Kernel:
-    """Find true classes among drawn classes: row, position, and lowest float32 as weight."""
+    """Find drawn classes that are true.
+
+    Return each hit's row, its position among the drawn classes, and, as its weight, the lowest float32.
+    """
 
     def run(true: Array, candidates: Array) -> Any:
         rows, _, places = np.nonzero(true[:, :, None] == candidates)

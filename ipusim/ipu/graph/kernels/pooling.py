@@ -40,7 +40,7 @@ def _largest(node: Node) -> Kernel:
 
 @register("MaxPoolGrad MaxPool3DGrad")
 def _largest_gradient(node: Node) -> Kernel:
-    """Send the gradient to the first maximum of a window."""
+    """Send the gradient to a window's first maximum."""
     windows = Windows.of_node(node)
     size = _size(node, windows)
 

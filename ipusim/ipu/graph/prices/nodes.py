@@ -83,11 +83,11 @@ _UPDATES: Final = {
     "Adadelta": VectorWork(10, quotients=1, transcendentals=2),
     "AdaMax": VectorWork(7, quotients=1),
 }
-_WIDEST: Final = 4
+_DEFAULT_ITEMSIZE: Final = 4
 
 
 def work_of_node(entry: ObservedNode) -> Work | None:
-    """Return the work of a node; None for a free node, or a node with only single integers."""
+    """Return a node's work; None for a free node, or a node with only single integers."""
     kind = entry.node.type
     if kind in FREE or _counts(entry):
         return None
@@ -110,9 +110,9 @@ def _counts(entry: ObservedNode) -> bool:
 
 
 def _itemsize(entry: ObservedNode) -> int:
-    """Return the byte width of the widest floating-point element."""
+    """Return the bytes of the widest floating-point element; 4 if no tensor has floating-point elements."""
     widths = [form.dtype.itemsize for form in (*entry.inputs, *entry.outputs) if form.dtype.kind in "fV"]
-    return max(widths, default=_WIDEST)
+    return max(widths, default=_DEFAULT_ITEMSIZE)
 
 
 def _vector(entry: ObservedNode) -> tuple[VectorWork, int, int]:

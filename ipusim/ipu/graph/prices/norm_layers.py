@@ -47,7 +47,7 @@ def written_norm(view: PassView, node: Node) -> FoundLayer | None:
     """Return the normalisation around a squared difference from the mean.
 
     Covers ``batch_normalization`` of ``moments`` or ``weighted_moments``, also written out. All nodes depend only on
-    the input, and on variables with one element per channel. The shape of the mean tells the kind.
+    the input, and on variables with one element per channel. The mean's shape tells the kind.
     """
     if node.type != "SquaredDifference":
         return None

@@ -21,7 +21,7 @@ from ipusim.ipu.graph.registry import entry_of
 
 
 class Form(NamedTuple):
-    """Shape and dtype of a value.
+    """A value's shape and dtype.
 
     Attributes:
         shape: shape of an array; empty for other values.
@@ -75,7 +75,7 @@ class ObservedNode:
 
 @dataclass(eq=False)
 class Observation:
-    """Observes the steps of a run; an :data:`~ipusim.ipu.graph.executable.Observer`.
+    """Observes a run's steps; an :data:`~ipusim.ipu.graph.executable.Observer`.
 
     Attributes:
         graph: observed graph. Nodes of loop and branch bodies are attached to the node of this graph that runs them.

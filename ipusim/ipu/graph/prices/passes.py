@@ -36,7 +36,7 @@ class StageWork:
 def work_of_stage(
     graph: Graph, stage_cut: StageCut, forward: Iterable[ObservedNode], backward: Iterable[ObservedNode]
 ) -> StageWork:
-    """Return the work of a stage.
+    """Return a stage's work.
 
     Args:
         graph: the graph.

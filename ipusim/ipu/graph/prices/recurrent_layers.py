@@ -40,7 +40,7 @@ def recurrent(view: PassView, node: Node) -> FoundLayer | None:
     batch, units = tanhs[0].shape
     steps, is_uneven = divmod(len(tanhs), tanhs_of_step)
     kernels = {entry.node.name: _kernel(entry).size for entry in products}
-    elements, remainder = divmod(sum(kernels.values()), kind.gates * units)
+    elements, remainder = divmod(sum(kernels.values()), kind.gate_count * units)
     if is_uneven or remainder or elements <= units or len(products) != steps * len(kernels):
         return None
     columns = {entry.outputs[0].shape[-1] for entry in products}

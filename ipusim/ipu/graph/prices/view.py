@@ -85,7 +85,7 @@ class PassView:
                     yield tensor.node
 
     def constant(self, tensor: Output) -> Any:
-        """Return the value of a constant; None for other tensors."""
+        """Return a constant's value; None for other tensors."""
         node = self._nodes.get(tensor.node)
         return node.attributes["value"] if node is not None and node.type == "Const" else None
 

@@ -77,7 +77,7 @@ def written_activation(view: PassView, node: Node) -> WrittenActivation | None:
 
 
 def written_behind(view: PassView, tensor: Output) -> WrittenActivation | None:
-    """Return the activation written as arithmetic on a tensor; None without an activation."""
+    """Return the activation written as arithmetic on a tensor, or None for other arithmetic."""
     ahead, visits = [tensor.node], dict.fromkeys([tensor.node])
     while ahead and len(visits) <= _MOST_NODES:
         for node in view.readers(view.entries[ahead.pop(0)].node):

@@ -34,10 +34,10 @@ class Placement(Protocol):
     def settings(self) -> Any:
         """Settings that a user may change.
 
-        ``stage_of`` is the function from layer calls to stages, None without a pipeline. ``accumulation`` is the number
-        of batches per weight update, ``reduction`` the rule for their gradients, ``buffer_depth`` the capacity of the
-        host's buffer. ``sums_results`` tells whether the IPUs sum results, ``asynchronous`` whether callbacks run for
-        every step. ``version`` changes with every change of a setting.
+        ``stage_of`` is the function from layer calls to stages, or None for models without stages. ``accumulation`` is
+        the number of batches per weight update, ``reduction`` the rule for their gradients, and ``buffer_depth`` the
+        capacity of the host's buffer. ``sums_results`` tells whether the IPUs sum results, and ``asynchronous`` whether
+        callbacks run for every step. ``version`` changes with every change of a setting.
         """
 
     @property
@@ -220,7 +220,7 @@ class Execution:
                 yield variable, dtype
 
     def _updates(self) -> int | None:
-        """Return the weight updates before this execution, which seed random draws; None without training."""
+        """Return the weight updates before this execution, which seed random draws; None if nothing is trained."""
         if not self._kind.training:
             return None
         model = self._model
@@ -263,7 +263,7 @@ class Execution:
         device = DeviceProgram(
             f"{self._model.name}_{self._kind.name}",
             step.step,
-            lambda: placement.request(step.stages, count, steps // count, kind=self._kind.name),
+            lambda: placement.request(step.stage_count, count, steps // count, kind=self._kind.name),
             infeed=step.feed,
             outfeed=results,
             outfeed_settings=outfeed,

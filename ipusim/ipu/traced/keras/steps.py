@@ -79,14 +79,14 @@ class ModelStep:
         step: the step.
         feed: queue of batches.
         results: structure of the results, with ``tf.TensorSpec`` leaves.
-        stages: number of stages.
+        stage_count: number of stages.
         function: TensorFlow function, which keeps the graph alive.
     """
 
     step: TracedStep
     feed: BatchFeed
     results: Any
-    stages: int
+    stage_count: int
     function: Any
 
 
@@ -179,7 +179,7 @@ class _Tracing:
             return None
         result = replace(result, trace=replace(result.trace, uncounted=self._sums_of_metrics(result)))
         forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
-        return ModelStep(result, self._feed, forms, result.trace.stages, function)
+        return ModelStep(result, self._feed, forms, result.trace.stage_count, function)
 
     def _sums_of_metrics(self, step: TracedStep) -> list[str]:
         """Return nodes that only add up numbers for metrics; the host keeps means over batches."""
