@@ -142,12 +142,7 @@ def synthesize(
     best = comparison.best
     if best is None:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
-    starts = list(starts_of(request, [job for _, job in jobs], limits))
-    if not starts:
-        raise ProgramError(
-            "expected passes that can be reordered, got concurrent stages, batch serialization, I/O tiles or separate "
-            "recomputation passes under every schedule"
-        )
+    starts = _starts(request, [job for _, job in jobs], limits)
     began = time.monotonic()
     known_cycles = best.times.makespan_cycles if best.times else 0
     for start in starts:
@@ -162,6 +157,16 @@ def synthesize(
     is_among_all = {*schedules.names()} <= {*schedules.expand_names(names)}
     return Synthesis(
         comparison, best, order, letters, least_count, bounds, duration_s, alternative, micro_batches, is_among_all
+    )
+
+
+def _starts(request: Request, jobs: Sequence[Job], limits: Limits) -> list[Start]:
+    """Return the starts of the search. Raises ProgramError if the passes of no schedule can be reordered."""
+    if starts := list(starts_of(request, jobs, limits)):
+        return starts
+    raise ProgramError(
+        "expected passes that can be reordered, got concurrent stages, batch serialization, I/O tiles or separate "
+        "recomputation passes under every schedule"
     )
 
 
