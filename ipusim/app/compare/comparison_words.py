@@ -109,8 +109,8 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         )
         yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
         kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
-        if all(most is not None for _, most in kept):
-            most_kept = enumerated(f"{label} {most:,}" for label, most in kept)
+        if None not in (numbers := {most for _, most in kept}) and len(numbers) > 1:
+            most_kept = enumerated(f"{label} {most}" for label, most in kept)
             yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
 
 
