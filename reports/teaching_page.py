@@ -270,8 +270,9 @@ FIGURES: Final = (
         "The last IPU waits until the first micro-batch has passed through the other stages. At the end the last "
         "gradient travels from the last IPU back to the first, and an IPU is finished once the gradient has left. "
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
-        "Every IPU waits 900,000 cycles, the time of [fill and drain](../scenarios/glossary.md#fill-and-drain). IPU 3 "
-        "waits only in the ramps. IPU 0 waits 200,000 cycles in the ramps and 700,000 within main, because its "
+        "Every IPU computes for 2,400,000 of the 3,300,000 cycles; the other 900,000 are "
+        "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. IPU 3 has "
+        "them in the ramps, with its weight update at the end. IPU 0 has 700,000 of them within main, because its "
         "gradients must pass through the other stages first.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
@@ -292,7 +293,9 @@ FIGURES: Final = (
         "each. The form needs B >= F.",
         "In lock-step all IPUs meet after each time-step, so the longest pass sets the pace. Interleaved mixes forward "
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
-        "has one forward and one backward pass in a time-step, and memory is the price.\n\n"
+        "has one forward and one backward pass in a time-step, and memory is the price: until the gradient of a "
+        "micro-batch comes back to IPU 0, 2 (N - 1) time-steps pass, and in each of them IPU 0 begins a further "
+        "micro-batch. Under Interleaved it begins one in every second time-step, so it keeps half as many.\n\n"
         "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
         "which every IPU has all the passes that the schedule can give it. Grouped has m - 2 N + 1 such time-steps, "
         "nine in the figure.",
@@ -364,7 +367,7 @@ FIGURES: Final = (
         "[stragglers](stragglers.md). The form needs F' <= F + B and B' <= F + B.",
         f"IPU {SLOW} takes {FACTOR} times as long for everything. The other three wait in every micro-batch. With "
         f"m = 8 this costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles, {cost_of_one_slow(8):.0%} of what four slow "
-        f"IPUs would cost; with m = 32 it costs {cost_of_one_slow(32):.0%}, nearly as much as four. No schedule hides "
+        f"IPUs would cost; with m = 32 it is {cost_of_one_slow(32):.0%}, nearly as much as four. No schedule hides "
         "the slow IPU; a smaller stage does.",
         "At which position does a slow IPU cost least under 1F1B in point-to-point, and at which most? And under "
         "GPipe?",
@@ -387,7 +390,7 @@ update at its end, which takes 60,000 cycles. The bubble is the share of the mak
 
 In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
 yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and several bubbles: the first of
-them is meant here. `ipusim compare` prints the most micro-batches that a stage keeps; `summary.json` in the folder of
+them below *utilisation* is meant here. `ipusim compare` of schedules prints the most micro-batches that a stage keeps; `summary.json` in the folder of
 the run has them for every stage, as `most_micro_batches_kept` under `memory.stages`.
 
 `ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes

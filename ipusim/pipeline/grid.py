@@ -44,7 +44,7 @@ def format_grid(
         f"{f' in {shape.segments} segments' if shape.segments > 1 else ''}"
         f"{f', {shape.serialization} in a row' if shape.serialization > 1 else ''}",
         f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
-        f"offsets {list(plan.offsets)}" if plan.offsets else "offsets of stages: none, as there are no time-steps",
+        f"offsets {list(plan.offsets)}" if plan.offsets else "offsets of stages: none",
     ]
     marks, remarks = marks or {}, dict(notes or {})
     cell_of: dict[tuple[int | None, Op], tuple[int, int]] = {}

@@ -20,7 +20,7 @@ SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 GRID = """\
 1f1b training, stages on IPUs 0, 1, 2, count 4
 point-to-point, a row is the time of one pass, and copies take no time, FIFO depths 2, 1, 0
-offsets of stages: none, as there are no time-steps
+offsets of stages: none
   0  F0.0 | .    | .
   1  F0.1 | F1.0 | .
   2  F0.2 | F1.1 | F2.0

@@ -130,7 +130,7 @@ def test_what_is_kept_and_what_is_alive(load):
     without = execute(load(*INLINE)).memory.footprint.stages[0]
     with_them = execute(load(*INLINE, at("drop", "b"))).memory.footprint.stages[0]
     assert with_them.kept_bytes - without.kept_bytes == 4 * 70 * 8
-    assert without.backward - with_them.backward == profile.stash_bytes - profile.cluster_bytes
+    assert without.backward_bytes - with_them.backward_bytes == profile.stash_bytes - profile.cluster_bytes
 
 
 def test_the_last_stage_keeps_what_is_behind_its_last_checkpoint(load):

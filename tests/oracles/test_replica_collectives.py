@@ -142,9 +142,9 @@ def test_what_it_costs_is_said_with_its_formula():
         return total(total(x)) + reduce_scatter_op.reduce_scatter(x, 2)[0]
 
     job = gone_together(stage).job
-    found = [each for each in terms_of(job.costs, job.plan, job.program, job.system) if "stage_1" in each.of]
-    called = [each for each in found if "in forward" in each.of]
-    names = [each.partition(" (")[0] for each in dict.fromkeys(each.of for each in called)]
+    found = [each for each in terms_of(job.costs, job.plan, job.program, job.system) if "stage_1" in each.label]
+    called = [each for each in found if "in forward" in each.label]
+    names = [each.partition(" (")[0] for each in dict.fromkeys(each.label for each in called)]
     assert sorted(names) == ["all-reduce", "all-reduce", "reduce-scatter"]
     for each in called:
         assert eval(each.formula(), {"ceil": math.ceil, "max": max}) == each.cycles

@@ -250,7 +250,7 @@ def _request(built, initial, batches, pipeline, system, averages=None):
             "schedule": pipeline.schedule,
             "gradient_accumulation_count": pipeline.gradient_accumulation_count,
             "repeat_count": pipeline.repeat_count,
-            "device_mapping": list(range(built.step.trace.stages)),
+            "device_mapping": list(range(built.step.trace.stage_count)),
         },
         "use_synthetic_data": True,
     }

@@ -109,7 +109,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         )
         yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
         kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
-        if None not in (numbers := {most for _, most in kept}) and len(numbers) > 1:
+        if len({row.schedule for row in comparison.rows}) > 1 and None not in {most for _, most in kept}:
             most_kept = enumerated(f"{label} {most}" for label, most in kept)
             yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
 

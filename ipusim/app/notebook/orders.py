@@ -27,7 +27,7 @@ def show(order: pipelines.Order, sync: str = "lock_step") -> None:
         >>> show(Order.from_passes("mine", Shape(mapping=(0, 1), micro_batches=2), passes))
         mine training, stages on IPUs 0, 1, count 2
         time-steps 5 emitted, copies merged, FIFO depths 1, 0
-        offsets []
+        offsets of stages: none
           0  F0.0 | .
           1  F0.1 | F1.0
           2  .    | B1.0 F1.1

@@ -46,8 +46,6 @@ _WIDEST_PORTION: Final = 64
 #: Number of cuts of a choice that justifies prices and a good cut, and number of attempts at a good cut.
 _COSTLY_CUTS: Final = 20_000
 _GOOD_CUTS: Final = 3
-#: Number of closer looks in a family's first try while no plan fits: its fastest choices may be too large for memory.
-_LOOKS: Final = 8
 #: Number of steps that raise prices before the first cuts of a choice.
 _MORE_STEPS: Final = 1000
 #: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
@@ -122,13 +120,11 @@ class Search:
         return self.searched
 
     def _try_first(self, heap: list[Entry]) -> None:
-        """Look at the choices of a family until a choice that may fit had its closer look; until a plan fits, a few."""
-        looks = 0
+        """Look at the choices of a family until a choice that may fit had its closer look."""
         while is_open(heap, self.searched.best):
             is_closer, too_large = isinstance(heap[0][-1], OpenChoice), self.searched.too_large
             self._step(heap)
-            looks += is_closer and self.searched.too_large == too_large
-            if looks and (self.searched.best is not None or looks == _LOOKS):
+            if is_closer and self.searched.too_large == too_large:
                 return
 
     def _update_bound(self) -> None:
