@@ -52,9 +52,7 @@ TRUST: Final = """\
   unit, loading of weights, exchange of both operands, and reduction of partial sums, within the permitted memory
   (`availableMemoryProportion`). [Errors of products](products.md).
 - **Vector work** by kind: limited by loads and stores, with a fixed time per compute set. Each layer states its number
-  of compute sets, and its reductions over tiles, such as sums for a norm or a bias. A reduction takes 1,250 cycles
-  in addition to two compute sets, the median of nine benchmark rows of PopLibs (tests/benchmark_results.csv before
-  3a650a11). Gradient accumulation and optimizer updates are vector work too.
+  of compute sets. Gradient accumulation and optimizer updates are vector work too.
 - **Merged copies** by their parts: sync, copy before, exchange over the routes with contention, copy after. [Errors of
   copies](micro_benchmarks.md). Collectives between replicas follow real links of the pod. Each round is a superstep
   with a sync and an exchange between IPUs, as in PopLibs (lib/popops/ReplicatedCollectives.cpp before 887b9d3a).
@@ -104,11 +102,6 @@ TRUST: Final = """\
 - Tensors that Poplar's liveness analysis keeps between products.
 - Exchanges of batch norm with statistics shared by several replicas (tried above), and the steps of a CTC loss from
   frame to frame in a pipeline whose decoder has a separate loss.
-- Copies around outlined functions. Graphcore's TensorFlow copies every input and output of such a function
-  (graphcore/tensorflow b2127bba, map_ops.cc, CreateFunctionOp), and BERT outlines four classes of layers. PopART
-  outlines by its own estimate, so the functions of its programs are unknown.
-- The mask of packed sequences in PyTorch: one IPU makes a number for each pair of positions, and sends the mask through
-  the pipeline (graphcore/examples 3cc8f81, nlp/bert/pytorch, modeling.py).
 - Uneven layouts of tensors with a few more elements than a tile holds; all tiles count as equal.
 - The host's work for making data: infeeds have data ready, unless the scenario limits them.
 - Waits between steps, except for the framework's host. Compilation, evaluation and checkpoints take no time.

@@ -390,8 +390,8 @@ update at its end, which takes 60,000 cycles. The bubble is the share of the mak
 
 In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
 yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and several bubbles: the first of
-them below *utilisation* is meant here. `ipusim compare` of schedules prints the most micro-batches that a stage keeps; `summary.json` in the folder of
-the run has them for every stage, as `most_micro_batches_kept` under `memory.stages`.
+them below *utilisation* is meant here. `ipusim compare` of schedules prints the most micro-batches that a stage keeps;
+`summary.json` in the folder of the run has them for every stage, as `most_micro_batches_kept` under `memory.stages`.
 
 `ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes
 this page and the figures.

@@ -87,22 +87,14 @@ class ComputationRates:
         plausible=(2000, 4000),
         evidence="benchmark rows, except two pools of 8 x 8 images, which need more",
     )
-    tile_reduction_cycles: Fraction = _cycles(
-        1250,
-        meaning="cycles for each reduction over tiles, such as a sum or a maximum, in addition to its two compute sets",
-        source=f"derived from {_BENCHMARKS}: the median of the cycles that nine reductions need in addition, five of "
-        "BERT and four of ResNet-50",
-        plausible=(500, 1500),
-        evidence="benchmark rows: 84 and 500 for the maximum and the sum of a softmax, 960 to 1,803 for norms",
-    )
     variable_layout_cycles: Fraction = _cycles(
-        7_000,
+        8_800,
         meaning="cycles for each variable at a weight update to rearrange its gradient, with its learning rate and "
         "casts",
         source=PODS,
         plausible=(5000, 20_000),
-        evidence="ResNet-50's 161 variables leave -2.9 to 0.9 ms an update on a Bow, 1.0 on a GC200; six of a small "
-        "network 53,000 and 62,000 cycles on one IPU",
+        evidence="ResNet-50's 161 variables leave -1.5 to 1.4 ms an update on a Bow, 1.1 on a GC200; six of a small "
+        "network 60,000 and 70,000 cycles on one IPU",
     )
     program_code: Fraction = _code(
         4490,

@@ -164,16 +164,16 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        312_000,
+        326_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
         "after the run; also any other host time for each variable of a session run; not in a PyTorch program",
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value separately, in a separate program, which takes at most the least time of "
-        "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.14 s for 393 variables",
+        "a session run; MLPerf's rows of BERT with state on chip leave 0.06 to 0.15 s for 393 variables",
     )
     pytorch_optimizer_value_ns: Fraction = _host_ns(
-        80_500,
+        82_000,
         meaning="host time for each value of the optimizer, such as a learning rate, that a PyTorch program sends for "
         "each variable after a session run",
         source=PODS,
@@ -201,13 +201,13 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB, and a fit 100 ns",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        563,
+        610,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,
         plausible=(100, 1900),
-        evidence="in addition to its optimizer's values, BERT in PyTorch leaves 0.1 to 0.5 s for 0.67 GB, GPT-2 with "
-        "its layers' own error 0.5 s for 0.25 GB",
+        evidence="in addition to its optimizer's values, BERT in PyTorch leaves 0.4 to 0.6 s for 0.67 GB, GPT-2 with "
+        "its layers' own error 0.4 s for 0.25 GB",
     )
 
     file: str = field(default="", compare=False, kw_only=True)

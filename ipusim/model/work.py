@@ -130,7 +130,6 @@ class Work:
         memory_proportion: share of a tile's memory available to a product; None for PopLibs' default.
         units: indivisible parts of a pool's vector work, distributed over workers; 0 for evenly spread work.
         variables: number of variables updated by this work; 0 for a pass.
-        tile_reductions: reductions over tiles among the compute sets; reductions that share compute sets count once.
 
     Example:
         >>> from ipusim.api import VectorWork, Work, models
@@ -150,7 +149,6 @@ class Work:
     memory_proportion: Fraction | None = None
     units: int = 0
     variables: int = 0
-    tile_reductions: int = 0
 
     @property
     def macs(self) -> int:
@@ -209,19 +207,18 @@ def work_of(
     accesses: int = 0,
     exchanged: int = 0,
     compute_sets: int = 1,
-    tile_reductions: int = 0,
     convolution: bool = False,
 ) -> Work:
     """Return the work of a pass over elements of equal size.
 
     Args:
         itemsize: bytes per element.
-        products, vector, compute_sets, tile_reductions, convolution: attributes of :class:`Work`.
+        products, vector, compute_sets, convolution: attributes of :class:`Work`.
         accesses: elements read from or written to tile memory.
         exchanged: elements received by tiles over the exchange.
     """
     traffic = accesses * itemsize, exchanged * itemsize
-    return Work(products, vector, *traffic, itemsize, compute_sets, convolution, tile_reductions=tile_reductions)
+    return Work(products, vector, *traffic, itemsize, compute_sets, convolution)
 
 
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
@@ -233,7 +230,6 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
         exchange_bytes=sum(work.exchange_bytes for work in parts),
         itemsize=itemsize,
         compute_sets=sum(work.compute_sets for work in parts),
-        tile_reductions=sum(work.tile_reductions for work in parts),
         parts=parts,
     )
 
@@ -252,7 +248,6 @@ def in_one(
         sram_bytes=sram_bytes,
         exchange_bytes=exchange_bytes,
         compute_sets=first.compute_sets + second.compute_sets,
-        tile_reductions=first.tile_reductions + second.tile_reductions,
     )
 
 

@@ -82,10 +82,10 @@ _TRANSFER: Final = "bytes x clock_hz / {}"
 
 LAUNCHES: Final = Law(
     "launches",
-    "compute sets x compute_set_cycles + reductions over tiles x tile_reduction_cycles; compute sets of products "
-    "follow from their plans, of vector work from the layers",
-    ("compute_set_cycles", "tile_reduction_cycles"),
-    source=f"{_GUIDE}; {_PLANNER}; reductions derived, see the rate",
+    "compute sets x compute_set_cycles; compute sets of products follow from their plans, of vector work from the "
+    "layers",
+    ("compute_set_cycles",),
+    source=f"{_GUIDE}; {_PLANNER}",
 )
 EXCHANGE: Final = Law(
     "exchange",

@@ -4,7 +4,7 @@ A layer's pass is a sequence of compute sets. Per compute set, the tiles sync, e
 local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work follows:
 
     cycles = for every run of every product: launches + exchange + loading + matrix + reduction + adding
-           + ceil(compute_sets * compute_set_cycles) + ceil(reductions over tiles * tile_reduction_cycles)
+           + ceil(compute_sets * compute_set_cycles)
            + ceil(products * product_layout_cycles), the new layout of operands; pool_layout_cycles of a pool,
              variable_layout_cycles of a variable at the weight update
            + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile * exchange_efficiency))
@@ -90,8 +90,6 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
         terms.append(laws.LAUNCHES(Cycles(launch_cycles, work.compute_sets, rates.compute_set_cycles)))
-    if work.tile_reductions:
-        terms.append(laws.LAUNCHES(Cycles(launch_cycles, work.tile_reductions, rates.tile_reduction_cycles)))
     if times := sum(way.times for way in runs):
         terms.append(laws.LAYOUT(Cycles(launch_cycles, times, rates.product_layout_cycles)))
     if work.variables:

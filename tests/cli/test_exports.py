@@ -268,7 +268,7 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
         (("--size", "6x3"), "--size: expected a width and a height from 1 to 40 inches, such as 6x3in, got '6x3'"),
         (
             ("--size", "2x1in"),
-            "--size: expected a larger picture, got 2x1in: rows, axes and legend take at least 3.6 inches of height",
+            "--size: expected a larger picture, got 2x1in: rows, axes and legend take at least 3.8 inches of height",
         ),
     ],
 )

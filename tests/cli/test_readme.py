@@ -84,7 +84,7 @@ def test_the_scenario_explained_runs(tmp_path):
     (tmp_path / "mine.yaml").write_text(next(text for text in blocks(README, "yaml") if "`ipusim run` prints" in text))
     experiment = load_job(tmp_path / "mine.yaml")
     description = experiment.request.description
-    assert description == "`ipusim run` prints these lines. The first sentence is the title of pictures."
+    assert description == "`ipusim run` prints this comment. Its first sentence is the title of pictures."
     assert experiment.executions == 100
     assert experiment.held_out is not None
 

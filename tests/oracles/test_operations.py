@@ -191,7 +191,6 @@ def test_ctc_costs_what_its_states_and_outputs_come_to(log_probabilities):
         sram_bytes=4 * (2 * 40 + 2 * 50),
         exchange_bytes=4 * (40 + 50),
         compute_sets=5 + 2 + (0 if log_probabilities else 5),
-        tile_reductions=1 + (0 if log_probabilities else 2),  # of the loss; of the softmax, a maximum and a sum
     )
     assert cost.backward == Work(
         vector=summed + VectorWork(50 + 2 * 40, reductions=50, transcendentals=50),

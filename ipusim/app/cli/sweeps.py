@@ -142,7 +142,7 @@ def sweep(
         files = result.files(names)
         heed()
         results.write(files)
-    print_result(result, output_form, f"{folder}: {', '.join(files)}")
+    print_result(result, output_form, f"{target}" if target != folder else f"{folder}: {', '.join(files)}")
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:

@@ -160,7 +160,7 @@ class Ceiling:
         """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
         slope = self.full.slope or Fraction(1)
         return {
-            "work with recomputation": float(self.mean / slope),
+            "passes": float(self.mean / slope),
             "imbalance of stages": float((self.busiest - self.mean) / slope),
             "copies, sync and host": float((slope - self.busiest) / slope),
         }

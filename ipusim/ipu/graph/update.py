@@ -102,7 +102,6 @@ class GraphUpdate:
             vector=work.vector + more.vector,
             sram_bytes=work.sram_bytes + more.sram_bytes,
             compute_sets=work.compute_sets + more.compute_sets,
-            tile_reductions=work.tile_reductions + more.tile_reductions,
         )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
@@ -185,10 +184,7 @@ def _join_works(works: Sequence[Work], users: int) -> Work:
     share = VectorWork(*(count // users for count in counts))
     sram_bytes = sum(work.sram_bytes for work in works) // users
     return Work(
-        vector=share,
-        sram_bytes=sram_bytes,
-        compute_sets=max(sum(work.compute_sets for work in works) // users, 1),
-        tile_reductions=sum(work.tile_reductions for work in works) // users,
+        vector=share, sram_bytes=sram_bytes, compute_sets=max(sum(work.compute_sets for work in works) // users, 1)
     )
 
 

@@ -159,7 +159,6 @@ class NormaliseImage:
             sram_bytes=bytes_written + image.size * size * (1 + (2 in argnums)),
             itemsize=size,
             compute_sets=1 + 2 * sums,
-            tile_reductions=sums,
         )
         return LayerCost(forward, backward)
 
@@ -184,7 +183,6 @@ class FixedWidthBins:
             sram_bytes=(2 * values.size + self.levels) * size,
             itemsize=size,
             compute_sets=2 * 2 + 1,
-            tile_reductions=2,
         )
         return LayerCost(work, Work(itemsize=size))
 
@@ -217,7 +215,6 @@ class Histogram:
             exchange_bytes=levels.nbytes,
             itemsize=size,
             compute_sets=1 + 2,
-            tile_reductions=1,
         )
         return LayerCost(work, Work(itemsize=size))
 

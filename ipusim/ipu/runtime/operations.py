@@ -150,7 +150,6 @@ class BeamSearch:
             exchange_bytes=candidates * size,
             itemsize=size,
             compute_sets=4 * steps + 5 * (not self.log_probabilities),
-            tile_reductions=2 * (not self.log_probabilities),
         )
         return LayerCost(work, Work(itemsize=size))
 

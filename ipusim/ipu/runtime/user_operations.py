@@ -144,7 +144,7 @@ class Expression:
         with np.errstate(all="ignore"):
             passes, _ = functions.count_passes(self.function, floats, range(len(floats)))
         sram_bytes = sum(array.nbytes for array in arrays) + math.prod(shape) * size
-        work = replace(passes.work(size), sram_bytes=sram_bytes, compute_sets=1, tile_reductions=0)
+        work = replace(passes.work(size), sram_bytes=sram_bytes, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
 
 

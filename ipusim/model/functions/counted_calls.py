@@ -61,14 +61,13 @@ class Step:
 
     Attributes:
         elements: elements read or written.
-        compute_sets, tile_reductions: compute sets of the vector work, and reductions among them.
+        compute_sets: compute sets of the vector work.
     """
 
     products: tuple[Product, ...] = ()
     vector: VectorWork = NO_VECTOR_WORK
     elements: int = 0
     compute_sets: int = 0
-    tile_reductions: int = 0
 
     @property
     def macs(self) -> int:
@@ -81,7 +80,6 @@ class Step:
         self.vector += later.vector
         self.elements += later.elements
         self.compute_sets += later.compute_sets
-        self.tile_reductions += later.tile_reductions
 
     def work(self, itemsize: int) -> Work:
         """Return the step as work."""
@@ -91,7 +89,6 @@ class Step:
             self.elements * itemsize,
             itemsize=itemsize,
             compute_sets=self.compute_sets,
-            tile_reductions=self.tile_reductions,
         )
 
 
@@ -113,7 +110,7 @@ def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
         product = _product(name, read, result_size, args)
         return Step((product,) if product.macs else (), elements=elements)
     if name in _REDUCTIONS:
-        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2, tile_reductions=1)
+        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
     if name in _ELEMENTARY:
         vector = VectorWork(transcendentals=result_size)
     elif name in _QUOTIENTS:

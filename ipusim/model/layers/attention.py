@@ -208,7 +208,6 @@ class MultiHeadAttention(InHalves):
             accesses=2 * x + kernels + biases + 8 * heads + 2 * scores,
             exchanged=scores,
             compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
-            tile_reductions=2,
         )
         added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # adds three dx
         weight_products = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
@@ -221,7 +220,6 @@ class MultiHeadAttention(InHalves):
             accesses=2 * x + 11 * heads + 3 * scores + kernels,
             exchanged=scores,
             compute_sets=_SCORE_BACK_SETS + 2 * drop_sets + add_sets,
-            tile_reductions=1,
         )
         second = work_of(
             itemsize,
@@ -229,7 +227,6 @@ class MultiHeadAttention(InHalves):
             vector=VectorWork(reductions=biased),
             accesses=2 * x + 4 * heads + kernels + biases,
             compute_sets=4 * self.use_bias,
-            tile_reductions=2 * self.use_bias,
         )
         sram_bytes = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
         backward = in_one(first, second, (*head_products, *weight_products, *into), sram_bytes, first.exchange_bytes)

@@ -147,7 +147,6 @@ class CTC(ParameterlessLoss):
             accesses=2 * elements + 2 * paths,
             exchanged=elements + paths,
             compute_sets=5 * (not self.log_probabilities) + steps + 2,
-            tile_reductions=2 * (not self.log_probabilities) + 1,
         )
         backward = work_of(
             itemsize,

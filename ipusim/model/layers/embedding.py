@@ -178,6 +178,5 @@ class PositionEmbedding(_Table):
             accesses=elements + table,
             exchanged=elements,
             compute_sets=2,
-            tile_reductions=1,
         )
         return LayerCost(forward, backward, all_later(backward))

@@ -74,7 +74,6 @@ def kernel_cost(
         vector=VectorWork(reductions=y * biased),
         accesses=x + y + weights + bias + reread,
         compute_sets=2 * biased,
-        tile_reductions=int(biased),
         convolution=products.convolution,
     )
     for_input = weights + x + reread if need_input_gradient else 0

@@ -96,7 +96,6 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
             accesses=2 * elements,
             exchanged=elements,
             compute_sets=3 * 2 + 3,
-            tile_reductions=3,
         )
         backward = work_of(itemsize, vector=VectorWork(elements + rows), accesses=2 * elements, compute_sets=2)
         return LayerCost(forward, backward)
@@ -220,6 +219,5 @@ class MeanSquaredError(ParameterlessLoss):
             accesses=3 * elements,
             exchanged=2 * elements,
             compute_sets=2 + 2,
-            tile_reductions=1,
         )
         return LayerCost(forward, work_of(itemsize, vector=VectorWork(elements), accesses=2 * elements))

@@ -134,7 +134,6 @@ class _Normalisation(InHalves):
             accesses=2 * elements + parameters,
             exchanged=elements,
             compute_sets=2 + 1 + 2 + self.scale + self.center,
-            tile_reductions=1,
         )
         weight_work = VectorWork(int(self.scale), reductions=self.scale + self.center)
         first = work_of(
@@ -143,7 +142,6 @@ class _Normalisation(InHalves):
             accesses=3 * elements + parameters,
             exchanged=2 * elements,
             compute_sets=(2 + self.scale + 1 + 2 + 6) * need_input_gradient,
-            tile_reductions=int(need_input_gradient),
         )
         read = (1 + self.scale) * elements
         second = work_of(
@@ -152,7 +150,6 @@ class _Normalisation(InHalves):
             accesses=read + parameters,
             exchanged=read,
             compute_sets=self.scale + 2 if parameters else 0,
-            tile_reductions=int(parameters > 0),
         )
         sram_bytes = ((2 + need_input_gradient) * elements + 2 * parameters) * itemsize
         backward = in_one(first, second, (), sram_bytes, first.exchange_bytes)

@@ -234,7 +234,6 @@ class Recurrent(InHalves):
             vector=y * sums,
             accesses=x + y + gates + kernel + recurrent + bias,
             compute_sets=2 * self.use_bias,
-            tile_reductions=int(self.use_bias),
         )
         for_input = x + kernel if need_input_gradient else 0
         products = (states, *weight_products, into) if need_input_gradient else (states, *weight_products)

@@ -107,7 +107,6 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
             accesses=2 * keys + 5 * heads + 2 * scores,
             exchanged=heads,
             compute_sets=1 + 2 * 2,
-            tile_reductions=2,
         )
         second = work_of(
             itemsize, products=(Product(elements, positions, inner),), accesses=table + keys, compute_sets=0

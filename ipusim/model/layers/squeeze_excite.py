@@ -99,7 +99,6 @@ class SqueezeExcite(InHalves):
             accesses=elements + channels,
             exchanged=elements,
             compute_sets=2 + 1,
-            tile_reductions=1,
         )
         gated = work_of(
             itemsize, vector=VectorWork(elements), accesses=2 * elements + channels, exchanged=channels, compute_sets=1
@@ -110,7 +109,6 @@ class SqueezeExcite(InHalves):
             accesses=2 * elements + channels,
             exchanged=elements,
             compute_sets=1 + 2,
-            tile_reductions=1,
         )
         into = work_of(
             itemsize,

@@ -144,7 +144,6 @@ class WindowAttention(MultiHeadAttention):
             accesses=scores + pairs,
             exchanged=scores,
             compute_sets=2,
-            tile_reductions=1,
         )
         costs = (
             LayerCost(move, move if need_input_gradient else Work(itemsize=itemsize)),

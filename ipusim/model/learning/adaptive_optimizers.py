@@ -180,7 +180,7 @@ class LAMB(Moments):
         The norms share two compute sets; the exchange of a single number per tile is neglected.
         """
         per_element = VectorWork(16 if self.weight_decay else 14, reductions=2, quotients=1, transcendentals=1)
-        return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2, tile_reductions=1)
+        return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,6 @@ class LARS(Momentum):
             vector=plain.vector + VectorWork(4, reductions=2) * parameter_count,
             sram_bytes=plain.sram_bytes + 4 * parameter_count * itemsize,
             compute_sets=plain.compute_sets + 3,
-            tile_reductions=1,
         )
 
 

@@ -68,5 +68,4 @@ class GradientMap:
             sram_bytes=parameter_count * (2 + decay) * itemsize,
             itemsize=itemsize,
             compute_sets=decay + value + 3 * norm,
-            tile_reductions=int(norm),
         )

@@ -113,13 +113,7 @@ class InSlots:
             raise ModelError(f"expected an epsilon above 0, got {epsilon}")
 
     def update_work(
-        self,
-        per_element: VectorWork,
-        parameter_count: int,
-        itemsize: int,
-        compute_sets: int,
-        more: int = 0,
-        tile_reductions: int = 0,
+        self, per_element: VectorWork, parameter_count: int, itemsize: int, compute_sets: int, more: int = 0
     ) -> Work:
         """Return the work of an update that reads gradient, slots and weight, and writes slots and weight.
 
@@ -131,7 +125,6 @@ class InSlots:
             sram_bytes=(3 + more) * parameter_count * itemsize + 2 * self.state_bytes(parameter_count, itemsize),
             itemsize=max([itemsize, *(self.slot_itemsize(slot, itemsize) for slot in self.slots)]),
             compute_sets=compute_sets,
-            tile_reductions=tile_reductions,
         )
 
 

@@ -88,7 +88,6 @@ def test_dense_halves_by_hand():
         VectorWork(reductions=y),
         sram_bytes=4 * (x + y + weights + 10),
         compute_sets=2,
-        tile_reductions=1,
     )
     plain, _ = Dense(10).cost((20,), batch=32, itemsize=4).halves
     assert plain.sram_bytes == 4 * (y + weights + x)
@@ -114,7 +113,6 @@ def test_convolution_halves_by_hand():
         sram_bytes=4 * (x + y + weights + 7),
         compute_sets=2,
         convolution=True,
-        tile_reductions=1,
     )
 
 

@@ -102,7 +102,6 @@ def test_dense_cost_by_hand():
         vector=VectorWork(32 * 10 * 2, reductions=32 * 10),
         sram_bytes=4 * (2 * 32 * 10 + 32 * 20 + 200 + 10 + 200 + 32 * 20),
         compute_sets=1 + 2,
-        tile_reductions=1,
     )
     first = Dense(10, "relu").cost((20,), batch=32, itemsize=4, need_input_gradient=False)
     assert first.forward == cost.forward

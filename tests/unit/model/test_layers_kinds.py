@@ -422,10 +422,8 @@ def test_layer_norm_cost_by_hand():
     forward = VectorWork(5 * elements + 3 * groups, reductions=2 * elements, transcendentals=groups)
     # Normalised again, and what lib/poplin/Norms.cpp does with it for gamma and beta, and for dx.
     backward = VectorWork((2 + 1 + 6) * elements + 2 * groups, reductions=4 * elements)
-    assert cost.forward == Work((), forward, 4 * (2 * elements + 10), 4 * elements, 4, 2 + 1 + 4, tile_reductions=1)
-    sets = 2 + (1 + 2) + (2 + 2 + 6)
-    moved = 4 * (3 * elements + 20), 4 * 2 * elements
-    assert cost.backward == Work((), backward, *moved, 4, sets, tile_reductions=2)
+    assert cost.forward == Work((), forward, 4 * (2 * elements + 10), 4 * elements, 4, 2 + 1 + 4)
+    assert cost.backward == Work((), backward, 4 * (3 * elements + 20), 4 * 2 * elements, 4, 2 + (1 + 2) + (2 + 2 + 6))
 
 
 def test_convolution_cost_by_hand():
@@ -434,7 +432,7 @@ def test_convolution_cost_by_hand():
     forward = Work((Convolution(60, 5, 7, 6),), VectorWork(y * 2), 4 * (x + weights + 7 + y), compute_sets=2)
     products = (Product(30, 60, 7, shared_rows=6), Convolution(60, 7, 5, 6))
     vector, touched = VectorWork(y * 2, reductions=y), y + x + y + weights + 7 + weights + x
-    backward = Work(products, vector, 4 * touched, compute_sets=1 + 2, tile_reductions=1)
+    backward = Work(products, vector, 4 * touched, compute_sets=1 + 2)
     assert (forward.macs, backward.macs) == (y * 30, 2 * y * 30)
     assert (cost.forward, cost.backward) == (replace(forward, convolution=True), replace(backward, convolution=True))
     (strided,) = Conv2D(7, (3, 2), (2, 3)).cost((8, 6, 5), 2, 4).forward.products
@@ -455,7 +453,6 @@ def test_transposed_convolution_cost_by_hand():
         4 * touched,
         compute_sets=1 + 2,
         convolution=True,
-        tile_reductions=1,
     )
     plain = Conv2DTranspose(7, (3, 2), (2, 2)).cost((4, 5, 3), batch=2, itemsize=4)
     assert plain.backward.sram_bytes == 4 * (touched - y)  # no activation keeps its outputs for the gradient
@@ -525,9 +522,8 @@ def test_batch_norm_cost_by_hand():
     cost = BatchNorm().cost((3, 5), batch=2, itemsize=4)
     forward = VectorWork(5 * 30 + 3 * 5, reductions=2 * 30, transcendentals=5)
     backward = VectorWork((2 + 1 + 6) * 30 + 2 * 5, reductions=4 * 30)
-    assert cost.forward == Work((), forward, 4 * (2 * 30 + 10), 4 * 30, 4, 2 + 1 + 4, tile_reductions=1)
-    sets = 2 + (1 + 2) + (2 + 2 + 6)
-    assert cost.backward == Work((), backward, 4 * (3 * 30 + 20), 4 * 2 * 30, 4, sets, tile_reductions=2)
+    assert cost.forward == Work((), forward, 4 * (2 * 30 + 10), 4 * 30, 4, 2 + 1 + 4)
+    assert cost.backward == Work((), backward, 4 * (3 * 30 + 20), 4 * 2 * 30, 4, 2 + (1 + 2) + (2 + 2 + 6))
 
 
 def test_gated_unit_cost_by_hand():
@@ -602,7 +598,6 @@ def test_attention_cost_by_hand():
         sram_bytes=4 * (2 * x + 4 * 24 + 18 + 4 + 8 * heads + 2 * scores),
         exchange_bytes=4 * scores,
         compute_sets=10 + 2,  # a softmax with two reductions over tiles and an inverse that is cast, and the biases
-        tile_reductions=2,
     )
     assert cost.forward.macs == 4 * rows * 4 * 6 + 2 * scores * 3
     assert cost.backward.macs == 8 * rows * 4 * 6 + 4 * scores * 3

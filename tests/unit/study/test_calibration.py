@@ -90,7 +90,6 @@ def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_k
         "transcendental_operations": "no row depends on the rate",
         "product_layout_cycles": "no row depends on the rate",
         "pool_layout_cycles": "no row depends on the rate",
-        "tile_reduction_cycles": "no row depends on the rate",
         "variable_layout_cycles": "no row depends on the rate",
     }
     with pytest.raises(

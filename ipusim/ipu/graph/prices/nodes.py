@@ -55,14 +55,14 @@ _QUOTIENTS: Final = _types(
 )
 #: Vector work per element of the first input, and compute sets, for operations that fuse several calls.
 _COMPOUND: Final = {
-    **dict.fromkeys(_types("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"), (VectorWork(5, reductions=2), 7, 1)),
+    **dict.fromkeys(_types("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"), (VectorWork(5, reductions=2), 7)),
     **dict.fromkeys(
-        _types("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"), (VectorWork(9, reductions=4), 13, 2)
+        _types("FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"), (VectorWork(9, reductions=4), 13)
     ),
-    "Softmax": (VectorWork(1, reductions=2, quotients=1, transcendentals=1), 6, 2),
-    "LogSoftmax": (VectorWork(2, reductions=2, transcendentals=1), 6, 2),
-    "SparseSoftmaxCrossEntropyWithLogits": (VectorWork(2, reductions=2, quotients=1, transcendentals=1), 8, 2),
-    "SoftmaxCrossEntropyWithLogits": (VectorWork(3, reductions=3, quotients=1, transcendentals=1), 9, 3),
+    "Softmax": (VectorWork(1, reductions=2, quotients=1, transcendentals=1), 6),
+    "LogSoftmax": (VectorWork(2, reductions=2, transcendentals=1), 6),
+    "SparseSoftmaxCrossEntropyWithLogits": (VectorWork(2, reductions=2, quotients=1, transcendentals=1), 8),
+    "SoftmaxCrossEntropyWithLogits": (VectorWork(3, reductions=3, quotients=1, transcendentals=1), 9),
 }
 #: Vector work per element written, by operation type; other types count as elementwise operations.
 _ELEMENTS: Final = (
@@ -99,8 +99,8 @@ def work_of_node(entry: ObservedNode) -> Work | None:
         return Work(
             (product,), sram_bytes=traffic, itemsize=itemsize, compute_sets=0, convolution=kind.startswith("Conv")
         )
-    vector, sets, reductions = _vector(entry)
-    return Work(vector=vector, sram_bytes=traffic, itemsize=itemsize, compute_sets=sets, tile_reductions=reductions)
+    vector, sets = _vector(entry)
+    return Work(vector=vector, sram_bytes=traffic, itemsize=itemsize, compute_sets=sets)
 
 
 def _counts(entry: ObservedNode) -> bool:
@@ -115,21 +115,21 @@ def _itemsize(entry: ObservedNode) -> int:
     return max(widths, default=_DEFAULT_ITEMSIZE)
 
 
-def _vector(entry: ObservedNode) -> tuple[VectorWork, int, int]:
-    """Return the vector work, compute sets and reductions over tiles of a node without products."""
+def _vector(entry: ObservedNode) -> tuple[VectorWork, int]:
+    """Return the vector work and compute sets of a node without products."""
     kind = entry.node.type
     read = entry.inputs[0].size if entry.inputs else 0
     out_elements = sum(form.size for form in entry.outputs)
     update = kind.removeprefix("Resource").removeprefix("Sparse").removeprefix("Apply")
     if kind in _COMPOUND:
-        work, sets, reductions = _COMPOUND[kind]
-        return work * read, sets, reductions
+        work, sets = _COMPOUND[kind]
+        return work * read, sets
     if kind in _REDUCTIONS:
-        return VectorWork(reductions=read), 2, 1
+        return VectorWork(reductions=read), 2
     if kind.startswith("Resource") and update in _UPDATES:
-        return _UPDATES[update] * max(form.size for form in entry.inputs[1:]), 1, 0
+        return _UPDATES[update] * max(form.size for form in entry.inputs[1:]), 1
     cost = next((work for types, work in _ELEMENTS if kind in types), VectorWork(1))
-    return cost * (out_elements or max((form.size for form in entry.inputs), default=0)), 1, 0
+    return cost * (out_elements or max((form.size for form in entry.inputs), default=0)), 1
 
 
 def _matrix_product(entry: ObservedNode) -> models.Product:

@@ -282,7 +282,6 @@ class _Run:
             sram_bytes=run_work.sram_bytes + work.sram_bytes,
             itemsize=max(run_work.itemsize, work.itemsize),
             compute_sets=run_work.compute_sets + work.compute_sets,
-            tile_reductions=run_work.tile_reductions + work.tile_reductions,
             convolution=run_work.convolution or work.convolution,
         )
 
