@@ -80,7 +80,7 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
     """Return the bytes that stages keep for a micro-batch; None if unknown."""
     if not run.describes_memory:
         return None
-    with run.as_written():
+    with run.malformed_as_file_error():
         sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
     if len(sizes) != len(run.timeline.info.stages):
         raise FileError(
@@ -145,7 +145,7 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
     )
     path = (analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows
     gaps = tuple(left_out(timeline))
-    with run.as_written():
+    with run.malformed_as_file_error():
         curves = _curves(run)
         notes = [*map(str, run.summary["notes"]), *filter(None, [run.older])]
         notes += [

@@ -87,27 +87,27 @@ class StoredRun:
     @property
     def fullest(self) -> analysis.FullestMemory | None:
         """Peak of the fullest IPU; None if memory is unknown. Raises FileError if the summary lacks the peak."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             return analysis.fullest(self.summary["memory"])
 
     @property
     def fullest_ipus(self) -> list[int]:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
             return sorted(int(ipu["ipu"]) for ipu in self.summary["memory"]["ipus"] if ipu["peak_bytes"] == most)
 
     @property
     def peak_cycle(self) -> int:
         """Cycle of the fullest IPU's peak in the first execution; raises FileError like ``fullest``."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             return int(self._fullest()["peak_cycle"])
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if not in the folder. Raises FileError for malformed parts."""
         parts = self.summary.get("waterfall")
-        with self.as_written("the parts of the time in the format of a run"):
+        with self.malformed_as_file_error("the parts of the time in the format of a run"):
             return None if parts is None else analysis.Waterfall.from_dict(parts)
 
     @property
@@ -116,7 +116,7 @@ class StoredRun:
 
         Raises FileError for malformed cycles.
         """
-        with self.as_written("the cycles of stages in the format of a run"):
+        with self.malformed_as_file_error("the cycles of stages in the format of a run"):
             return {
                 (pipelines.Pass.BACKWARD, stage): Fraction(cycles["recomputed_cycles"], cycles["backward_cycles"])
                 for stage, cycles in enumerate(self.summary.get("stage_cycles") or ())
@@ -150,7 +150,7 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def as_written(self, content: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
+    def malformed_as_file_error(self, content: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
         """Convert lookup and type errors of the block to FileError.
 
         ``content`` names the expected content of ``summary.json``.
