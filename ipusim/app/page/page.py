@@ -27,8 +27,9 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, w
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, noun_with_numbers
 
-#: File names of the page, and of the page with autoplay.
+#: File name of the page.
 PAGE: Final = "report.html"
+#: File name of the page with autoplay.
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
 _NOT_EXPLAINED: Final = ("This folder has no explanation: ipusim explain tries changes and writes the best here.",)

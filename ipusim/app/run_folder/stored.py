@@ -29,13 +29,15 @@ TRACE_FILE: Final = "trace.pftrace.gz"
 EXPLANATION: Final = "explanation.json"
 #: Maximum size of ``summary.json`` in bytes: enough for a loss per step of the longest run.
 _MOST_BYTES: Final = 1 << 26
-#: Bound on integers about a run, and pattern of lone surrogates, never part of a text.
+#: Bound on integers about a run.
 _INTEGER_BOUND: Final = 2**63
+#: Lone surrogates, which are never part of a text.
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU in the format of a run"
-#: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
+#: Displayed keys of ``summary.json``, with their types.
 _DETAILS: Final = {"description": str, "notes": list, "memory": dict}
+#: Displayed keys of ``memory`` in ``summary.json``, with their types.
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
 #: Holders (uses of memory) whose bytes stages state.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
