@@ -92,10 +92,12 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
 
     Waits for passes of other IPUs are divided in this order:
 
-    - fill and drain, then gaps in main: the waterfall's cycles of each part. Balanced IPUs wait equally long.
+    - fill and drain, then gaps in main: the waterfall's cycles of each part, equal for all IPUs as if they were
+      balanced.
     - imbalance of stages: further waits in a run with only passes; 0 if the waterfall has no imbalance.
     - further parts of the waterfall: cycles of the part minus the IPU's own cycles of that part, as passes of other
-      IPUs are delayed by the difference. Waits for recomputation are apart from the IPU's own recomputation.
+      IPUs are delayed by the difference. Waits for recomputation are listed apart from the IPU's own
+      recomputation.
 
     Remaining waits stay waits for passes of other IPUs.
 
@@ -150,19 +152,19 @@ def idle_causes(
     Args:
         timeline: the run.
         execution: number of an execution; None for the whole run.
-        shares: recomputed fraction of a stage's passes, by kind of pass and stage, where passes include recomputation.
+        shares: for passes that include recomputation, their recomputed fraction by kind of pass and stage.
 
     Raises TimelineError if the Timeline lacks the execution.
     """
-    track = IpuSpans(timeline.peeled(execution))
-    begin, finish = 0, int((track.end + track.later).max(initial=0))
+    track = IpuSpans(timeline.peeled(execution))  # repeated blocks appear once, with a weight
+    begin, finish = 0, int((track.end + track.shift_cycles).max(initial=0))
     if execution is not None:
         window = find_execution(timeline, execution)
         begin, finish = window.start, window.end
     parts = [non_arithmetic(track), _waits(track), *_empty_intervals(track, finish)]
     ipu, start, end, cause, stage, span = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    later, times = (np.append(column, extra)[span] for column, extra in ((track.later, 0), (track.times, 1)))
-    start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
+    shift, times = (np.append(column, extra)[span] for column, extra in ((track.shift_cycles, 0), (track.times, 1)))
+    start, end = np.maximum(start + shift, begin), np.minimum(end + shift, finish)
     inside = np.flatnonzero(start < end)
     inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
@@ -177,7 +179,9 @@ def idle_causes(
 def _work_cycles(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
     """Return every IPU's cycles in selected spans, within a window."""
     cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
-    worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)
+    worked = np.minimum((track.end + track.shift_cycles)[rows], finish) - np.maximum(
+        (track.start + track.shift_cycles)[rows], begin
+    )
     np.add.at(cycles, track.ipu[rows], np.maximum(worked, 0) * track.times[rows])
     return cycles
 
@@ -190,7 +194,7 @@ def _empty_intervals(track: IpuSpans, finish: int) -> list[Intervals]:
     intervals = []
     for ipu, start, cause in (
         (idle, np.zeros_like(idle), Idle.NO_STAGE),
-        (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
+        (track.ipu[ends], (track.end + track.shift_cycles)[ends], Idle.PASSES),
     ):
         no_span = np.full(len(ipu), NONE)
         intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), NUMBER[cause]), no_span, no_span))
@@ -245,7 +249,7 @@ def _waits(track: IpuSpans) -> Intervals:
 def _pieces(
     track: IpuSpans, waits: Column, source: Column, stop: Column, on_io_tiles: npt.NDArray[np.bool_]
 ) -> Intervals:
-    """Cut ``waits``, up to ``stop``, at begins of spans on the IPUs ``source`` that ended the waits.
+    """Cut ``waits``, up to ``stop``, where spans begin on the IPUs ``source`` that ended the waits.
 
     The mask ``on_io_tiles`` tells which waits ended with a host copy on I/O tiles; while ``source`` waits too, the host
     is the cause of such a wait.

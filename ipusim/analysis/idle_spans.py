@@ -30,8 +30,8 @@ WAITS_FOR: Final = np.where(
 )
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. The span's ``later`` shifts the
-#: interval's times to times of the run; intervals with index NONE have times of the run already.
+#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. The span's ``shift_cycles``
+#: shift the interval's times to times of the run; intervals with index NONE have times of the run already.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
@@ -44,7 +44,8 @@ class IpuSpans:
         ipu, start, end, kind, stage: columns of the spans.
         first: index of every IPU's first span, followed by the total number of spans; shape (IPUs + 1,).
         last: mask of every IPU's last span.
-        later: cycles from a span's time in the Timeline to its time in the run, where earlier blocks are repeated.
+        shift_cycles: cycles from a span's time in the Timeline to its time in the run, in which earlier blocks are
+            repeated.
         times: number of spans that this entry represents.
     """
 
@@ -61,7 +62,7 @@ class IpuSpans:
         self.kind, self.stage = timeline.kind[row], timeline.stage[row]
         self.first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
         self.last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
-        self.later, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
+        self.shift_cycles, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
 
 
 def non_arithmetic(track: IpuSpans) -> Intervals:

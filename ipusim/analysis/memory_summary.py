@@ -17,12 +17,14 @@ class IpuMemorySummary:
 
     Attributes:
         ipu: logical IPU.
-        peak_bytes, peak_cycle, peak_pass: bytes of the peak, its first cycle in the first execution, and its pass.
-        excess_bytes: bytes by which the peak exceeds the memory; 0 if the IPU fits without the estimated code.
+        peak_bytes: bytes of the peak.
+        peak_cycle: first cycle of the peak in the first execution.
+        peak_pass: pass of the peak.
+        excess_bytes: bytes by which the peak exceeds the memory; 0 if everything but the estimated code fits.
         resident_bytes: bytes allocated during the whole run.
         remote_bytes: bytes in Streaming Memory.
         fifo_held_bytes: maximum of used bytes in FIFO buffers.
-        holders: bytes of every holder at the peak, by its key.
+        holders: bytes of every holder at the peak, by the holder's key.
     """
 
     ipu: int
@@ -38,7 +40,15 @@ class IpuMemorySummary:
 
 @dataclass(frozen=True)
 class StageMemorySummary:
-    """Stash of one stage: FIFO slots, FIFO bytes, and maximum number of used slots."""
+    """Stash of one stage.
+
+    Attributes:
+        name: name of the stage.
+        fifo_depth: slots of the FIFO.
+        kept_bytes: bytes that the stage keeps for a micro-batch.
+        fifo_bytes: bytes of the FIFO.
+        most_micro_batches_kept: maximum number of used slots.
+    """
 
     name: str
     fifo_depth: int

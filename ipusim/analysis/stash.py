@@ -18,8 +18,8 @@ class Stash(NamedTuple):
     """Micro-batches stored by stages, as columns of equal length.
 
     Attributes:
-        opens: row of the forward pass whose start begins storage; NONE without a row.
-        closes: row of the pass whose end ends storage: backward pass, its first half, or recomputation; NONE
+        opens: row of the forward pass that begins storage when it starts; NONE without a row.
+        closes: row of the pass that ends storage when it ends: backward pass, its first half, or recomputation; NONE
             without a row.
     """
 

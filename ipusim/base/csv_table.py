@@ -36,7 +36,7 @@ _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class CsvLine:
-    """A row of a file: last line's number, from 1, and stripped cells."""
+    """A row of a file: number of the row's last line, counted from 1, and stripped cells."""
 
     number: int
     cells: tuple[str, ...]
@@ -129,7 +129,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, label: str = "") -
         CsvRow(
             f"{label}:{line.number}",
             {name: line.cells[index] if index < len(line.cells) else "" for name, index in index_of.items()},
-            tuple(_wrong_number(line.cells, len(header.cells))),
+            tuple(_extra_cells(line.cells, len(header.cells))),
         )
         for line in lines[1:]
         if any(line.cells)
@@ -190,7 +190,7 @@ def decimal_comma(cells: Sequence[str]) -> str:
     return ""
 
 
-def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
+def _extra_cells(cells: Sequence[str], columns: int) -> Iterator[str]:
     """Yield the error of a row with cells beyond the last column."""
     if any(cells[columns:]):
         problem = f"expected {columns} cells, as many as there are columns, got {len(cells)}"

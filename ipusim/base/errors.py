@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-#: Approximate limits of a message: characters of a word, characters of a line, and lines. A longer message quotes too
-#: much of the input.
+#: Approximate maximum number of characters of a word in a message; longer words quote too much of the input.
 _WORD: Final = 500
+#: Approximate maximum number of characters of a line in a message.
 _LINE: Final = 2000
+#: Approximate maximum number of lines of a message.
 MOST_LINES: Final = 200
 #: Approximate limit of a message about a single problem, in characters.
 MOST_SHOWN: Final = 2000

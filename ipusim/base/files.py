@@ -83,7 +83,7 @@ def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
         path: path of the file, relative to ``folder`` if given.
         folder: descriptor of an open folder.
 
-    Raises OSError like :func:`open_file`, and for a link, which may lead to any file of the reader.
+    Raises OSError like :func:`open_file`, and for a link: the target could be any file that the user may read.
     """
     return _open_regular(path, os.O_NOFOLLOW, folder)
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 from ipusim.base.errors import FileError
 from ipusim.base.files import Readable
 
-#: Bytes per read, and maximum number of characters of an element.
+#: Bytes per read.
 _CHUNK: Final = 1 << 20
+#: Maximum number of characters of an element.
 _MOST_VALUE: Final = 1 << 24
 #: Characters after a number that may continue the number: the start of an exponent.
 _EXPONENT_CHARACTERS: Final = 4

@@ -12,12 +12,13 @@ from ipusim.base.foreign_words import keys_for, spelling_key
 #: Minimum similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
 #: key of a scenario.
 _LEAST_SIMILARITY: Final = 0.55
-#: Maximum number of names in a hint: names with the same words, and names a single typing mistake away (many short
-#: names are).
+#: Maximum number of names with the same words in a hint.
 _MOST_WITH_SAME_WORDS: Final = 3
+#: Maximum number of names in a hint that are a single typing mistake away, as many short names are.
 _MOST_WITH_ONE_MISTAKE: Final = 5
-#: Maximum number of names listed in a message; of a longer list, only so many of the nearest names are listed.
+#: Maximum number of names that a message lists in full.
 _MOST_LISTED: Final = 24
+#: Number of nearest names that a message lists out of more names.
 _MOST_NEAREST: Final = 12
 #: Digits read of a number in a name, as int() is slow for very many.
 _DIGITS: Final = 20

@@ -1,4 +1,4 @@
-"""Draw random factors of pass durations, by pass and micro-batch, hence equal in every schedule."""
+"""Draw random factors of pass durations; every schedule gets equal factors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 #: Number of micro-batches per draw.
 BLOCK: Final = 64
-#: Resolution of factors, as parts of 1; differences between mathematics libraries are far smaller.
+#: Factors are multiples of 1 / PARTS; differences between mathematics libraries are far smaller.
 PARTS: Final = 2**24
-#: Largest absolute normal number, rounded up: Box and Muller's method with a uniform number of 2**-54 or more.
+#: Bound on absolute standard normal draws by Box and Muller's method, from uniform numbers of at least 2**-54.
 FARTHEST: Final = 8.66
 
 
@@ -33,7 +33,7 @@ class Draws:
         self._block = lru_cache(maxsize=4096)(self._draw)
 
     def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
-        """Return the factor of a pass's duration, in :data:`PARTS` of 1.
+        """Return a factor of pass duration, as a multiple of 1 / :data:`PARTS`.
 
         Args:
             ipu: IPU of the pass.
@@ -49,14 +49,14 @@ class Draws:
 
 
 def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.NDArray[np.int64]:
-    """Return the factors of blocks of :data:`BLOCK` micro-batches, in :data:`PARTS` of 1.
+    """Return the factors of blocks of :data:`BLOCK` micro-batches, as multiples of 1 / :data:`PARTS`.
 
     The factors come from normal numbers, made by Box and Muller's method from Philox bits. The Philox key is the hash
     of the text ``(seed, IPU, np.int64(kind), stage, execution, number)``. The kind is printed like a NumPy integer for
     compatibility: kinds once came from an array, and another text would change every run with jitter.
 
     Args:
-        blocks: seed, IPU, kind of the span, stage, execution and number per block.
+        blocks: seed, IPU, kind of the span, stage, execution and number of the block, for each block.
         deviation: standard deviation of a factor.
 
     Returns:

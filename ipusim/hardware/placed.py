@@ -42,7 +42,7 @@ class Placement:
     hosts: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse IPUs outside the device."""
+        """Check IPUs and replicas against the topology."""
         if sorted(self.ipus) != list(self.topology.ipus):
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
@@ -102,12 +102,12 @@ class Placement:
         return len(self.ipus)
 
     def streaming_memory_of(self, ipu: int) -> int:
-        """Return the machine number of the Streaming Memory that a logical IPU shares with its neighbours.
+        """Return the number of the IPU-Machine whose Streaming Memory a logical IPU uses.
 
         Args:
             ipu: a logical IPU.
 
         Returns:
-            The number of the machine.
+            An IPU-Machine's number.
         """
         return self.ipus[ipu] // SHARING_IPUS

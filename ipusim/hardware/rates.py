@@ -75,8 +75,8 @@ class Rates(ComputationRates):
         source="measured: Graphcore's gc-iputraffictest, devices 2 and 3 of an M2000, 423.3 Gbit/s both ways together; "
         "Bow-2000 assumed alike",
         plausible=(Fraction(423_312_076_496, 8 * 2), Fraction(128 * 2**30 * 6 * 85, 8 * 100)),
-        evidence="the test moves 64 kB x 1000 from each of 32 tiles and does not say its links: 2 at 83 % of 16 GB/s "
-        "would do, and the BMC user guide has 6 within a pair",
+        evidence="the test moves 64 kB 1000 times from each of 32 tiles, and does not say over how many links: 2 links "
+        "at 83 % of 16 GB/s would explain the rate, and the BMC user guide lists 6 links per pair",
     )
     rung_crossing_links: Fraction = _links(
         2,
@@ -116,8 +116,8 @@ class Rates(ComputationRates):
     )
     sync_skew_cycles: Fraction = _link_cycles(
         250,
-        meaning="cycles of a sync of several IPUs, beyond the signal between the IPUs and the sync of the tiles of "
-        "each IPU",
+        meaning="cycles of a sync of several IPUs, in addition to the signal between the IPUs and the sync of the "
+        "tiles on each IPU",
         source=f"derived from {_STENCIL}: 640 cycles on 16 IPUs, float, less 240 of signal and 150 of tiles; the same "
         "cycles are assumed for other numbers of IPUs, GC200 and Bow",
         plausible=(501 - 390, 642 - 390),
@@ -159,7 +159,7 @@ class Rates(ComputationRates):
         1_200_000,
         meaning="time of a framework's host between two session runs, for any program",
         source="between the two measurements: 0.7 ms of a PopXL tutorial (0.80 ms a run, less what is simulated) and "
-        "1.8 ms of Keras (2 ms a step of one run each, less 0.2 of a step among 937)",
+        "1.8 ms of Keras (2 ms for a step in a session run of its own, less 0.2 ms for a step in a run of 937 steps)",
         plausible=(700_000, 1_800_000),
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
@@ -170,7 +170,8 @@ class Rates(ComputationRates):
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value separately, in a separate program, which takes at most the least time of "
-        "a session run; MLPerf's rows of BERT with state on chip leave 0.06 to 0.15 s for 393 variables",
+        "a session run; MLPerf's measured times of BERT with state on chip exceed the other simulated times by 0.06 to "
+        "0.15 s for 393 variables",
     )
     pytorch_optimizer_value_ns: Fraction = _host_ns(
         82_000,
@@ -190,7 +191,7 @@ class Rates(ComputationRates):
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
         "less the streams",
         plausible=(0, 158),
-        evidence="the same source, 3 and 20 times; rows of BERT, if it were fitted to them too, 118",
+        evidence="the same source, 3 and 20 times; a fit that includes the published times of BERT gives 118",
     )
     offchip_state_ns: Fraction = _offchip_ns(
         0,
@@ -198,7 +199,8 @@ class Rates(ComputationRates):
         "any streamed part of the state; not in a PyTorch program",
         source="assumed: none beside offchip_stream and optimizer_value; a fit to rows of BERT improves few of them",
         plausible=(0, 520),
-        evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB, and a fit 100 ns",
+        evidence="published times of BERT in PopART and TensorFlow, compared between two pod sizes, exceed the other "
+        "simulated times by 0 to 0.35 s for 0.67 GB; a fit gives 100 ns",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
         610,
@@ -206,8 +208,8 @@ class Rates(ComputationRates):
         "PyTorch program",
         source=PODS,
         plausible=(100, 1900),
-        evidence="in addition to its optimizer's values, BERT in PyTorch leaves 0.4 to 0.6 s for 0.67 GB, GPT-2 with "
-        "its layers' own error 0.4 s for 0.25 GB",
+        evidence="published times of BERT in PyTorch exceed the other simulated times, with the optimizer's values, by "
+        "0.4 to 0.6 s for 0.67 GB; those of GPT-2 by 0.4 s for 0.25 GB, including the error of its layers",
     )
 
     file: str = field(default="", compare=False, kw_only=True)

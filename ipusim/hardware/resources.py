@@ -11,8 +11,8 @@ class Resource(NamedTuple):
     Attributes:
         kind: kind of the resource, such as ``IPU`` or ``link``.
         name: number of a logical IPU, machine or replica, or a link's label.
-        track: kind of work of a host or host port, such as infeeds, as a number of
-            :class:`~ipusim.timeline.host_track.HostTrack`; None for other resources.
+        track: kind of work of a host or host port, such as infeeds, as a
+            :class:`~ipusim.timeline.host_track.HostTrack` value; None for other resources.
     """
 
     kind: str

@@ -18,7 +18,7 @@ from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
 
-#: Frameworks whose host code has a rate of its own.
+#: Frameworks with a separate rate for host code.
 FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
 #: Frameworks whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")

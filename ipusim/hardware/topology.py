@@ -93,8 +93,8 @@ class Topology:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
         The route is a shortest path, empty for equal source and target. Among shortest paths, a path that crosses the
-        rung first is preferred, then a path over lower IPU numbers. A detour between the IPUs of a rung ends with a
-        rate limit. Raises DeviceError for an IPU outside the device.
+        rung first is preferred, then a path over lower IPU numbers. Detours between the IPUs of a rung have
+        a last element that limits the rate. Raises DeviceError for an IPU outside the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:
@@ -114,7 +114,8 @@ class Topology:
             path.append(
                 min(nearer, key=lambda neighbour: (len(path) == 1 and not _same_rung(source, neighbour), neighbour))
             )
-        rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # as do detours of a dead rung
+        # Longer routes, such as detours around dead rungs, use the links for crossing traffic.
+        rung: Channel = self.rung if len(path) == 2 else "rung crossing"
         route = tuple(
             LinkDirection(source_ipu, target_ipu, rung if _same_rung(source_ipu, target_ipu) else "rail")
             for source_ipu, target_ipu in pairwise(path)

@@ -45,7 +45,7 @@ def _gathered(value: Any, size: int, name: str) -> Any:
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> Any:
-    """Return block r of every replica's tensor, concatenated, in replica r.
+    """Exchange blocks: replica r gets block r of every replica's tensor, concatenated.
 
     Args:
         x: tensor of floating-point or whole numbers, cut into replication_factor blocks.

@@ -72,7 +72,8 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
 
     Args:
         tensors: a tensor or a structure of tensors.
-        inplace: without effect: conditions of a simulated program may differ between replicas.
+        inplace: without effect. On hardware, conditions may only read tensors marked as equal; in a simulated program
+            they may read any tensor, even with different values on the replicas.
     """
     checks.truth("inplace", inplace)
     return tensors
@@ -99,7 +100,7 @@ def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def factor(name: str, value: Any) -> int:
-    """Return the size of replica groups; raises ProgramTypeError for no number, ProgramError out of range."""
+    """Return the size of replica groups; raises ProgramTypeError for another value, ProgramError out of range."""
     result = checks.whole(name, value, least=1)
     if result > _MOST_REPLICAS:
         checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", result)

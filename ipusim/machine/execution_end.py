@@ -15,7 +15,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.machine import resources
 from ipusim.machine.clock import Process, Spans
 from ipusim.machine.facility import Context, Facility, IpuId
-from ipusim.machine.meeting import Meeting, carried_until, loads_until
+from ipusim.machine.meeting import Meeting, end_of_collective, load_spans
 from ipusim.pipeline.instructions import Code
 from ipusim.pricing.costs import HostSum, HostUpdate, ReplicaCollective
 from ipusim.timeline.host_track import HostTrack
@@ -98,7 +98,7 @@ class GradientSum(BeforeUpdate):
         start = time = self._clock.now
         for round_of, descriptions in self._rounds:
             time = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, self._cost.lead_cycles)
-            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
+            loads = [span for _, *span in load_spans(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_of.latency_cycles)
             time = yield self._clock.event_at(max((end for _, end in loads), default=hops))
             for description, (first_byte, end) in zip(descriptions, loads, strict=True):
@@ -161,7 +161,7 @@ class HostSumming(ByHost):
         links = self._cost.over_links
         if links is not None:
             cause = yield from self._await(self._late, self._arithmetic.sum_over_hosts(self._clock.now), step, cause)
-            end = carried_until(self._clock, self._workers, SpanKind.HOST_SUM, links.cost)
+            end = end_of_collective(self._clock, self._workers, SpanKind.HOST_SUM, links.cost)
             return (yield from self._context.wait(end, self._transfer, step, cause))
         cause = yield from self._copy(self._transfer, self._cost.write, step, cause)
         last = self._arithmetic.sum_over_hosts(self._clock.now)

@@ -41,7 +41,7 @@ class InLockStep:
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._error: BaseException | None = None
         for number, executor in enumerate(executors):
-            executor.acting = Surrounded(replica=Replica(number, _hand_over, count=len(executors)))
+            executor.replica_context = Surrounded(replica=Replica(number, _hand_over, count=len(executors)))
             executor.joint_runs = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:

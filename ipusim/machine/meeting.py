@@ -1,4 +1,4 @@
-"""Let IPUs meet: each waits for the others, the last arrival begins joint work, and its end releases all IPUs."""
+"""Let IPUs meet: each waits for the others, the last arrival begins joint work, and all continue after the work."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Meeting(Facility):
         event.succeed(value)
 
 
-def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
+def load_spans(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
     """Yield every load of a round begun in ``start``, with first and last cycle."""
     if clock.steady:  # the fast path: rings over many IPUs have a hundred thousand loads
         first_byte = start + round_cost.latency_cycles
@@ -103,7 +103,7 @@ def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int)
         yield load, first_byte, clock.end(link, SpanKind.LINK, first_byte, load.cycles)
 
 
-def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
+def end_of_collective(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
     """Return the end of a collective that ``workers`` begin now. A round ends when its last link has finished."""
     if clock.steady:  # the rounds of a ring are equal, and have a hundred thousand loads together over many IPUs
         return clock.now + int(cost.total_cycles)
@@ -111,5 +111,5 @@ def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost
     for round_of in cost.rounds:
         time = clock.end(workers, kind, time, cost.lead_cycles)
         hops = clock.end(workers, kind, time, round_of.latency_cycles)
-        time = max((end for *_, end in loads_until(clock, kind, round_of, time)), default=hops)
+        time = max((end for *_, end in load_spans(clock, kind, round_of, time)), default=hops)
     return time

@@ -44,8 +44,8 @@ class NumpyExecutor(PlacedVariables):
         not_finite: origin of the first non-finite value in forward passes of the first micro-batch; empty if every
             value is finite.
         executions: number of executions of earlier runs; the feed and random draws continue after them.
-        acting: context manager in which a stage's function can ask for its replica; None for stages of layers, or for a
-            single replica.
+        replica_context: context manager in which a stage's function can ask for its replica; None for stages of layers,
+            or for a single replica.
         copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
         joint_runs: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
@@ -96,8 +96,10 @@ class NumpyExecutor(PlacedVariables):
         self._results = Results(outfeed, note_result, len(shape.copies) if outfeed.mode == "ALL" else 1)
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
         self.not_finite, self._watching = "", True
-        asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
-        self.acting = Surrounded(replica=Replica(replica, _refuse, count=replicas)) if asks else None
+        may_ask_for_replica = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
+        self.replica_context = (
+            Surrounded(replica=Replica(replica, _refuse, count=replicas)) if may_ask_for_replica else None
+        )
         self.joint_runs: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
             stages = self._memories[ipu].stages
@@ -142,7 +144,7 @@ class NumpyExecutor(PlacedVariables):
                 f"stage {stage}, which are on IPU {self._shape.copies[micro_batch % len(self._shape.copies)][stage]}"
             )
         try:
-            with self.acting or _NO_CONTEXT:
+            with self.replica_context or _NO_CONTEXT:
                 self._passes[kind](ipu, memory, stage, micro_batch)
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise

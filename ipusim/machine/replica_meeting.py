@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.machine.clock import Process
 from ipusim.machine.facility import Context, IpuId
-from ipusim.machine.meeting import Meeting, carried_until
+from ipusim.machine.meeting import Meeting, end_of_collective
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.pricing.costs import ReplicaCollective
 from ipusim.timeline.kinds import SpanKind
@@ -72,7 +72,7 @@ class ReplicaMeeting(Meeting):
         spans |= self._record_waits(step)
         for part in parts:
             start = self._clock.now
-            end: int = yield self._clock.event_at(carried_until(self._clock, self._workers, self._kind, part.cost))
+            end: int = yield self._clock.event_at(end_of_collective(self._clock, self._workers, self._kind, part.cost))
             part.callback()
             for description, ipu in enumerate(self._numbers, part.first_description):
                 spans[ipu] = self._record(description, step, start, end, spans[ipu])

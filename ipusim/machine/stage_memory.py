@@ -95,7 +95,7 @@ class StageMemory:
             return self.passes.forward(x, labels, key)
 
     def accumulate(self, name: str, gradient: Array) -> None:
-        """Add a micro-batch's gradient of a parameter, after the optimizer's gradient map.
+        """Add a micro-batch's gradient of a parameter, after applying the optimizer's gradient map.
 
         MEAN first scales the gradient by 1 / count. RUNNING_MEAN keeps accumulator * n / (n + 1) + gradient / (n + 1),
         with n the number of earlier micro-batches. The scale has the accumulator's dtype, to keep the precision of
@@ -108,11 +108,11 @@ class StageMemory:
         A gradient map applies to the complete gradient of a micro-batch, like in TensorFlow's optimizers: gradients of
         stages that share a variable are summed first.
 
-        The stage that comes first in the backward pass must come first for every micro-batch, even if the halves of
-        the pass run separately. Raises MissingTensorError otherwise.
+        The stage that comes first in the backward pass must come first for every micro-batch, even if
+        gradients of inputs and of weights have separate passes. Raises MissingTensorError otherwise.
         """
-        leads = name in self._later
-        if leads and not self._has_led(name):
+        follows = name in self._later  # later stages give their gradients of this parameter first
+        if follows and not self._last_stage_has_contributed(name):
             raise MissingTensorError(
                 f"the gradient of {name!r} of micro-batch {self.micro_batch} from a later stage is missing"
             )
@@ -120,11 +120,11 @@ class StageMemory:
             if name in self._owners:
                 self._owners[name]._add_partial(name, self.micro_batch, gradient)
                 return
-            if leads:
-                gradient, leads = gradient + self._partial.pop((name, self.micro_batch)), False
+            if follows:
+                gradient, follows = gradient + self._partial.pop((name, self.micro_batch)), False
             gradient = self._map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
-        first = self._first(name) if self._is_running_mean and leads else None
+        first = self._first(name) if self._is_running_mean and follows else None
         self._names_with_gradient.add(name)
         if first is not None:
             gradient = gradient * accumulator.dtype.type(1 / first.accumulated)
@@ -135,7 +135,7 @@ class StageMemory:
             gradient = gradient * accumulator.dtype.type(self._scale)
         np.add(accumulator, gradient, out=accumulator, casting="same_kind")
 
-    def _has_led(self, name: str) -> bool:
+    def _last_stage_has_contributed(self, name: str) -> bool:
         """Whether the last stage that shares a parameter has already given its gradient."""
         if self._map is not None and name not in self._owners:
             return (name, self.micro_batch) in self._partial

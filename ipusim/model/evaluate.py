@@ -46,7 +46,7 @@ def evaluate(
         total += float(loss) * count
         accuracy = named_loss.layer.accuracy(x, labels)
         classifies = accuracy is not None
-        # Whole samples keep the sum over batches exact.
+        # accuracy * count is the number of samples classified correctly, so batches add up exactly.
         right += (accuracy or 0.0) * count
     samples = len(dataset)
     return Evaluation(total / samples, right / samples if classifies else None, samples)

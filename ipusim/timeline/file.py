@@ -34,11 +34,13 @@ _MOST_COUNT: Final = 2**53
 _MOST_ENTRIES: Final = 4096
 #: Maximum number of spans of a run; more spans would exceed the memory available to a run.
 MOST_SPANS: Final = 5_000_000
-#: Maximum size of the info text, and of the unpacked arrays together, in bytes.
+#: Maximum size of the info text in bytes.
 _MOST_INFO_BYTES: Final = 1 << 23
+#: Maximum size of the unpacked arrays together, in bytes.
 _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
-#: Name of the array of blocks, and maximum number of blocks.
+#: Name of the array of blocks.
 _REPEATS: Final = "repeats"
+#: Maximum number of blocks.
 _MOST_BLOCKS: Final = 4096
 #: Maximum number of characters of a wrong value in a message.
 _MOST_SHOWN_CHARACTERS: Final = 60

@@ -359,18 +359,21 @@ def _mask_of(kinds: tuple[SpanKind, ...]) -> npt.NDArray[np.bool_]:
 
 #: Passes of stages over micro-batches.
 PASSES: Final = kinds_with(lambda row: row.is_pass)
-#: Kind of every Pass, by the Pass's number; and Pass of every kind, -1 for kinds that are no pass.
+#: Kind of every Pass, by the Pass's number.
 KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is of_pass) for of_pass in Pass])
+#: Pass of every kind; -1 for kinds that are no pass.
 PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
 #: Kinds of a stage's arithmetic.
 COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.is_arithmetic)
-#: Kinds on the tracks of IPUs; and kinds on I/O tiles, which work beside an IPU's other tiles.
+#: Kinds on the tracks of IPUs.
 IPU_KINDS: Final = kinds_with(lambda row: row.track.is_on_ipu)
+#: Kinds on I/O tiles, which work beside an IPU's other tiles.
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
 #: Kinds beside an IPU that may overlap each other: tensors in flight.
 SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
-#: Moves of activations out and back; and moves to and from Streaming Memory.
+#: Moves of activations out, and stores to Streaming Memory.
 OUT_KINDS: Final = (SpanKind.MOVE_OUT, SpanKind.ACTIVATION_STORE)
+#: Moves of activations back, and loads from Streaming Memory.
 BACK_KINDS: Final = (SpanKind.MOVE_BACK, SpanKind.ACTIVATION_LOAD)
 STREAMED_KINDS: Final = (SpanKind.ACTIVATION_STORE, SpanKind.ACTIVATION_LOAD)
 #: Every use of an IPU's cycles, in the order of ``summary.json``.

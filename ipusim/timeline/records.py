@@ -62,7 +62,7 @@ class Records:
             rows = self._description_rows
         else:
             values, rows = self._of_record(name), self._record
-        # mode="clip", as NumPy buffers the output in the default mode, which may raise: 20 times as slow.
+        # The default mode may raise, so NumPy buffers its output and takes 20 times as long.
         np.take(values, rows, out=column, mode="clip")
 
     def _of_record(self, name: str) -> Column:

@@ -246,8 +246,8 @@ def test_its_scenario_is_printed_or_written(program):
             "from ipusim import ipu\nwith ipu.profile('other'):\n    pass",
             2,
             "",
-            "{}:2: profile: expected no profile inside another, got other inside that of out, which already contains "
-            "its runs\n",
+            "{}:2: profile: expected no profile inside another, got other inside out, which also records the "
+            "runs of the inner block\n",
         ),
     ],
 )

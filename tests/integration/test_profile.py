@@ -353,10 +353,14 @@ EXPECTED = "expected a pipeline or a loop that runs on IPUs, got"
         (
             nested,
             ProgramStateError,
-            "profile: expected no profile inside another, got {}/inner inside that of {}, which already contains its "
-            "runs",
+            "profile: expected no profile inside another, got {}/inner inside {}, which also records the runs of the "
+            "inner block",
         ),
-        (again, ProgramStateError, "profile: expected a profile for each block, got that of {} again"),
+        (
+            again,
+            ProgramStateError,
+            "profile: expected a new profile for each block, got the profile of {} a second time",
+        ),
         (nothing, ProgramStateError, f"the block of a profile: {EXPECTED} none"),
         (not_run, ProgramStateError, f"the block of a profile: {EXPECTED} 1 that no session has run"),
         (in_a_file, OutputError, "{}: expected a folder for the results, got a file; name another"),

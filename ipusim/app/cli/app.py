@@ -29,7 +29,7 @@ _SCENARIO: Final = typer.Argument(
 ScenarioPath = Annotated[Path, _SCENARIO]
 ScenarioIfAny = Annotated[Path | None, _SCENARIO]
 RunOrScenario = Annotated[
-    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for its time")
+    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is then simulated for its time")
 ]
 CheckTimes = Annotated[
     bool,
@@ -59,7 +59,8 @@ Execution = Annotated[
         "--execution",
         min=0,
         metavar="N",
-        help="execution of the pipeline that the picture shows  [default: 0, or the loss of an IPU]",
+        help="execution of the pipeline that the picture shows  "
+        "[default: 0; if the run loses an IPU, the executions around that failure]",
     ),
 ]
 Title = Annotated[

@@ -32,11 +32,11 @@ _Names = Annotated[
     typer.Option(
         "--name",
         metavar="PASS=NAME",
-        help="name of the spans of forward, backward, backward_input, backward_weights, update or wait (for another "
-        "rank, within a pass); * is any text, "
-        "{stage} a stage's number, {micro_batch} a micro-batch's number: forward=fwd_{stage}_*, or "
-        "encoder.forward=enc*; parts of a pass are summed: forward=attn(F)+mlp(F)  [default: names of "
-        "torch.distributed.pipelining; names of Megatron's and DeepSpeed's timers and spans]",
+        help="name of a pass's spans; PASS is forward, backward, backward_input, backward_weights, update, or wait for "
+        "waits for another rank within a pass; in NAME, * stands for any text, {stage} for a stage's number and "
+        "{micro_batch} for a micro-batch's number: forward=fwd_{stage}_*, or encoder.forward=enc*; + sums the parts "
+        "of a pass: forward=attn(F)+mlp(F)  [default: names of torch.distributed.pipelining, and of the timers and "
+        "spans of Megatron and DeepSpeed]",
     ),
 ]
 _Stages = Annotated[
@@ -67,8 +67,9 @@ _Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.yaml",
-        help="file for the scenario, and for stages also FILE.csv  [default: the scenario is printed, for stages only "
-        "the CSV]; with --replay the folder of the results  [default: reports/<name of the first file>]",
+        help="file for the scenario; measured stages are written beside it, to FILE.csv  [default: print the scenario "
+        "of a program, or the CSV of measured stages]; with --replay the folder of the results  [default: "
+        "reports/<name of the first file>]",
     ),
 ]
 _Replay = Annotated[
@@ -112,7 +113,8 @@ def import_(
 ) -> None:
     """Turn profiler measurements into stages, as CSV and as a scenario; or run a program and write it as a scenario.
 
-    The CSV holds medians and runs directly. The scenario of a program takes the same time to the cycle.
+    The CSV holds medians and runs directly. Simulating the scenario of a program gives the
+    program's time, exact to the cycle.
     """
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
@@ -157,7 +159,7 @@ def _write_program(
     from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
     from ipusim.app.run_folder.versions import versions
     from ipusim.app.scenario.write import scenario_text
-    from ipusim.base.files import write_file
+    from ipusim.base.files import MAX_SCENARIO_BYTES, write_file
     from ipusim.ipu.programs.as_scenario import as_scenario
     from ipusim.ipu.programs.program_file import ProgramFile
     from ipusim.ipu.runtime.poplar_flags import synthetic_data
@@ -181,8 +183,8 @@ def _write_program(
     text = scenario_text(result.request, folder, (mark_of("import"), *versions(), *result.comments))
     if text is None:
         raise FileError(
-            f"{program}: expected a program that a scenario can describe, got a program with more values or different "
-            "values"
+            f"{program}: expected a program that fits in a scenario file, with one of ipusim's schedules and numbers "
+            f"with finite decimals, in at most {MAX_SCENARIO_BYTES} bytes"
         )
     if out is None:
         typer.echo(text, nl=False)

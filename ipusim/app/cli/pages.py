@@ -44,9 +44,9 @@ def show(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="the picture, .png, .svg or .pdf, or tables, .csv or .parquet: spans.csv comes with memory.csv and "
-            "ipus.csv, x.csv with x-memory.csv and x-ipus.csv  [default: trace-<part of the run>.png in the "
-            "timeline's folder]",
+            help="the picture (.png, .svg or .pdf), or tables (.csv or .parquet): spans.csv is written together with "
+            "memory.csv and ipus.csv, and another x.csv together with x-memory.csv and x-ipus.csv  "
+            "[default: trace-<part of the run>.png in the timeline's folder]",
         ),
     ] = None,
     start: Start = None,
@@ -69,7 +69,8 @@ def show(
 ) -> None:
     """Show a stored run: its trace as a picture, whole or zoomed, or in Perfetto, or tables of the run.
 
-    Tables have names instead of numbers: spans between --from and --to, memory over time and use of IPUs.
+    The tables are the spans between --from and --to, the memory over time, and the use of IPUs; they contain names in
+    place of index numbers.
     """
     from ipusim.app.run_folder.export import TABLES
 
@@ -149,5 +150,5 @@ def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> N
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = export_files(run, out, start, end)
         results.write(files)
-    reason = "the run has written no memory of its stages, which may not give their bytes."
+    reason = "the run has stored no memory; perhaps its stages do not state their bytes."
     print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {reason}" for name in names if name not in files))

@@ -1,4 +1,4 @@
-"""Share options and errors of commands that run programs in Graphcore's API."""
+"""Define the options and the error handling of commands that run programs in Graphcore's API."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Hosts = Annotated[
         min=1,
         metavar="N",
         help="for a program: number of simulated hosts that run it, as with `mpirun -np N`; printed lines begin with "
-        "the number of the host, and the results are the first host's  [default: one, without a number]",
+        "the number of the host, and the results are the first host's  [default: one host, whose lines have no number]",
     ),
 ]
 TensorFlow = Annotated[
@@ -64,7 +64,8 @@ class ProgramOptions:
     Attributes:
         steps: number of session runs to keep for each pipeline or loop; None for all.
         synthetic: whether data transfers between host and IPUs are left out.
-        hosts: number of simulated hosts that run the program; None for a single host without a number.
+        hosts: number of simulated hosts that run the program; None for a single host, whose printed lines have no
+            number.
         tensorflow: major version of TensorFlow shown to the program; None to infer the version from used names.
     """
 
@@ -113,8 +114,9 @@ def check_options(
 def program_run(*, to_stderr: bool, hosts: int | None = None) -> Iterator[None]:
     """Prepare the terminal for the block's program, and restore it afterwards.
 
-    Interrupts end the program cleanly. Lines printed by simulated ``hosts`` begin with the host's number; None for a
-    program without ``--hosts``. With ``to_stderr``, the program's output goes to standard error.
+    Interrupts end the program cleanly. Lines printed by simulated ``hosts`` begin with the host's number; without
+    ``--hosts``, ``hosts`` is None and lines have no number. With ``to_stderr``, the program's output goes to standard
+    error.
 
     Raises typer.Exit with the exit code of a program that exits.
     """

@@ -26,13 +26,14 @@ class RunResult(Result):
         run: Job with its Timeline and summary.
         verbose: whether to print all tables behind the verdict.
         judgements: expectations of the scenario with the run's figures.
-        times: comparison with times computed a second time, without event simulation; None unless requested.
+        times_check: comparison of the simulated times with times computed without event simulation; None unless
+            requested.
     """
 
     run: Run
     verbose: bool = False
     judgements: Sequence[Judgement] = ()
-    times: runs.TimesCheck | None = None
+    times_check: runs.TimesCheck | None = None
 
     def printout(self) -> Iterator[str | Table]:
         """Yield the scenario's description, verdict, tables, notes and expectations."""
@@ -42,8 +43,8 @@ class RunResult(Result):
         if self.verbose:
             yield from self._tables()
         yield from (*summary.notes, *self.run.remarks, *expectation_lines(self.judgements))
-        if self.times is not None:
-            yield str(self.times)
+        if self.times_check is not None:
+            yield str(self.times_check)
 
     def _tables(self) -> Iterator[str | Table]:
         run, system = self.run, self.run.job.system

@@ -143,7 +143,7 @@ class Row:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """Known figures by name; of a refusal only its memory. A loss that is not finite is missing."""
+        """Known figures by name; a refusal has only figures of memory. A loss that is not finite is missing."""
         if self.times is None:
             return outcome_figures(self.summary)
         run = self.folder_run

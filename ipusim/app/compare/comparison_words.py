@@ -25,9 +25,11 @@ _LEAST_MULTIPLE: Final = 10.0
 _TIE_TOLERANCE: Final = 5e-4
 #: Maximum number of front runs named in a sentence.
 _MOST_RUNS: Final = 4
-#: First columns of a table; number of columns before the difference to the first run; number before the slow-down.
+#: First columns of a table.
 _FIRST_COLUMNS: Final = ("time_per_weight_update", "throughput")
+#: Number of columns before the difference to the first run.
 _COLUMNS_BEFORE_DIFFERENCE: Final = 2
+#: Number of columns before the slow-down.
 _COLUMNS_BEFORE_SLOWDOWN: Final = 4
 
 
@@ -56,8 +58,8 @@ def _sync_taken(comparison: Comparison) -> Iterator[str]:
     sync, given = comparison.rows[0].sync, comparison.rows[0].given_sync
     if given not in (None, sync) and all((row.sync, row.given_sync) == (sync, given) for row in comparison.rows):
         yield (
-            f"Sync mode: {sync.words}, the default of these schedules. By itself {comparison.title} is in "
-            f"{given.words}: --sync {given} compares in this mode."
+            f"Sync mode: {sync.words}, the default of these schedules. The scenario {comparison.title} "
+            f"itself uses {given.words}; --sync {given} compares in that mode."
         )
 
 

@@ -10,8 +10,9 @@ from typing import Final
 
 from ipusim.api import Job, pricing
 
-#: Maximum number of moves of one cut, and maximum number of yielded splits.
+#: Maximum number of moves of one cut.
 _MOST_MOVES: Final = 1000
+#: Maximum number of yielded splits.
 _MOST_SPLITS: Final = 3
 
 

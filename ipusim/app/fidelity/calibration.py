@@ -24,9 +24,9 @@ from ipusim.base.near_names import did_you_mean, expected_last, list_names
 #: Relative standard deviation of measured against simulated times, for the automatic choice of rates (assumed;
 #: published throughputs scatter at least as much).
 _ROW_SPREAD: Final = 0.025
-#: Width of a rate's range in standard deviations of its prior. The prior uses at most a factor of two to both sides of
-#: the middle (assumed).
+#: Width of a rate's range in standard deviations of its prior.
 _RANGE_DEVIATIONS: Final = 4
+#: Widest range of a prior, as a logarithm: a factor of two to both sides of the middle (assumed).
 _WIDEST_RANGE: Final = math.log(4)
 #: A row depends on a rate if the logarithm of its time changes by at least this over the rate's range.
 _LEAST_EFFECT: Final = 1e-3
@@ -37,8 +37,9 @@ _CORRELATED: Final = 0.95
 _JOINT_COSINE: Final = 1 - 1e-4
 #: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
 _LEAST_COMPONENT: Final = 0.1
-#: Probability that a rate lies in its uncertainty range, and digits of a fitted rate.
+#: Probability that a rate lies in its uncertainty range.
 _CONFIDENCE: Final = 0.95
+#: Digits of a fitted rate.
 _DIGITS: Final = 4
 
 

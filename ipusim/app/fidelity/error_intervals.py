@@ -22,8 +22,9 @@ from ipusim.app.fidelity.throughput_fit import source_of
 from ipusim.app.fidelity.throughputs import SimulatedRow
 from ipusim.base.csv_table import csv_bytes
 
-#: Share of trainings inside an interval, and minimum number of rows to compute an interval.
+#: Share of trainings inside an interval.
 INTERVAL_SHARE: Final = 0.8
+#: Minimum number of rows to compute an interval.
 LEAST_ROWS: Final = 3
 #: Maximum difference between the logarithms of equal errors.
 _EQUAL_LOGS: Final = 1e-9

@@ -27,9 +27,9 @@ FIT_RATES: Final = (
     "pytorch_offchip_state_ns",
     "variable_layout_cycles",
 )
-#: Relative standard deviation of published against simulated times (assumed), and width of a plausible range in
-#: standard deviations of the prior.
+#: Relative standard deviation of published against simulated times (assumed).
 _ROW_SPREAD: Final = 0.025
+#: Width of a plausible range in standard deviations of the prior.
 _RANGE_DEVIATIONS: Final = 4
 
 Vector = npt.NDArray[np.float64]

@@ -32,9 +32,11 @@ _COLUMN_KEYS: Final = {
     "steps": "the throughput of only a weight update",
     "numerics": "the throughput of only a weight update",
 }
-#: Limits of a file: rows, bytes, and any whole number.
+#: Maximum number of rows of a file.
 _MOST_ROWS: Final = 10_000
+#: Maximum number of bytes of a file.
 _MOST_BYTES: Final = 2**20
+#: Largest whole number in a file.
 _MOST_COUNT: Final = 10**7
 
 

@@ -29,8 +29,10 @@ _WORDS: Final[dict[Any, str]] = {
     Mapping: "a mapping",
     Iterable: "values",
 }
-#: Maximum number of characters of a path and of a name in it, as in file systems.
-_PATH, _NAME = 4095, 255
+#: Maximum number of characters of a path, as in file systems.
+_PATH: Final = 4095
+#: Maximum number of characters of a name in a path, as in file systems.
+_NAME: Final = 255
 
 
 def check_types(function: Callable[P, R]) -> Callable[P, R]:
@@ -86,7 +88,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < runs.MOST_NUMBER
 
 
-#: Tests of numbers: NumPy's count, booleans and integers beyond the limit do not.
+#: Which values pass as numbers: also NumPy's numbers, but neither booleans nor integers beyond the limit.
 _NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {
     int: _is_whole,
     float: lambda value: _is_whole(value) or isinstance(value, float | np.floating),

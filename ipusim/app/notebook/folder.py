@@ -22,9 +22,11 @@ from ipusim.base.files import has_run_file, open_run_file, read_arrays, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Maximum size in bytes of losses, of a line of losses, and of unpacked weights or outputs.
+#: Maximum size in bytes of losses.
 _MOST_LOSSES_BYTES: Final = 1 << 28
+#: Maximum size in bytes of a line of losses.
 _LONGEST_LINE: Final = 1 << 8
+#: Maximum size in bytes of unpacked weights or outputs.
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 

@@ -59,7 +59,7 @@ class Sweep(ResultView):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """Values of the best fitting point; None without a fitting point, and with two sync modes."""
+        """Values of the best fitting point; None without a fitting point, and also if points have two sync modes."""
         bests = [*self.bests.values()]
         return bests[0] if len(report.modes_of(self._result)) == len(bests) == 1 else None
 
@@ -95,7 +95,7 @@ class Sweep(ResultView):
         """Return the chart of a measure as a matplotlib Figure.
 
         Args:
-            measure: name of the measure, such as ``bubble``; by default this sweep's.
+            measure: name of the measure, such as ``bubble``; by default the measure of this sweep.
             picture: title and size.
 
         Returns:
@@ -104,8 +104,8 @@ class Sweep(ResultView):
         Raises:
             OptionError: for an unknown measure, and for an unreadably small size.
         """
-        figure = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._result, self.ceilings, figure, picture)
+        chosen = self._measure if measure is None else measure_of(measure, losses=True)
+        return report.chart_of(self._result, self.ceilings, chosen, picture)
 
     def __repr__(self) -> str:
         """Return the number of points and the varied options."""

@@ -27,8 +27,9 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, w
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_seconds, format_throughput, noun_with_numbers
 
-#: File names of the page, and of the page with autoplay.
+#: File name of the page.
 PAGE: Final = "report.html"
+#: File name of the page with autoplay.
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
 _NOT_EXPLAINED: Final = ("This folder has no explanation: ipusim explain tries changes and writes the best here.",)
@@ -80,7 +81,7 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
     """Return the bytes that stages keep for a micro-batch; None if unknown."""
     if not run.describes_memory:
         return None
-    with run.as_written():
+    with run.malformed_as_file_error():
         sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
     if len(sizes) != len(run.timeline.info.stages):
         raise FileError(
@@ -145,7 +146,7 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
     )
     path = (analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows
     gaps = tuple(left_out(timeline))
-    with run.as_written():
+    with run.malformed_as_file_error():
         curves = _curves(run)
         notes = [*map(str, run.summary["notes"]), *filter(None, [run.older])]
         notes += [

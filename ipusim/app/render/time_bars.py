@@ -19,17 +19,27 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
-#: Inches: margin, line of the heading, axis above the bars, space below the legend.
-_EDGE, _HEADING, _AXIS, _FOOT = 0.10, 0.20, 0.24, 0.06
+#: Margin, in inches.
+_EDGE: Final = 0.10
+#: Height of a line of the heading, in inches.
+_HEADING: Final = 0.20
+#: Height of the axis above the bars, in inches.
+_AXIS: Final = 0.24
+#: Space below the legend, in inches.
+_FOOT: Final = 0.06
 _HEADING_SIZE: Final = TEXT_SIZE + 1
-#: Inches of a row: with few runs, and with as many as fit.
-_HIGHEST, _LOWEST = 0.22, 0.13
+#: Height of a row with few runs, in inches.
+_HIGHEST: Final = 0.22
+#: Height of a row with as many runs as fit, in inches.
+_LOWEST: Final = 0.13
 #: Maximum height of a few rows together, in inches.
 _MOST_FEW_ROWS_HEIGHT: Final = 2.2
 #: Share of a row filled by its bar.
 _BAR_SHARE: Final = 0.76
-#: Maximum shares of the width for names, and for words behind bars.
-_NAMES, _WORDS = 0.30, 0.32
+#: Maximum share of the width for names.
+_NAMES: Final = 0.30
+#: Maximum share of the width for words behind bars.
+_WORDS: Final = 0.32
 #: Inches beside names and words.
 _NAME_GAP: Final = 0.08
 #: Points left and right of a share in its part.

@@ -14,8 +14,12 @@ from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
 
-#: Inches: headline line, line of words, and space below the title.
-_HEADLINE, _WORDS, _SPACE = 0.19, 0.15, 0.05
+#: Height of a line of the headline, in inches.
+_HEADLINE: Final = 0.19
+#: Height of a line of words, in inches.
+_WORDS: Final = 0.15
+#: Space below the title, in inches.
+_SPACE: Final = 0.05
 #: Inches around the title of a chart of axes.
 _EDGE: Final = 0.1
 #: Lines in a shortened headline, less the room lost at line breaks.

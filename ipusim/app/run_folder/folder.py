@@ -20,10 +20,16 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OutputError
 from ipusim.base.files import check_target, kind_of, naming, open_run_file, read_run_file
 
-#: Hidden folder inside a results folder, hence on the same file system. Its parts: writer's lock, list of files in
-#: sha256sum format, new files until complete, old files until replaced.
+#: Hidden folder inside a results folder, hence on the same file system. Its parts follow.
 _LIST_FOLDER: Final = ".ipusim"
-_LOCK, _LIST, _NEW, _OLD = "lock", "files.sha256", "new", "old"
+#: Lock of the writer.
+_LOCK: Final = "lock"
+#: List of files in sha256sum format.
+_LIST: Final = "files.sha256"
+#: New files, until all are complete.
+_NEW: Final = "new"
+#: Old files, until replaced.
+_OLD: Final = "old"
 #: Required types of the parts: the folder may belong to another program, and links may lead anywhere.
 _PARTS: Final[dict[str, Callable[[int], bool]]] = {
     _LOCK: stat.S_ISREG,
@@ -31,11 +37,13 @@ _PARTS: Final[dict[str, Callable[[int], bool]]] = {
     _NEW: stat.S_ISDIR,
     _OLD: stat.S_ISDIR,
 }
-#: Line of the list, and greatest bytes of the list: a run writes two dozen files, a line each.
+#: Line of the list.
 _LINE: Final = re.compile(r"[0-9a-f]{64}  \S.*")
+#: Maximum size of the list in bytes; a run writes two dozen files, with a line for each.
 _MOST_LIST_BYTES: Final = 1 << 20
-#: Largest file checked for having been written by an earlier run.
+#: Largest file, in bytes, that is compared with the hash of an earlier run's file.
 _MOST_BYTES: Final = 1 << 30
+#: Bytes per read of this comparison.
 _CHUNK_BYTES: Final = 1 << 20
 #: Errors of file systems without locks.
 _NO_LOCKS: Final = (errno.EOPNOTSUPP, errno.ENOLCK)

@@ -16,8 +16,9 @@ from ipusim.base.files import array_names, has_run_file, open_run_file, read_arr
 
 #: File name.
 MEMORY_FILE: Final = "memory.npz"
-#: Columns with an entry for each curve, and columns with an entry for each change of the concatenated curves.
+#: Columns with an entry for each curve.
 _OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
+#: Columns with an entry for each change of the concatenated curves.
 _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
 #: Column of repeated blocks of entries: number of the curve, and block.
 _BLOCKS: Final = "blocks"

@@ -29,13 +29,15 @@ TRACE_FILE: Final = "trace.pftrace.gz"
 EXPLANATION: Final = "explanation.json"
 #: Maximum size of ``summary.json`` in bytes: enough for a loss per step of the longest run.
 _MOST_BYTES: Final = 1 << 26
-#: Bound on integers about a run, and pattern of lone surrogates, never part of a text.
+#: Bound on integers about a run.
 _INTEGER_BOUND: Final = 2**63
+#: Lone surrogates, which are never part of a text.
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU in the format of a run"
-#: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
+#: Displayed keys of ``summary.json``, with their types.
 _DETAILS: Final = {"description": str, "notes": list, "memory": dict}
+#: Displayed keys of ``memory`` in ``summary.json``, with their types.
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
 #: Holders (uses of memory) whose bytes stages state.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
@@ -87,27 +89,27 @@ class StoredRun:
     @property
     def fullest(self) -> analysis.FullestMemory | None:
         """Peak of the fullest IPU; None if memory is unknown. Raises FileError if the summary lacks the peak."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             return analysis.fullest(self.summary["memory"])
 
     @property
     def fullest_ipus(self) -> list[int]:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
             return sorted(int(ipu["ipu"]) for ipu in self.summary["memory"]["ipus"] if ipu["peak_bytes"] == most)
 
     @property
     def peak_cycle(self) -> int:
         """Cycle of the fullest IPU's peak in the first execution; raises FileError like ``fullest``."""
-        with self.as_written(_OF_IPUS):
+        with self.malformed_as_file_error(_OF_IPUS):
             return int(self._fullest()["peak_cycle"])
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if not in the folder. Raises FileError for malformed parts."""
         parts = self.summary.get("waterfall")
-        with self.as_written("the parts of the time in the format of a run"):
+        with self.malformed_as_file_error("the parts of the time in the format of a run"):
             return None if parts is None else analysis.Waterfall.from_dict(parts)
 
     @property
@@ -116,7 +118,7 @@ class StoredRun:
 
         Raises FileError for malformed cycles.
         """
-        with self.as_written("the cycles of stages in the format of a run"):
+        with self.malformed_as_file_error("the cycles of stages in the format of a run"):
             return {
                 (pipelines.Pass.BACKWARD, stage): Fraction(cycles["recomputed_cycles"], cycles["backward_cycles"])
                 for stage, cycles in enumerate(self.summary.get("stage_cycles") or ())
@@ -150,7 +152,7 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def as_written(self, content: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
+    def malformed_as_file_error(self, content: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
         """Convert lookup and type errors of the block to FileError.
 
         ``content`` names the expected content of ``summary.json``.

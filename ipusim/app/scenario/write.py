@@ -18,8 +18,9 @@ from ipusim.base.files import MAX_SCENARIO_BYTES
 SCENARIO_FILE: Final = "scenario.yaml"
 #: Valid name in a scenario; file names may be others.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: Characters of a description's line, and most digits of a number.
+#: Characters of a description's line.
 _LINE: Final = 110
+#: Maximum number of digits of a number.
 _DIGITS: Final = 60
 
 

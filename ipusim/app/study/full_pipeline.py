@@ -20,8 +20,9 @@ from ipusim.base.errors import CountError, IpusimError
 
 #: Option with the count of micro-batches.
 COUNT: Final = "pipeline.gradient_accumulation_count"
-#: First count to try, as multiple of the schedule's step, and maximum number of doublings of this count.
+#: First count to try, as a multiple of the schedule's step.
 _FIRST_MULTIPLE: Final = 2
+#: Maximum number of doublings of the first count.
 _MOST_DOUBLINGS: Final = 6
 #: Candidate periods of a full pipeline, as multiples of the schedule's step.
 _PERIOD_MULTIPLES: Final = 1, 2, 3, 4

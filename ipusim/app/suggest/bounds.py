@@ -30,8 +30,9 @@ _MATTERS: Final = 0.05
 _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
 #: Cycles of an impossible cut.
 _UNREACHABLE: Final = float(1 << 62)
-#: Number of steps that raise prices, and largest number of coefficients for which these steps take reasonable time.
+#: Number of steps that raise prices.
 _STEPS: Final = 200
+#: Largest number of coefficients for which these steps take reasonable time.
 _LARGE: Final = 4_000_000
 #: Relative tolerance of sums of fractions in bounds by prices.
 _ROUNDING: Final = 1e-9

@@ -8,8 +8,9 @@ from typing import Final
 
 from ipusim.base.errors import IpusimError, OptionError
 
-#: Share of a suggestion's time reserved for work after the search, and its maximum in seconds.
+#: Share of a suggestion's time that is reserved for work after the search.
 _AFTERWARDS: Final = 0.1
+#: Maximum of the reserved time, in seconds.
 _MOST_AFTERWARDS_S: Final = 5.0
 
 

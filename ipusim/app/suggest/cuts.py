@@ -24,11 +24,13 @@ from ipusim.app.suggest.units import Units
 _PART_SIZE: Final = 1 << 15
 #: Excess bytes charged for separating units with shared weights.
 _SPLIT_COST: Final = 1 << 50
-#: Precision of a choice's least time, one part in 2 ** _CLOSE, and maximum number of doublings to bracket that time.
+#: A choice's least time is found to one part in 2 ** _CLOSE.
 _CLOSE: Final = 9
+#: Maximum number of doublings to bracket a choice's least time.
 _DOUBLINGS: Final = 6
-#: Shifts of a single stage's first unit, and shifts of the first units of several stages together.
+#: Shifts of a single stage's first unit.
 _STEPS: Final = (-3, -2, -1, 1, 2, 3)
+#: Shifts of the first units of several stages together.
 _MOVED_TOGETHER: Final = (-2, -1, 1, 2)
 #: Approximate number of moves of two stages.
 _MOVES: Final = 2000

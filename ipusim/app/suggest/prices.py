@@ -18,11 +18,13 @@ import numpy.typing as npt
 
 from ipusim.app.suggest.tables import Numbers, Table, least_sum
 
-#: First step size of the weights, and number of steps before step sizes shrink.
+#: First step size of the weights.
 _STEP: Final = 0.3
+#: Number of steps before step sizes shrink.
 _SLOWER: Final = 50
-#: First fines as a share of the cost for each unit of a ceiling, and their steps, in steps of the weights.
+#: First fines, as a share of the cost, for each unit of a ceiling.
 _FIRST_FINE: Final = 0.1
+#: Step size of the fines, as a multiple of the step size of the weights.
 _FINE: Final = 15
 #: Number of returned cuts: the cheapest of the last steps.
 _RETURNED_CUTS: Final = 8

@@ -43,8 +43,9 @@ _MOST_PARTIAL_CUTS: Final = 400_000
 _PASSES: Final = 10_000
 #: Width, in multiples of the least time, beyond which all remaining cuts form one portion.
 _WIDEST_PORTION: Final = 64
-#: Number of cuts of a choice that justifies prices and a good cut, and number of attempts at a good cut.
+#: Number of cuts of a choice that justifies prices and a good cut.
 _COSTLY_CUTS: Final = 20_000
+#: Number of attempts at a good cut.
 _GOOD_CUTS: Final = 3
 #: Number of steps that raise prices before the first cuts of a choice.
 _MORE_STEPS: Final = 1000
@@ -52,8 +53,9 @@ _MORE_STEPS: Final = 1000
 _PORTIONS: Final = 2
 #: Maximum number of bounds to look at for each runner-up.
 _LOOKED: Final = 100
-#: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
+#: Maximum number of simultaneous partial cuts for a runner-up.
 _MOST_RUNNER_UP_CUTS: Final = 300
+#: Cycles above those of every plan.
 _UNREACHABLE: Final = 1 << 61
 
 

@@ -23,8 +23,8 @@ from ipusim.app.suggest.tables import Numbers
 from ipusim.app.suggest.units import KINDS
 
 Column = npt.NDArray[np.int64]
-#: Number of columns per stage: cycles of passes by kind; recomputation; sends forward and back,
-#: in bytes (lock-step) or cycles (point-to-point); weight update; infeed element; outfeed element.
+#: Number of columns per stage: cycles of each kind of pass, then the columns named below. Sends are in bytes
+#: (lock-step) or cycles (point-to-point).
 COLUMNS: Final = len(KINDS) + 6
 RECOMPUTED, SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 TRANSFERS: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)

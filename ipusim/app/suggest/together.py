@@ -96,7 +96,7 @@ def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
     return tuple((ipu, size) for ipu, size in zip(ipus, sizes, strict=True) if size)
 
 
-@lru_cache(maxsize=1024)  # cuts differ in few stages, and often have equal bytes
+@lru_cache(maxsize=1024)  # cuts that differ in few stages often have equal bytes
 def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
     return pricing.all_reduce_cycles(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
 

@@ -23,8 +23,9 @@ from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError
 from ipusim.base.units import format_throughput
 
-#: Share of the ceiling that counts as near it, and share that is often sufficient.
+#: Share of the ceiling that counts as near it.
 NEAR_SHARE: Final = Fraction(95, 100)
+#: Share of the ceiling that is often sufficient.
 ENOUGH_SHARE: Final = Fraction(90, 100)
 #: Maximum number of counts tried besides an estimated count; estimates may miss if the pipeline is not yet full.
 _MOST_TRIED: Final = 64

@@ -25,8 +25,9 @@ from ipusim.base.files import open_file
 #: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
 _PACKAGE: Final = Path(__file__).parents[2]
-#: File name, and greatest size in bytes: three times the points of a sweep.
+#: File name.
 _FILE: Final = "sweep.jsonl"
+#: Maximum size of the file in bytes, enough for three times the points of a sweep.
 _MOST_BYTES: Final = 1 << 28
 #: Line: a hash, followed by the remainder of a JSON object.
 _HASHED: Final = b'{"sha256": "%b", %b\n'

@@ -26,8 +26,9 @@ from ipusim.base.units import counted, format_bytes, format_figure
 
 #: Option of the sync mode.
 _SYNC: Final = "pipeline.sync"
-#: Maximum number of rows on a terminal; of more, number of best rows shown.
+#: Maximum number of rows on a terminal.
 _MOST_ROWS: Final = 40
+#: Number of best rows shown on a terminal, if there are more rows than the maximum.
 _BEST_ROWS: Final = 20
 #: Maximum number of ties named in a sentence.
 _MOST_TIES: Final = 4

@@ -31,12 +31,13 @@ from ipusim.base.errors import ProgramError
 
 #: Name of a synthesized Order.
 NAME: Final = "synthesized"
-#: Maximum number of passes for a search of the whole execution; of longer executions only as many micro-batches as have
-#: about this second number of passes are searched, and periods extend the result.
+#: Maximum number of passes for a search of the whole execution.
 _MOST_SEARCHED_PASSES: Final = 3000
+#: Approximate number of searched passes in longer executions; periods extend the result.
 _SEARCHED_PASSES: Final = 1000
-#: Memory of initial words to try, relative to 1F1B; and fractions of a weight-gradient half to wait, to try.
+#: Memory of initial words to try, relative to 1F1B.
 _MEMORY_FACTORS: Final = (1.0, 1.5, 2.0, 1e9)
+#: Waiting times to try, as fractions of a pass for weight gradients.
 _PATIENCES: Final = (0.0, 0.5, 1.0)
 
 

@@ -43,15 +43,16 @@ from ipusim.hardware.topology import Topology
 def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
     """Return logical IPUs in ring order on the links of ``system``.
 
-    Two rings are compared. The first goes up the even rail and down the odd rail: the HOOF order for whole rungs, with
-    single-link hops. The second goes up over every other participant and down over the rest, which avoids a long way
-    back if all participants are on one rail of a ladder. The ring whose busiest link needs less time wins; in a tie the
-    ring with the shorter longest route, then the ring with fewer hops, then the first ring.
+    Two rings are compared. The first goes up the even rail and down the odd rail; for whole rungs this is Graphcore's
+    selection order HOOF, with hops over a single link. The second goes up over every other participant and down over
+    the rest, which avoids a long way back if all participants are on one rail of a ladder. The ring whose busiest link
+    needs less time wins; in a tie the ring with the shorter longest route, then the ring with fewer hops, then the
+    first ring.
     """
     return _ring_order(system.topology, system.ipus, system.rates, tuple(in_physical_order(system, participants)))
 
 
-@lru_cache(maxsize=1024)  # for buffers of any size, of many cuts of a model
+@lru_cache(maxsize=1024)  # buffers of any size share an order, also in different cuts
 def _ring_order(
     topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ranks: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -95,9 +96,9 @@ def meeting_in_the_middle(
 ) -> Collective:
     """Return a collective in which each chunk travels half-way round the ring in either direction.
 
-    Partial sums meet at the chunk's owner, and copies part there: R / 2 rounds of ceil(elements / R) in both
-    directions. PopLibs prefers it on a torus (MEET_IN_MIDDLE_RING, lib/popops/ReplicatedCollectives.cpp before
-    887b9d3a).
+    Partial sums from both directions meet at the chunk's owner, and copies leave the owner in both directions:
+    R / 2 rounds of ceil(elements / R) in both directions. PopLibs prefers this collective on a torus
+    (MEET_IN_MIDDLE_RING, lib/popops/ReplicatedCollectives.cpp before 887b9d3a).
     """
     collective = Collective(operation, "meet in the middle", tuple(participants), elements, itemsize)
     ring, owned = _ring_of_chunks(system, collective)
@@ -160,7 +161,7 @@ def _hops(ring: Sequence[int]) -> list[tuple[int, int]]:
     return [(source, ring[(position + 1) % len(ring)]) for position, source in enumerate(ring)]
 
 
-#: Functions from a ring, and the elements at ring positions, to rounds, by operation.
+#: By operation, the function that returns the rounds of a ring; it takes the ring and the elements at ring positions.
 _ROUNDS: Final[dict[Operation, Callable[[Sequence[int], Sequence[slice]], list[Round]]]] = {
     "all_reduce": _all_reduce_rounds,
     "reduce_scatter": reduce_scatter_rounds,

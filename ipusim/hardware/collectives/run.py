@@ -24,7 +24,7 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
         combine: function that merges received elements with the elements in the target's buffer; default: the sum.
 
     Returns:
-        An array per participant. For an all-reduce it has the shape of the buffer. Other results have one dimension:
+        An array per participant. An all-reduce's result has the shape of the buffer. Other results have one dimension:
         the participant's chunk for a reduce-scatter, the whole buffer for an all-gather, the chunks from participants
         in order for an all-to-all. Sums follow the collective's order and are rounded to the dtype after every
         addition.

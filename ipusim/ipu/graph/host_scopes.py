@@ -16,7 +16,7 @@ from ipusim.api import Work, models
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.observed import ObservedNode
-from ipusim.ipu.graph.registry import is_users
+from ipusim.ipu.graph.registry import is_program_function
 
 #: Attribute of host nodes: number and name of the program's enclosing block.
 SCOPE: Final = "_ipusim_host"
@@ -43,7 +43,7 @@ class HostScopes:
         self._nodes = graph.nodes
         self._block_of: dict[str, str] = {}
         self._readers: dict[str, list[Node]] = {}
-        self.has_blocks = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
+        self.has_blocks = any(SCOPE in node.attributes or is_program_function(node) for node in graph.nodes.values())
         if self.has_blocks:
             for node in graph.nodes.values():
                 for tensor in node.inputs:
@@ -68,7 +68,7 @@ class HostScopes:
             return ""
         if SCOPE in node.attributes:
             return str(node.attributes[SCOPE])
-        if is_users(node):
+        if is_program_function(node):
             return scope_text(0, node.name)
         if node.origin:
             return self.block_of(node.origin)

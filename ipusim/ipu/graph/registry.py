@@ -26,7 +26,7 @@ Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 @dataclass(frozen=True)
 class Entry:
-    """Registry row of an operation type, or of a single node for one of Graphcore's operations.
+    """Registry entry of an operation type, or of a single node for one of Graphcore's operations.
 
     Attributes:
         maker: makes a node's kernel.
@@ -46,9 +46,9 @@ class Entry:
 
 
 #: Node types of Python functions: functions of the program, and ``PyFunc`` also for Graphcore's operations.
-USERS: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+PYTHON_FUNCTION_TYPES: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _ENTRIES: dict[str, Entry] = {}
-#: Rows of Graphcore's operations by token.
+#: Entries of Graphcore's operations by token.
 _BY_TOKEN: dict[str, Entry] = {}
 
 
@@ -113,9 +113,9 @@ def value_of(node: Node, kind: type[T]) -> T | None:
     return entry.value if entry is not None and isinstance(entry.value, kind) else None
 
 
-def is_users(node: Node) -> bool:
+def is_program_function(node: Node) -> bool:
     """Tell whether a node is a Python function of the program."""
-    return node.type in USERS and node.attributes.get("token", "") not in _BY_TOKEN
+    return node.type in PYTHON_FUNCTION_TYPES and node.attributes.get("token", "") not in _BY_TOKEN
 
 
 def find(node: Node) -> Entry:

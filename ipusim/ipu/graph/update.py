@@ -44,10 +44,16 @@ class GraphUpdate:
 
         The update takes gradients in the order of ``trained_variables``.
 
-        ``constants`` holds values of tensors from outside the step at the time of the update. The work per variable
-        comes from ``rule``, else from the type of the operations that update variables if there is a single type, else
-        from all operations. Operations of other types on whole variables, such as clipping of gradients, are added. If
-        replicas average gradients, ``averaging`` splits the update in two parts: before the averaging and after it.
+        ``constants`` holds the tensors that the update reads but does not compute. If replicas average gradients,
+        ``averaging`` splits the update in two parts: before the averaging and after it.
+
+        The work per variable comes from the first of these that exists:
+
+        - ``rule``;
+        - the rule of the operations that update variables, if all have the same type;
+        - all operations of the update.
+
+        Operations without a rule on whole variables, such as clipping of gradients, are added in the second case.
         """
         self._update, self._trained_variables, self._constants = update, dict(trained_variables), constants
         self._averaging = averaging
@@ -81,12 +87,12 @@ class GraphUpdate:
         if not replicated or averaging is None:
             return lambda: self._apply(stages)
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
-        gradients_of_stage = [gradients[name].copy() for name in self._trained_variables]
-        results = self._run(averaging.gradient_part, stages, gradients_of_stage)
+        unaveraged_gradients = [gradients[name].copy() for name in self._trained_variables]
+        results = self._run(averaging.gradient_part, stages, unaveraged_gradients)
         for name, value in zip(averaging.names, results, strict=True):
             gradients[name][...] = value
         return lambda: self._run(
-            averaging.update_part, stages, [*(gradients[name] for name in averaging.names), *gradients_of_stage]
+            averaging.update_part, stages, [*(gradients[name] for name in averaging.names), *unaveraged_gradients]
         )
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
@@ -142,7 +148,7 @@ class GraphUpdate:
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
         """Return the work of the operations without a rule, by a variable's element count.
 
-        Beside operations with a rule, single numbers such as learning rates take no part.
+        If a rule gives the main work, operations on single numbers, such as learning rates, are ignored.
         """
         least = 1 if self._rule is None else 2
         if self._rule is not None and not any(_may_work(graph, step.node) for step in self._update.steps):
@@ -168,8 +174,8 @@ def _may_work(graph: Graph, node: Node) -> bool:
     """Tell whether a node without a rule may compute on more than single numbers, by type and static shapes."""
     if node.type in FREE or rule_of(node) is not None:
         return False
-    makers = ((graph.nodes[tensor.node], tensor.number) for tensor in node.inputs if tensor.node in graph.nodes)
-    shapes = [maker.output_shapes[number] for maker, number in makers if maker.type != "VarHandleOp"]
+    producers = ((graph.nodes[tensor.node], tensor.number) for tensor in node.inputs if tensor.node in graph.nodes)
+    shapes = [producer.output_shapes[number] for producer, number in producers if producer.type != "VarHandleOp"]
     return any(shape != () for shape in (*shapes, *node.output_shapes))
 
 

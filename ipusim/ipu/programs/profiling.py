@@ -79,12 +79,14 @@ class profile:  # noqa: N801 - callers use it like a function
     def __enter__(self) -> Self:
         """Start recording."""
         if self._exit is not None:
-            raise ProgramStateError(f"profile: expected a profile for each block, got that of {self._folder} again")
+            raise ProgramStateError(
+                f"profile: expected a new profile for each block, got the profile of {self._folder} a second time"
+            )
         outer = recorder()
         if outer is not None and outer.folder is not None:
             raise ProgramStateError(
-                f"profile: expected no profile inside another, got {self._folder} inside that of {outer.folder}, "
-                "which already contains its runs"
+                f"profile: expected no profile inside another, got {self._folder} inside {outer.folder}, "
+                "which also records the runs of the inner block"
             )
         with ExitStack() as stack:
             self._results = stack.enter_context(ResultsFolder(self._folder, RESULT_FILES, outdated=OUTDATED_FILES))

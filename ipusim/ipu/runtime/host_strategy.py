@@ -41,8 +41,8 @@ def in_scope_of(result: Any) -> AbstractContextManager[Any]:
     current = strategy()
     if current is not None and result is not None and result is not current:
         raise ProgramStateError(
-            "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got that of "
-            f"{type(result).__name__} in that of {type(current).__name__}"
+            "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got the "
+            f"scope of {type(result).__name__} inside the scope of {type(current).__name__}"
         )
     return strategy.set_to(result)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.ipu.graph.node import Node
-from ipusim.ipu.graph.registry import USERS, Kernel, register
+from ipusim.ipu.graph.registry import PYTHON_FUNCTION_TYPES, Kernel, register
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
@@ -17,7 +17,7 @@ _FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 _EAGER: Final = import_module("tensorflow.python.eager.context").eager_mode
 
 
-@register(" ".join(sorted(USERS)), effect=True)
+@register(" ".join(sorted(PYTHON_FUNCTION_TYPES)), effect=True)
 def _call(node: Node) -> Kernel:
     """Call the function on arrays; ``py_function`` functions take eager tensors."""
     token, dtypes = node.attributes["token"], node.output_types

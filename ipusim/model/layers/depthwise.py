@@ -36,7 +36,7 @@ class DepthwiseConv2D(OfImages):
     def __post_init__(self) -> None:
         """Raise ModelError for a multiplier below 1, an unknown activation, or impossible windows."""
         if self.depth_multiplier < 1:
-            raise ModelError(f"a depthwise convolution needs a multiplier from 1, got {self.depth_multiplier}")
+            raise ModelError(f"a depthwise convolution needs a multiplier of at least 1, got {self.depth_multiplier}")
         activation(self.activation)
         _ = self._windows
 

@@ -255,7 +255,7 @@ def _small(array: Any) -> npt.NDArray[Any]:
     return small
 
 
-@lru_cache(maxsize=4096)  # layers repeat
+@lru_cache(maxsize=4096)  # repeated layers ask again
 def _try_ufunc(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
     """Return type and axis order of NumPy's result, or a resulting number."""
     operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]

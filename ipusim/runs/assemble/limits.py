@@ -42,8 +42,9 @@ MAX_PARAMETER_ELEMENTS: Final = 2**26
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
 #: Memory limit of a simulation, including the contents of all files, in bytes.
 MAX_RUN_BYTES: Final = 2 * 2**30
-#: Memory in bytes of a simulated span, and of a pass in a Plan. Both are measured; a test measures them again.
+#: Measured memory of a simulated span, in bytes; a test measures it again.
 SPAN_BYTES: Final = 500
+#: Measured memory of a pass in a Plan, in bytes; a test measures it again.
 PASS_BYTES: Final = 300
 #: Number of executions (or session runs) to simulate if all between the first and the last are equal: the first, two
 #: equal ones, and the last.

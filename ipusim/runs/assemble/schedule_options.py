@@ -1,4 +1,4 @@
-"""Replace options of orders, counts and disturbances by fixed values, so that requests can share results.
+"""Reset options of schedule, counts and disturbances, so that requests that differ only in them can share results.
 
 Points of a sweep that differ only in these options then share data, stages, device and prices: a cache of functions
 finds equal arguments.
@@ -14,7 +14,7 @@ from ipusim.runs.request.request import options_set
 from ipusim.runs.request.schema import Options
 
 #: Options without effect on data, stages, device and prices, and their fixed values.
-_ORDER: Final[Mapping[str, Any]] = {
+_SCHEDULE_OPTIONS: Final[Mapping[str, Any]] = {
     "schedule": "grouped",
     "sync": None,
     "gradient_accumulation_count": 1,
@@ -25,12 +25,12 @@ _ORDER: Final[Mapping[str, Any]] = {
 
 
 def without_schedule_options(options: Options) -> Options:
-    """Return ``options`` with fixed orders, counts and disturbances.
+    """Return ``options`` with a fixed schedule, fixed counts and no disturbances.
 
-    Equal results are one object, a key for caches. Values cached under this key are valid for every request whose other
-    options are equal.
+    Equal results are the same object, which serves as a key of caches. Values cached under this key are valid for every
+    request whose other options are equal.
     """
-    base = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
+    base = options.with_pipeline(**_SCHEDULE_OPTIONS).model_copy(update={"steps": 1, "disturbances": ()})
     return shared().first(base, substitute=options_set(base))
 
 
@@ -41,9 +41,11 @@ def micro_batches_of(options: Options, segments: int) -> int:
 
 
 def with_schedule_options(base: Options, options: Options) -> Options:
-    """Return ``base`` with orders, counts and disturbances of ``options``.
+    """Return ``base`` with the schedule, the counts and the disturbances of ``options``.
 
-    Reverses :func:`without_schedule_options`, for checks of all options.
+    Reverses :func:`without_schedule_options`, so that all options can be checked.
     """
     further = {"steps": options.steps, "disturbances": options.disturbances}
-    return base.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=further)
+    return base.with_pipeline(**{name: getattr(options.pipeline, name) for name in _SCHEDULE_OPTIONS}).model_copy(
+        update=further
+    )

@@ -330,7 +330,7 @@ REFUSED = {
         lambda: Conv2D(4, (1, 1), groups=2).output_shape((5, 5, 3)),
         "divides the 3 channels, got 2",
     ),
-    "multiplier": (lambda: DepthwiseConv2D((1, 1), depth_multiplier=0), "multiplier from 1, got 0"),
+    "multiplier": (lambda: DepthwiseConv2D((1, 1), depth_multiplier=0), "multiplier of at least 1, got 0"),
     "no image to go through by channels": (
         lambda: DepthwiseConv2D((1, 1)).output_shape((4, 4)),
         r"height, width and channels, got .* shape \(4, 4\)",

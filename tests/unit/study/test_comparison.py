@@ -296,8 +296,8 @@ def test_schedules_in_another_sync_mode_than_their_scenario_say_so_first():
         return said(Comparison(compare(request, schedules, syncs)))[0]
 
     assert first("gpipe", "1f1b") == (
-        "Sync mode: point-to-point, the default of these schedules. By itself four is in lock-step: --sync lock_step "
-        "compares in this mode."
+        "Sync mode: point-to-point, the default of these schedules. The scenario four itself uses lock-step; --sync "
+        "lock_step compares in that mode."
     )
     for stated in (
         first("gpipe", "1f1b", syncs=["point_to_point"]),

@@ -32,7 +32,7 @@ def _convolution(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(images: Array, kernel: Array) -> Array:
-        x, w = windows.inward(widened(images)), widened(kernel)
+        x, w = windows.channels_last(widened(images)), widened(kernel)
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
         positions = windows.positions(x.shape[1:-1], size)
         parts = [
@@ -40,7 +40,7 @@ def _convolution(node: Node) -> Kernel:
             for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
         ]
         result = parts[0] if groups == 1 else np.concatenate(parts, -1)
-        return windows.outward(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(dtype, copy=False)
+        return windows.as_node_layout(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(dtype, copy=False)
 
     return run
 
@@ -70,7 +70,7 @@ def _convolution_kernel_gradient(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(images: Array, shape: Array, grad: Array) -> Array:
-        x, arriving = windows.inward(widened(images)), windows.inward(widened(grad))
+        x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
         return _kernel_gradient(windows, x, whole(shape), arriving).astype(dtype, copy=False)
 
     return run
@@ -81,8 +81,8 @@ def _convolution_image_gradient(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(shape: Array, kernel: Array, grad: Array) -> Array:
-        result = _image_gradient(windows, windows.sizes(shape), widened(kernel), windows.inward(widened(grad)))
-        return windows.outward(result).astype(dtype, copy=False)
+        result = _image_gradient(windows, windows.sizes(shape), widened(kernel), windows.channels_last(widened(grad)))
+        return windows.as_node_layout(result).astype(dtype, copy=False)
 
     return run
 
@@ -92,9 +92,9 @@ def _depthwise(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(images: Array, kernel: Array) -> Array:
-        x, w = windows.inward(widened(images)), widened(kernel)
+        x, w = windows.channels_last(widened(images)), widened(kernel)
         result = np.einsum("npqcij,ijcm->npqcm", windows.views(x, w.shape[:2]), w, optimize=True)
-        return windows.outward(result.reshape(*result.shape[:3], -1)).astype(dtype, copy=False)
+        return windows.as_node_layout(result.reshape(*result.shape[:3], -1)).astype(dtype, copy=False)
 
     return run
 
@@ -104,7 +104,7 @@ def _depthwise_kernel_gradient(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(images: Array, shape: Array, grad: Array) -> Any:
-        x, arriving = windows.inward(widened(images)), windows.inward(widened(grad))
+        x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
         size = whole(shape)
         blocks = arriving.reshape(*arriving.shape[:3], *size[2:])
         result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), blocks, optimize=True)
@@ -118,9 +118,9 @@ def _depthwise_image_gradient(node: Node) -> Kernel:
     windows, dtype = Windows.of_node(node), node.output_types[0]
 
     def run(shape: Array, kernel: Array, grad: Array) -> Any:
-        arriving, w = windows.inward(widened(grad)), widened(kernel)
+        arriving, w = windows.channels_last(widened(grad)), widened(kernel)
         blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
         rows = np.einsum("npqcm,ijcm->npqijc", blocks, w, optimize=True)
-        return windows.outward(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
+        return windows.as_node_layout(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
 
     return run

@@ -30,10 +30,10 @@ def _largest(node: Node) -> Kernel:
     size = _size(node, windows)
 
     def run(x: Array) -> Array:
-        images = windows.inward(x)
+        images = windows.channels_last(x)
         places = windows.places(size, windows.positions(images.shape[1:-1], size))
         padded = windows.padded(images, size, -np.inf)
-        return windows.outward(reduce(np.maximum, (padded[place] for place in places)))
+        return windows.as_node_layout(reduce(np.maximum, (padded[place] for place in places)))
 
     return run
 
@@ -45,7 +45,7 @@ def _largest_gradient(node: Node) -> Kernel:
     size = _size(node, windows)
 
     def run(x: Array, y: Array, grad: Array) -> Array:
-        images, largest, arriving = windows.inward(x), windows.inward(y), windows.inward(grad)
+        images, largest, arriving = windows.channels_last(x), windows.channels_last(y), windows.channels_last(grad)
         padded = windows.padded(images, size, -np.inf)
         has_nan = bool(np.isnan(largest).any())  # NaN is the largest element of a window, and unequal to itself
         total, is_open = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
@@ -54,7 +54,7 @@ def _largest_gradient(node: Node) -> Kernel:
             selection = is_open & ((part == largest) | np.isnan(part) if has_nan else part == largest)
             total[place] += select_gradient(selection, arriving)
             is_open ^= selection
-        return windows.outward(windows.without_pads(total, images.shape[1:-1], size))
+        return windows.as_node_layout(windows.without_pads(total, images.shape[1:-1], size))
 
     return run
 
@@ -71,10 +71,10 @@ def _mean(node: Node) -> Kernel:
     size = _size(node, windows)
 
     def run(x: Array) -> Array:
-        images = windows.inward(widened(x))
+        images = windows.channels_last(widened(x))
         total = windows.views(images, size).sum(_inner_axes(size))
         counts = _counts(windows, images.shape[1:-1], size).astype(total.dtype)
-        return windows.outward(total / counts).astype(x.dtype, copy=False)
+        return windows.as_node_layout(total / counts).astype(x.dtype, copy=False)
 
     return run
 
@@ -87,10 +87,10 @@ def _mean_gradient(node: Node) -> Kernel:
 
     def run(shape: Array, grad: Array) -> Array:
         lengths = windows.sizes(shape)[1:-1]
-        arriving = windows.inward(widened(grad))
+        arriving = windows.channels_last(widened(grad))
         shares = arriving / _counts(windows, lengths, size).astype(arriving.dtype)
         strips = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
         values = np.broadcast_to(strips, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
-        return windows.outward(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
+        return windows.as_node_layout(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
 
     return run

@@ -17,7 +17,7 @@ _SUM: Final[Kernel] = np.sum
 
 
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the mean, rounded down for integers; of no elements NaN, or 0 for integers.
+    """Return the mean, rounded down for integers. Without elements the mean is NaN, or 0 for integers.
 
     NumPy's ``mean`` warns of empty arrays.
     """

@@ -44,11 +44,11 @@ class Windows:
         pairs = tuple(zip(pads[::2], pads[1::2], strict=True))[inner]
         return cls(strides, dilations, attributes["padding"], pairs, channels_first)
 
-    def inward(self, x: Array) -> Array:
+    def channels_last(self, x: Array) -> Array:
         """Return images with channels last."""
         return np.moveaxis(x, 1, -1) if self.channels_first else x
 
-    def outward(self, x: Array) -> Array:
+    def as_node_layout(self, x: Array) -> Array:
         """Return images with channels in the node's position."""
         return np.moveaxis(x, -1, 1) if self.channels_first else x
 
