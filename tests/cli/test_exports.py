@@ -199,8 +199,8 @@ def test_tables_go_into_the_run_folder_until_it_is_another_runs(tmp_path):
     assert ipusim("run", TIMED, "--out", tmp_path).returncode == 0
     done = ipusim("show", tmp_path / "timeline.npz", "--out", tmp_path / "spans.csv")
     assert done.stdout == (
-        f"{tmp_path}: spans.csv, ipus.csv\nNo memory.csv: the run has written no memory of its stages, which may not "
-        "give their bytes.\n"
+        f"{tmp_path}: spans.csv, ipus.csv\nNo memory.csv: the run has stored no memory; perhaps its stages do not "
+        "state their bytes.\n"
     )
     assert (tmp_path / "spans.csv").exists()
     assert door.load(tmp_path).memory_over_time().empty

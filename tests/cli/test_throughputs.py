@@ -156,7 +156,8 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     assert f"times of BERT and ResNet-50 on one pod are {mean} off on average and {worst} at worst" in words
     by_kind = dict(re.findall(r"([A-Z][\w, -]+?) (\d+\.\d%)", means.partition(": ")[2]))
     tuning = by_kind["BERT, fine-tuning"]
-    assert f"BERT's pre-training {by_kind['BERT, pre-training']}, its fine-tuning {tuning}" in words
+    training = by_kind["BERT, pre-training"]
+    assert f"BERT's pre-training is {training} off on average, its fine-tuning {tuning}" in words
     unlike = max((numbers[use][1] for use in ("held", "incomplete")), key=lambda text: float(text[:-1]))
     small, pods, bound = (numbers[use][1] for use in ("small", "pods", "input"))
     assert f"by up to {small} for small networks, {unlike} for models unlike these, {pods} on several pods," in words
