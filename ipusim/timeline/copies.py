@@ -97,7 +97,7 @@ def copies_touching(repeat: Repeat, shift: int, start: Column, end: Column, wind
 
     Args:
         repeat: the block.
-        added: delay of the block relative to the rows, in cycles.
+        shift: delay of the block relative to the rows, in cycles.
         start, end: first and last cycle of every row.
         window: first cycle, and end.
     """
@@ -157,7 +157,7 @@ class _Expander:
         Args:
             first, last: rows of the Timeline with blocks.
             inside: outermost blocks within these rows.
-            added: amounts to add to the numbers of the rows.
+            shift: amounts to add to the numbers of the rows.
             position: number of the first row in the expanded Timeline.
         """
         row = first
@@ -225,7 +225,7 @@ def shift_rows(table: Column, shift: tuple[Column, Column, Column, Column], sign
 
     Args:
         table: spans, shape (rows, fields).
-        added: amounts per row, each of shape (rows,).
+        shift: amounts per row, each of shape (rows,).
         sign: 1 to add, or -1 to subtract.
     """
     result = table.copy(order="F")

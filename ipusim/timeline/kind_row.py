@@ -48,7 +48,7 @@ class Use:
         rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
         sync_modes: modes that show the column even if its cycles are 0: modes in which IPUs wait for each other after
             every time-step ("meets"), the other modes ("alone"), both or neither.
-        computes: whether the cycles are a stage's arithmetic.
+        is_arithmetic: whether the cycles are a stage's arithmetic.
         idle: cause of the IPU's idleness; None for arithmetic. None also for waits: their cause is the awaited
             activity.
     """
@@ -75,7 +75,7 @@ class Row:
         use: category of the cycles; None for kinds beside an IPU's row, or on another track.
         track: track of the spans.
         part: part of an execution that ends with the span.
-        numbered: whether a slice's name ends with the micro-batch.
+        names_micro_batch: whether a slice's name ends with the micro-batch.
         of_pass: pass of a stage over a micro-batch; a slice's name begins with the pass's letter.
 
     Raises ValueError for a use without computation and without a cause of idleness, unless the part is a wait.

@@ -19,7 +19,7 @@ class Comparison:
 
     Attributes:
         rows: runs and refusals, in the order of the request.
-        whole: comparison over several sync modes, if these rows have a single mode; otherwise None.
+        enclosing: comparison over several sync modes, if these rows have a single mode; otherwise None.
     """
 
     rows: tuple[Row, ...]

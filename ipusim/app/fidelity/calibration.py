@@ -84,7 +84,7 @@ class Calibration:
         rates: values of the rates, fitted or not.
         fitted: fitted rates.
         before, after: (simulated - measured) / measured per row, with the scenarios' rates and with the fitted rates.
-        alike: groups of rates that rows hardly distinguish.
+        correlated: groups of rates that rows hardly distinguish.
         left_out: undetermined rates not requested by name, with reasons.
         held_out_errors: mean absolute error of rows held out of the fit, by number of rows in the fit; at 0, the error
             with the scenarios' rates.

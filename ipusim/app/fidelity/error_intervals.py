@@ -36,7 +36,7 @@ class Interval:
 
     Attributes:
         middle: mean of the logarithms of simulated over published throughput.
-        width: distance of either end from the middle, in logarithms.
+        half_width: distance of either end from the middle, in logarithms.
     """
 
     middle: float

@@ -31,8 +31,8 @@ class Validation(Result):
         is_fitted: whether the products were used to fit the rates.
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
-        felt: sensitivity of a training to the rates; None for a user's rows.
-        dials: fitted rates with the number of measurements that determine each; None for a user's rows.
+        sensitivities: sensitivity of a training to the rates; None for a user's rows.
+        fitted_rates: fitted rates with the number of measurements that determine each; None for a user's rows.
     """
 
     products: Sequence[products.ValidatedRow]

@@ -53,7 +53,7 @@ class Ensemble(Result):
 
     Attributes:
         sweep: the runs.
-        calm: outcome without disturbances.
+        undisturbed: outcome without disturbances.
         picture: title, size and theme of the chart.
     """
 

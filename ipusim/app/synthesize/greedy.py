@@ -40,7 +40,7 @@ def greedy(
         stashed: size of every stage's micro-batch from the start of its forward pass to the end of its backward pass.
         rests: size of every stage's micro-batch from then to the end of the weight-gradient half.
         patience: fraction of a weight-gradient half that an IPU may wait for a more urgent pass.
-        awaits: whether IPUs avoid forward passes during which their first backward pass could begin.
+        avoids_delay: whether IPUs avoid forward passes during which their first backward pass could begin.
     """
     state = _State(tasks, count, stashed, rests)
     if avoids_delay:
