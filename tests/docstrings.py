@@ -6,6 +6,7 @@ import doctest
 import inspect
 import re
 import textwrap
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -143,6 +144,49 @@ def faults(thing: Any) -> list[str]:
         if inspect.signature(thing).return_annotation not in ("None", None) and not parts.get("Returns", "").strip():
             lacks.append("no Returns")
     return lacks + error_faults(thing, parts)
+
+
+def unknown_names(trees: Mapping[str, ast.Module]) -> list[tuple[str, str, str]]:
+    """Return the names under Args and Attributes that no parameter or attribute has: file, definition, name.
+
+    Sources are read, not imported, so that private functions and modules for TensorFlow are among them. A class has the
+    attributes of its bases, or of all classes with the name of a base.
+
+    Args:
+        trees: syntax tree by file.
+    """
+    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    classes: dict[str, list[ast.ClassDef]] = {}
+    for _, node in nodes:
+        if isinstance(node, ast.ClassDef):
+            classes.setdefault(node.name, []).append(node)
+    unknown = []
+    for path, node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            section, known = "Args", {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        elif isinstance(node, ast.ClassDef):
+            section, known = "Attributes", _attributes(node, classes)
+        else:
+            continue
+        text = sections(ast.get_docstring(node) or "").get(section, "")
+        unknown += [(path, node.name, name) for name in sorted(named(text) - known)]
+    return unknown
+
+
+def _attributes(node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
+    """Return the names that a class and its bases of the package define or assign to ``self``."""
+    own = {
+        part.target.id for part in node.body if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+    own |= {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+    for part in ast.walk(node):
+        if isinstance(part, ast.Assign):
+            own |= {target.id for target in part.targets if isinstance(target, ast.Name)}
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self":
+            own.add(part.attr)
+    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    names = {base.id for base in bases if isinstance(base, ast.Name)} - {node.name}
+    return own.union(*(_attributes(base, classes) for name in names for base in classes.get(name, ())))
 
 
 def has_example(thing: Any) -> bool:

@@ -1,12 +1,13 @@
 """Public names say what they take, give and raise, and show it in an example."""
 
+import ast
 import re
 from pkgutil import resolve_name
 
 import pytest
 
 from ipusim import api
-from tests.docstrings import faults, has_example, methods, public
+from tests.docstrings import faults, has_example, methods, public, unknown_names
 from tests.scenarios import ROOT
 
 PUBLIC = public()
@@ -41,6 +42,39 @@ def test_every_name_that_a_docstring_refers_to_is_there():
                 if field not in getattr(resolve_name(owner), "__annotations__", ()):  # of a dataclass
                     lost.append((path.name, name))
     assert lost == [], "docstrings refer to names that do not exist"
+
+
+def test_private_docstrings_name_parameters_and_attributes_that_exist():
+    trees = {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8")) for path in (ROOT / "ipusim").rglob("*.py")
+    }
+    assert unknown_names(trees) == [], "docstrings describe parameters or attributes that were renamed or removed"
+
+
+def test_a_name_that_only_the_docstring_has_is_seen():
+    text = '''class A(B):
+    """Hold a.
+
+    Attributes:
+        first: of A.
+        base: of B.
+        gone: of none.
+    """
+
+    def give(self, number):
+        """Give.
+
+        Args:
+            number: there.
+            count: not there.
+        """
+        self.first = number
+
+
+class B:
+    base: int
+'''
+    assert unknown_names({"a.py": ast.parse(text)}) == [("a.py", "A", "gone"), ("a.py", "give", "count")]
 
 
 def undocumented(first: int, *rest: int, second: str = "") -> int:
