@@ -20,6 +20,7 @@ from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, leave_pixels_out, process
 from tests.effort import sampled, slowest
 from tests.plans import parse_grid
+from tests.programs import needs_tensorflow
 from tests.scenarios import ROOT
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
@@ -306,6 +307,14 @@ def test_an_empty_place_of_results_is_refused(words, tmp_path):
     right = "expected a folder or a file, got an empty text; '.' is the current folder"
     assert (done.returncode, done.stderr) == (2, f"--out: {right}\n")
     assert not [*tmp_path.iterdir()]
+
+
+def test_an_empty_argument_of_a_program_is_its_own(tmp_path):
+    needs_tensorflow()
+    program = tmp_path / "program.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\n")
+    done = ipusim("run", program, "--", "--out", "", cwd=tmp_path)
+    assert done.stdout.splitlines()[0] == "['--out', '']", done.stderr
 
 
 def test_micro_batches_in_segments_count_once(tmp_path):

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 from copy import copy
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final
 
 import typer
@@ -60,7 +60,8 @@ def main() -> None:
         for line, answer in _REMOVED.items():
             if words[:1] == line.split()[:1] and {*line.split()} <= {*words}:
                 raise IpusimError(answer)
-        if "--out=" in sys.argv or ("--out", "") in pairwise(sys.argv):  # of a shell variable without a value
+        options = [*takewhile(lambda word: word != "--", sys.argv[1:])]  # a program's own arguments follow "--"
+        if "--out=" in options or ("--out", "") in pairwise(options):  # a shell variable without a value
             raise OptionError("out", "expected a folder or a file, got an empty text; '.' is the current folder")
         # Build only the command named on the line: reading the parameters of all commands takes 12 ms.
         application = copy(app)
