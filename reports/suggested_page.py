@@ -11,6 +11,7 @@ from ipusim.app.scenario import load_request
 from ipusim.app.study.result import table_markdown
 from ipusim.app.suggest import words
 from ipusim.app.suggest.limits import Limits
+from ipusim.app.suggest.plan_table import plan_table
 from ipusim.app.suggest.suggestion import Suggestion, suggest
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
@@ -54,7 +55,7 @@ def suggested_page() -> str:
     return (
         f"{_HEAD}\n```console\n$ {_COMMAND}\n```\n\n"
         + "\n".join(f"- {line.strip()}" for line in lines)
-        + f"\n\n{table_markdown(words.plan_table(result))}\n"
+        + f"\n\n{table_markdown(plan_table(result))}\n"
         + "\n\n".join(words.searched_lines(result))
         + f"\n\n![The given plan above the suggested one]({PICTURE})\n\n"
         "All activations fit, so recomputation only costs time. Cuts inside the blocks balance the stages better than "

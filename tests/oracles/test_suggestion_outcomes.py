@@ -25,11 +25,12 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.memory import memory_bound
+from ipusim.app.suggest.plan_table import plan_rows, plan_table
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.together import together_under
-from ipusim.app.suggest.words import plan_rows, plan_table, searched_lines, verdict
+from ipusim.app.suggest.words import searched_lines, verdict
 from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity

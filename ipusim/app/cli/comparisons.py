@@ -96,17 +96,17 @@ def compare(
     from ipusim.app.compare.comparison_files import ComparisonResult
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.study.result import place_of
+    from ipusim.app.study.result import place_of, written
 
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
     selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
-    default = Path("reports") / (items[0].name if len(items) == 1 else "comparison")
+    target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")
     if disturbances is not None and names is None and not selection_orders and not modes:
         items = _beside_undisturbed(items)
-    folder, names_of_files = place_of(out or default, ComparisonResult)
+    folder, names_of_files = place_of(target, ComparisonResult)
     resume_garbage_collection()
     with interruptible() as heed, ResultsFolder(folder, names_of_files, reads=runs) as results:
         try:
@@ -125,7 +125,7 @@ def compare(
         files = result.files(names_of_files)
         heed()
         results.write(files)
-    print_result(result, output_form, f"{folder}: {', '.join(files)}")
+    print_result(result, output_form, written(target, files))
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:

@@ -62,12 +62,13 @@ def explain(
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import open_source
-    from ipusim.app.study.result import place_of
+    from ipusim.app.study.result import place_of, written
 
     resume_garbage_collection()
     modes, picture = settings.sync_modes(sync), Picture(title, size, theme)
     source = open_source(run, overrides or (), trust=trust)
-    folder, names = place_of(out or source.folder, Explanation)
+    target = out or source.folder
+    folder, names = place_of(target, Explanation)
     with interruptible() as heed, ResultsFolder(folder, names, reads=(run,)) as results:
         arguments = source.timeline, source.job, execution, source.waterfall, changes or (), modes
         explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)
@@ -76,4 +77,4 @@ def explain(
         results.write(files)
     if not output_form:
         print_text(*filter(None, [source.older]))
-    print_result(explanation, output_form, f"{folder}: {', '.join(files)}")
+    print_result(explanation, output_form, written(target, files))

@@ -118,7 +118,7 @@ def _show(
 ) -> _ResultT:
     """Print a comparison, write its files into ``out`` if given, and return the comparison."""
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.study.result import place_of
+    from ipusim.app.study.result import place_of, written
 
     if out is None:
         validation = compare()
@@ -129,7 +129,7 @@ def _show(
         validation = compare()
         files = validation.files(names)
         results.write(files)
-    print_result(validation, output_form, f"{folder}: {', '.join(files)}")
+    print_result(validation, output_form, written(out, files))
     return validation
 
 

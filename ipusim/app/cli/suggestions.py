@@ -220,6 +220,7 @@ def _write_order(
     """
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
+    from ipusim.app.study.result import written
     from ipusim.app.synthesize.files import SynthesisResult
     from ipusim.app.synthesize.synthesis import synthesize as search
 
@@ -236,7 +237,7 @@ def _write_order(
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)
-        print_result(result, output_form, f"{folder}: {', '.join(files)}")
+        print_result(result, output_form, written(folder, files))
 
 
 def _limits(text: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def sweep(
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import load_request
-    from ipusim.app.study.result import place_of
+    from ipusim.app.study.result import place_of, written
     from ipusim.app.sweep.crew import Crew
     from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.measures import measure_of
@@ -142,7 +142,7 @@ def sweep(
         files = result.files(names)
         heed()
         results.write(files)
-    print_result(result, output_form, f"{target}" if target != folder else f"{folder}: {', '.join(files)}")
+    print_result(result, output_form, written(target, files))
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:

@@ -110,10 +110,11 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             else "no scenario states the memory of its stages"
         )
         yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
-        kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
-        if len({row.schedule for row in comparison.rows}) > 1 and None not in {most for _, most in kept}:
-            most_kept = enumerated(f"{label} {most}" for label, most in kept)
-            yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
+        if len({row.schedule for row in comparison.rows}) > 1:
+            kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
+            if None not in {most for _, most in kept}:
+                most_kept = enumerated(f"{label} {most}" for label, most in kept)
+                yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:

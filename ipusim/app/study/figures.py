@@ -63,6 +63,10 @@ def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
 def figure_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return name, value and unit of the figures in ``summary.json``; None for a figure that is not known."""
     return [
-        {"figure": name, "value": None if value != value else value, "unit": analysis.figure(name).unit}  # noqa: PLR0124
+        {
+            "figure": name,
+            "value": None if isinstance(value, float) and isnan(value) else value,
+            "unit": analysis.figure(name).unit,
+        }
         for name, value in analysis.known_figures(summary).items()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -191,3 +191,14 @@ def place_of(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
     if form in _PICTURES and not any(name.endswith(_PICTURES) for name in result.names):
         raise OptionError("out", f"expected a folder, or a file named {', '.join(_TEXTS)}, got {out}")
     return out.parent, (out.name,)
+
+
+def written(out: Path, files: Iterable[str]) -> str:
+    """Return the line that names written files: the single file ``out``, or the folder ``out`` and its files.
+
+    Example:
+        >>> written(Path("results"), ["points.csv", "points.json"])
+        'results: points.csv, points.json'
+    """
+    names = [*files]
+    return str(out) if names == [out.name] else f"{out}: {', '.join(names)}"

@@ -158,7 +158,7 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
     return way
 
 
-def placement_of(mapping: tuple[int, ...]) -> str:
+def placement_name(mapping: tuple[int, ...]) -> str:
     """Return the name of the placement behind a mapping; ``given`` for a mapping of the user's own."""
     ipus, stages = len(set(mapping)), len(mapping)
     return next(

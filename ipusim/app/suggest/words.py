@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from ipusim.api import Job, Sync, analysis, pipelines, runs
+from ipusim.api import Job, analysis, pipelines, runs
 from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
@@ -16,9 +16,17 @@ from ipusim.app.study.full_pipeline import Ceiling
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
-from ipusim.app.suggest.choices import placement_of
+from ipusim.app.suggest.plan_table import (
+    accumulation_count,
+    legend,
+    other_trials,
+    plan_rows,
+    plan_table,
+    shown_trials,
+    update_seconds,
+)
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
-from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
+from ipusim.app.suggest.suggestion import Suggestion
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
 #: Share of the ceiling for which the report states the needed count.
@@ -75,7 +83,7 @@ def _equal_samples(suggestion: Suggestion) -> dict[str, Any] | None:
     trial = None if suggestion.why_none else suggestion.given_with_equal_samples
     if trial is None:
         return None
-    return {"gradient_accumulation_count": _count(trial), "weight_update_period_s": _seconds(trial)}
+    return {"gradient_accumulation_count": accumulation_count(trial), "weight_update_period_s": update_seconds(trial)}
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
@@ -94,7 +102,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield f"{period} takes {_time(trial)}: {_rate(trial)}."
     equals = [
         trial_of_plan
-        for trial_of_plan in _other_trials(suggestion)
+        for trial_of_plan in other_trials(suggestion)
         if trial_of_plan.period * trial.samples == trial.period * trial_of_plan.samples
     ]
     as_fast = dict.fromkeys(_schedule(equal.accepted_job) for equal in equals)
@@ -104,7 +112,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     if trial is not suggestion.given_trial:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
-    if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
+    if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in shown_trials(suggestion)):
         yield note
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "Ceiling of the plan")
@@ -123,7 +131,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     if (
         best is not None
         and analysis.usable(best.fits)
-        and best.period_s * trial.samples < _seconds(trial) * given.samples
+        and best.period_s * trial.samples < update_seconds(trial) * given.samples
     ):
         yield (
             f"The given plan with {best.words} is faster and fits: {format_seconds(best.period_s)} for a weight "
@@ -196,8 +204,8 @@ def _against_own(suggestion: Suggestion) -> str:
     if (equal := suggestion.given_with_equal_samples) is not None:
         misfit = "" if analysis.usable(equal.fits) else f", which then {equal.fits},"
         text += (
-            f" With {_micro_batches(_count(equal))}, for as many samples, the given plan{misfit} takes {_time(equal)}: "
-            f"the plan is {_times_as_fast(trial, equal)} as that."
+            f" With {_micro_batches(accumulation_count(equal))}, for as many samples, the given plan{misfit} takes "
+            f"{_time(equal)}: the plan is {_times_as_fast(trial, equal)} as that."
         )
     return text
 
@@ -237,111 +245,14 @@ def _micro_batches(count: int) -> str:
     return f"{count} micro-batch{'es' * (count > 1)}"
 
 
-def _count(trial: Trial) -> int:
-    return trial.accepted_job.request.options.pipeline.gradient_accumulation_count
-
-
 def _time(trial: Trial) -> str:
-    return format_seconds(_seconds(trial))
-
-
-def _seconds(trial: Trial) -> float:
-    return float(trial.period / trial.accepted_job.system.clock_hz)
+    return format_seconds(update_seconds(trial))
 
 
 def _rate(trial: Trial) -> str:
     if not trial.period:
         return "no time"
     return format_throughput(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))
-
-
-def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
-    """Return rows for the suggested plan, plans of other kinds, and the given plan.
-
-    Plans of other kinds need not be the next best.
-    """
-    best = suggestion.trial.period / suggestion.trial.samples or Fraction(1)
-    rows = []
-    for name, trial in _trials(suggestion):
-        job, shape = trial.accepted_job, trial.accepted_job.program.shape
-        rows.append(
-            {
-                "plan": name,
-                "schedule": job.schedule.name,
-                "sync": job.plan.sync.value,
-                "stages": shape.positions,
-                "placement": placement_of(shape.mapping),
-                "ipus": len(job.plan.ipus),
-                "replicas": job.system.replicas,
-                "gradient_accumulation_count": _count(trial),
-                "micro_batch_size": job.program.micro_batch_size,
-                "recompute": "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
-                "peak_bytes": job.memory.fullest.bytes if job.describes_memory else None,
-                "sram_bytes": job.memory.sram_bytes,
-                "fits": str(trial.fits),
-                "weight_update_period_s": _seconds(trial),
-                "times_best": float(trial.period / trial.samples / best),
-            }
-        )
-    return rows
-
-
-def plan_table(suggestion: Suggestion) -> Table:
-    """Return the plans as a table; sync mode, placement and size of micro-batches if plans differ in them."""
-    rows = plan_rows(suggestion)
-    several, places, sizes = (_differ(rows, key) for key in ("sync", "placement", "micro_batch_size"))
-    cells = tuple(
-        (
-            row["plan"],
-            f"{row['schedule']} in {Sync(row['sync']).words}" if several else row["schedule"],
-            str(row["stages"]),
-            *[row["placement"]] * places,
-            f"{row['ipus']}x{row['replicas']}",
-            f"{row['gradient_accumulation_count']}" + f" of {row['micro_batch_size']}" * sizes,
-            row["recompute"],
-            "" if None in (row["peak_bytes"], row["sram_bytes"]) else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
-            row["fits"],
-            format_seconds(row["weight_update_period_s"]),
-            f"{row['times_best']:.3f}",
-        )
-        for row in rows
-    )
-    period = "per update" if suggestion.job.program.shape.training else "per execution"
-    placement = ("placement",) if places else ()
-    further = ("IPUs", "count", "recompute", "full", "fits", period, "relative")
-    return Table("Plans, each simulated", ("plan", "schedule", "stages", *placement, *further), cells)
-
-
-def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
-    return len({row[key] for row in rows}) > 1
-
-
-def _legend(suggestion: Suggestion) -> str:
-    """Return the meaning of the table's rows and columns."""
-    rows = plan_rows(suggestion)
-    words = {"sync": "sync mode", "placement": "placement", "micro_batch_size": "micro-batch size"}
-    more = "".join(f"{name}, " for key, name in words.items() if _differ(rows, key))
-    placement = "Placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
-    placement += "there_and_back (0,1,1,0), or given. "
-    return (
-        f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
-        f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. Recompute: before each "
-        "backward pass (apart) or within it (inside). Full: used memory of the fullest IPU. Relative: time per sample "
-        "divided by the best plan's."
-    )
-
-
-def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
-    """Return the plans of the table with their names."""
-    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.given_trial else []
-    trials += [("other", trial) for trial in _other_trials(suggestion)]
-    return trials if suggestion.given_trial.job is None else [*trials, ("given", suggestion.given_trial)]
-
-
-def _other_trials(suggestion: Suggestion) -> list[Trial]:
-    """Return good plans of kinds other than the suggested and given plans."""
-    trials = [plan.trial for plan in suggestion.searched.best_plans if plan is not suggestion.plan]
-    return [trial for trial in trials if not same_plan(trial.job, suggestion.given_trial.job)][:RUNNERS_UP]
 
 
 def _schedule(job: Job) -> str:
@@ -364,7 +275,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     outcome = suggestion.searched
     if not outcome.choices:
         return
-    yield _legend(suggestion)
+    yield legend(suggestion)
     yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
