@@ -132,6 +132,57 @@ def copies_with_spans(blocks: Blocks, first: int, last: int) -> Choice:
     return choose
 
 
+def copies_with_execution(column: Column, execution: int, at_ends: Callable[[Repeat], set[int]]) -> Choice:
+    """Return a Choice of the copies at both ends of a block and of those with spans of an execution.
+
+    Args:
+        column: execution of every row, NONE outside of executions.
+        execution: number of the execution, from 0.
+        at_ends: function from a block to its first and last copies.
+    """
+
+    def choose(repeat: Repeat, shift: Column) -> CopySet:
+        numbers = at_ends(repeat)
+        if repeat.executions:
+            executions = column[repeat.first : repeat.last]
+            executions = executions[executions != NONE] + shift[EXECUTIONS]
+            number = (execution - np.unique(executions)) // repeat.executions
+            numbers |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
+        return some_copies(repeat.times, numbers)
+
+    return choose
+
+
+def copies_around(
+    blocks: Blocks,
+    start: Column,
+    end: Column,
+    window: tuple[int, int],
+    limits: tuple[int, int],
+    at_ends: Callable[[Repeat], set[int]],
+) -> Choice:
+    """Return a Choice of the copies at both ends of a block and of those inside a window of cycles.
+
+    Args:
+        blocks: blocks of the Timeline.
+        start, end: first and last cycle of every row.
+        window: first cycle, and end.
+        limits: maximum number of expanded spans of a block, and minimum number of micro-batches. A block with more
+            spans inside the window expands only copies with that many micro-batches at both ends of the window.
+        at_ends: function from a block to its first and last copies.
+    """
+    most_spans, micro_batches = limits
+
+    def choose(repeat: Repeat, shift: Column) -> CopySet:
+        numbers: Sequence[int] = copies_touching(repeat, int(shift[CYCLES]), start, end, window)
+        if len(numbers) * blocks.spans_of_copy(repeat) > most_spans:
+            copies = 1 if repeat.executions else -(-micro_batches // max(repeat.length, 1))
+            numbers = [*numbers[:copies], *numbers[-copies - 1 :]]
+        return some_copies(repeat.times, {*at_ends(repeat), *numbers})
+
+    return choose
+
+
 def some_copies(times: int, numbers: Iterable[int]) -> CopySet:
     """Choose the copies in ``numbers``, and the first of the copies in every gap between them."""
     inside = {number for number in numbers if 0 <= number < times}

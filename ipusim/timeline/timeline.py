@@ -12,15 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ipusim.timeline.copies import (
-    CYCLES,
-    EXECUTIONS,
     Choice,
-    CopySet,
     Gap,
     cause_rows,
+    copies_around,
     copies_at_ends,
     copies_in_window,
-    copies_touching,
+    copies_with_execution,
     copies_with_spans,
     every_copy,
     expand_copies,
@@ -292,7 +290,9 @@ class Timeline:
         if execution is None:
             return self._peeled
         weights = self._peeled.weights_of_executions[self._peeled.execution == execution]
-        return self._peeled if len(weights) and (weights == 1).all() else self._with_execution(execution)
+        if len(weights) and (weights == 1).all():
+            return self._peeled
+        return self._expanded_copies(copies_with_execution(self.execution, execution, self._copies_at_ends))
 
     @cached_property
     def _peeled(self) -> Timeline:
@@ -304,18 +304,6 @@ class Timeline:
         """Return the first and last copies of a block: as many as its longest span can overlap."""
         rows = slice(repeat.first, repeat.last)
         return copies_at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
-
-    def _with_execution(self, execution: int) -> Timeline:
-        def choose(repeat: Repeat, shift: Column) -> CopySet:
-            numbers = self._copies_at_ends(repeat)
-            if repeat.executions:
-                executions = self.execution[repeat.first : repeat.last]
-                executions = executions[executions != NONE] + shift[EXECUTIONS]
-                number = (execution - np.unique(executions)) // repeat.executions
-                numbers |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
-            return some_copies(repeat.times, numbers)
-
-        return self._expanded_copies(choose)
 
     def expanded_around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
         """Return the same run, expanding the copies of blocks that overlap a window.
@@ -329,15 +317,11 @@ class Timeline:
         Returns:
             A Timeline with equal expansion.
         """
-
-        def choose(repeat: Repeat, shift: Column) -> CopySet:
-            numbers: Sequence[int] = copies_touching(repeat, int(shift[CYCLES]), self.start, self.end, (begin, end))
-            if len(numbers) * self.blocks.spans_of_copy(repeat) > most_spans:
-                copies = 1 if repeat.executions else -(-micro_batches // max(repeat.length, 1))
-                numbers = [*numbers[:copies], *numbers[-copies - 1 :]]
-            return some_copies(repeat.times, {*self._copies_at_ends(repeat), *numbers})
-
-        return self._expanded_copies(choose) if self.repeats else self
+        if not self.repeats:
+            return self
+        limits = most_spans, micro_batches
+        around = copies_around(self.blocks, self.start, self.end, (begin, end), limits, self._copies_at_ends)
+        return self._expanded_copies(around)
 
     def _expanded_copies(self, choose: Choice) -> Timeline:
         copies, gaps = expand_copies(self.blocks, choose)
