@@ -122,8 +122,9 @@ def ties(comparison: Comparison) -> Iterator[str]:
     for larger in (False, True):
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
-            more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{more}"
+            verb, more = ("keep", "more micro-batches") if comparison.is_held_counted else ("hold", "more memory")
+            which = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
+            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{which}"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:

@@ -123,8 +123,9 @@ class Searched:
 
     @property
     def lowest_bound(self) -> int:
-        """Lowest bound of the plans not yet looked at, those of another search included."""
-        return self.bound if self.pending_bound is None else min(self.bound, self.pending_bound)
+        """Lowest bound of the plans that were skipped or not yet looked at, those of another search included."""
+        bounds = (self.pending_bound, self.skipped_bound)
+        return min([self.bound, *(bound for bound in bounds if bound is not None)])
 
     def gap(self, bound: int | None) -> float:
         """Return the share by which ``bound`` is below the best time; 0 if above."""
