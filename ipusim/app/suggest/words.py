@@ -198,7 +198,10 @@ def _against_own(suggestion: Suggestion) -> str:
     usable = analysis.usable(given.fits)
     fits = "" if usable else f", which {given.fits},"
     host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
-    text = f"The plan is {_times_as_fast(trial, given)} as the given plan{host}{fits} with {_time(given)}."
+    ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given.job)]
+    mine, theirs = (f" on {counted(count, 'IPU')}" if len({*ipus}) > 1 else "" for count in ipus)
+    ratio = _times_as_fast(trial, given)
+    text = f"The plan{mine} is {ratio} as the given plan{theirs}{host}{fits} with {_time(given)}."
     if usable and not suggestion.limits.leave(suggestion.baseline):
         text += " The limits exclude the given plan."
     if (equal := suggestion.given_with_equal_samples) is not None:
