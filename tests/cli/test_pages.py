@@ -36,6 +36,14 @@ def test_report_writes_one_page_into_the_run_folder_with_the_same_bytes_each_tim
     assert (tmp_path / "third.html").read_bytes() == page
 
 
+def test_a_title_heads_the_page(folder, tmp_path):
+    done = ipusim("report", "--play", folder, "--title", "Ramps & gaps", "--out", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "<title>Ramps &amp; gaps</title>" in page
+    assert package.report(folder, tmp_path / "two.html", play=True, title="Ramps & gaps").read_text("utf-8") == page
+
+
 def test_report_plays_one_run_or_two_and_no_more(folder, tmp_path):
     done = ipusim("report", "--play", folder)
     assert (done.returncode, done.stderr) == (0, "")

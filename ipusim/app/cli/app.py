@@ -66,6 +66,9 @@ Execution = Annotated[
 Title = Annotated[
     str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: the scenario's description]")
 ]
+PageTitle = Annotated[
+    str, typer.Option("--title", metavar="TEXT", help="headline of the page  [default: name, schedule and system]")
+]
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
 Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys")]
 

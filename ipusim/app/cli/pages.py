@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import End, Execution, PhaseName, Size, Start, Theme, Title, allow_only, app
+from ipusim.app.cli.app import End, Execution, PageTitle, PhaseName, Size, Start, Theme, Title, allow_only, app
 from ipusim.app.terminal import print_text
 from ipusim.base.errors import OptionError, install_command
 
@@ -22,6 +22,7 @@ def report(
     play: Annotated[
         bool, typer.Option("--play", help="play the first execution of one RUN, or of two on one clock")
     ] = False,
+    title: PageTitle = "",
 ) -> None:
     """Write one HTML page of runs: traces to zoom into, memory, causes of waiting, tables; works without network.
 
@@ -29,7 +30,7 @@ def report(
     """
     from ipusim.app.page.page import write_page
 
-    page = write_page(runs, out, play=play)
+    page = write_page(runs, out, play=play, title=title)
     print_text(f"{page}: opens in any browser, {page.stat().st_size / 2**20:.1f} MiB")
 
 

@@ -10,13 +10,16 @@ from ipusim.app.page.page import write_page
 
 
 @check_types
-def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False) -> Path:
+def report(
+    folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False, title: str = ""
+) -> Path:
     """Write a page of runs, by default into their first folder.
 
     Args:
         folders: run folders, as written by ``ipusim run`` and :meth:`ipusim.Run.save`; one, or a list.
         out: file of the page; by default ``report.html`` in the first folder.
         play: whether the page plays the first execution of one run, or of two on one clock.
+        title: headline of the page; empty for the runs' names, schedules and systems.
 
     Returns:
         The file of the page.
@@ -36,4 +39,4 @@ def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = 
         'report.html'
     """
     paths = [Path(folders)] if isinstance(folders, Path | str) else list(map(Path, folders))
-    return write_page(paths, None if out is None else Path(out), play=play)
+    return write_page(paths, None if out is None else Path(out), play=play, title=title)

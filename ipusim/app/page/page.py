@@ -44,20 +44,21 @@ MOST_PLAYED: Final = 2
 _MOST_NAMED_RUNS: Final = 3
 
 
-def report_page(folders: Sequence[Path], *, play: bool = False) -> bytes:
+def report_page(folders: Sequence[Path], *, play: bool = False, title: str = "") -> bytes:
     """Return the page of the runs in ``folders``, in order; equal runs give equal bytes.
 
-    With ``play``, the page starts its animation when opened. Raises FileError for a path without a run and for
+    With ``play``, the page starts its animation when opened. The headline is ``title``, or if empty the runs' names,
+    schedules and systems. Raises FileError for a path without a run and for
     malformed files, TimelineError for a damaged Timeline, OSError for unreadable files, and, with ``play``, OutputError
     for an execution that cannot be animated.
     """
-    return _page([read_run(folder) for folder in folders], play=play)
+    return _page([read_run(folder) for folder in folders], title, play=play)
 
 
-def _page(runs: Sequence[StoredRun], *, play: bool) -> bytes:
+def _page(runs: Sequence[StoredRun], title: str, *, play: bool) -> bytes:
     titles = _titles(runs)
     data, contents = zip(*map(_run_data, runs, titles), strict=True)
-    title = titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(runs)}"
+    title = title or (titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(runs)}")
     overview = table_data(_overview(runs, titles)) if len(titles) > 1 else None
     page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
     try:
@@ -97,7 +98,7 @@ def _titles(runs: Sequence[StoredRun]) -> list[str]:
     return [f"{title}, {run.folder}" if counts[title] > 1 else title for title, run in zip(titles, runs, strict=True)]
 
 
-def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
+def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False, title: str = "") -> Path:
     """Write the page of runs, by default into their first folder, and return its path.
 
     The next run in this folder removes the page.
@@ -106,6 +107,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         folders: run folders; with ``play`` at most two.
         out: path of the page; None for the first folder.
         play: whether the page, when opened, animates the first execution of each run.
+        title: headline of the page; empty for the runs' names, schedules and systems.
 
     Raises the errors of :func:`report_page`, OptionError for too many runs to animate, and OutputError for an
     unwritable page.
@@ -116,11 +118,11 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         raise OptionError("play", f"expected one run, or two on one clock, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)
-        write_file(out, report_page(folders, play=play))
+        write_file(out, report_page(folders, play=play, title=title))
         return out
     folder_runs, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
     with ResultsFolder(folders[0], (name,)) as results:
-        results.write({name: _page(folder_runs, play=play)})
+        results.write({name: _page(folder_runs, title, play=play)})
     return folders[0] / name
 
 
