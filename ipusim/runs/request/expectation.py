@@ -38,6 +38,8 @@ _SIGNS: Final = {
 }
 _COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
 _RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
+#: Quantity with a tolerance in per cent of itself, above, below or to both sides. Shares have none, as % is their unit.
+_TOLERANT: Final = re.compile(r"(.+?)\s*(\+-|±|\+|-)\s*([0-9]{1,4}(?:\.[0-9]{1,9})?)\s*%", re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
@@ -118,6 +120,8 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     if not isinstance(value, str):
         return None
     comparison, span = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
+    if figure.unit == "share" and _TOLERANT.fullmatch(value):
+        raise QuantityError(f"expected a share without a tolerance, or a range such as 18 %..22 %, got {show(value)}")
     if (comparison or span) and figure.unit in ("name", "fits"):
         hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
         raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
@@ -126,7 +130,11 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
         limit = _quantity(figure, comparison[2], value)
         return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
     if span is None:
-        return None
+        around = _TOLERANT.fullmatch(value)
+        if around is None or around[2] not in ("+-", "±") or figure.unit in ("name", "fits"):
+            return None
+        least, most = (_quantity(figure, f"{around[1]} {sign} {around[3]} %", value) for sign in "-+")
+        return least, most, True
     low, high = (end.strip() for end in (span[1] or span[3], span[2] or span[4]))
     if _UNITLESS_NUMBER.fullmatch(low):  # the upper bound's unit applies to both bounds
         low += high[bare.end() :] if (bare := _UNITLESS_NUMBER.match(high)) else ""
@@ -134,7 +142,12 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
 
 
 def _quantity(figure: Figure, text: str, value: object) -> float:
-    """Return the bound ``text`` in the figure's base unit; ``value`` is the whole expectation, for messages."""
+    """Return the bound ``text`` in the figure's base unit; ``value`` is the whole expectation, for messages.
+
+    A tolerance such as ``+ 2 %`` is relative to the quantity before it.
+    """
+    if (tolerant := _TOLERANT.fullmatch(text)) and tolerant[2] in "+-":
+        return _quantity(figure, tolerant[1], value) * (1 + float(f"{tolerant[2]}{tolerant[3]}") / 100)
     if figure.unit not in UNITS:
         if not _NUMBER.fullmatch(text):
             raise QuantityError(f"expected {_description(figure)}, got {show(value)}")

@@ -157,8 +157,8 @@ class Options(Node, title="scenario"):
     expect: Annotated[Mapping[str, Any], ExpectationsField()] | None = Field(
         default=None,
         description="expected figures of the run, by names of figures or paths in summary.json: a comparison, a range "
-        "such as 0.9 M..1.1 M samples/s, a whole number or a name; `ipusim run` exits with 1 if a figure is not as "
-        "expected",
+        "such as 0.9 M..1.1 M samples/s, a quantity with a tolerance such as 540 us +- 2 %, a whole number or "
+        "a name; `ipusim run` exits with 1 if a figure is not as expected",
     )
     rates: RatesOrFile = Field(
         default_factory=RatesSpec,

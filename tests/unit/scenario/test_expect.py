@@ -32,6 +32,10 @@ ANSWERS = "fits, fits only without the estimated code or does not fit"
         ("throughput", "0.9 M..1.1 M samples/s", (0.9e6, 1.1e6), (0.89e6, 1.11e6)),
         ("throughput", "0.9..1.1 M samples/s", (0.9e6, 1.1e6), (0.89e6, 1.11e6)),
         ("makespan", "between 1 and 2 ms", (1e-3, 2e-3), (0.9e-3, 2.1e-3)),
+        ("makespan", "<= 500 us + 2 %", (510e-6,), (511e-6,)),
+        ("makespan", "at least 1e-3 s - 1.5%", (985e-6,), (984e-6,)),
+        ("peak", "600 MiB +- 2 %", (617e6, 641e6), (616e6, 642e6)),
+        ("time_steps", "50 ± 2 %", (49, 51), (48, 52)),
         ("bubble", "<= 20 %", (0.2,), (0.21,)),
         ("bubble", "<= 0.2", (0.2,), (0.21,)),
         ("peak", "<= 600 MiB", (600 << 20,), ((600 << 20) + 1,)),
@@ -58,6 +62,12 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
     ("name", "value", "told"),
     [
         ("makespan", 5, "expected a comparison or a range such as at most 540 us, got 5"),
+        (
+            "bubble",
+            "20 % +- 2 %",
+            "expected a share without a tolerance, or a range such as 18 %..22 %, got '20 % +- 2 %'",
+        ),
+        ("makespan", "5 +- 2 %", "expected seconds with a unit, such as 3.7 us, got '5 +- 2 %'"),
         ("makespan", "540 us", "expected a comparison or a range such as at most 540 us, got '540 us'; did you mean "
          "at most 540 us?"),
         ("makespan", "<= 540", "expected seconds with a unit, such as 3.7 us, got '<= 540'"),
