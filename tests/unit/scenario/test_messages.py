@@ -476,7 +476,7 @@ CASES = {
         "samples: 64",
         "samples: 64, hold_out: 64",
         "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64 of 64 samples: expected a number from 1 to "
-        "63, or a fraction of as many samples",
+        "63, or a fraction that gives such a number",
     ),
     "no data": (
         f"data: {DATA}\n",
