@@ -69,5 +69,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     passes = growth.passes.astype(object)
     passes[~growth.passes_exact] = None
     grows, falls = ({kind: tuple(row[kind]) for kind in kinds} for row in passes.tolist())
-    copies = [int(cycles) if sure else None for cycles, sure in zip(growth.copies, growth.copies_exact, strict=True)]
+    copies = [
+        int(cycles) if is_exact else None for cycles, is_exact in zip(growth.copies, growth.copies_exact, strict=True)
+    ]
     return Sensitivities(grows, falls, (copies[0], copies[1]))

@@ -55,9 +55,7 @@ class LSTM(Recurrent):
         if self.use_bias:
             gates += parameters["b"]
         h, c = states or (zero_state(x, self.units), zero_state(x, self.units))
-        outputs, cells, activated_cells = (
-            np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3)
-        )
+        outputs, cells, active_cells = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
         for t in range(steps):
             gates[:, t] += h @ U
             i, f, g, o = self._split_gates(gates[:, t])
@@ -66,10 +64,10 @@ class LSTM(Recurrent):
             g[...], _ = activate(self.activation, g)
             c = f * c + i * g
             cells[:, t] = c
-            activated_cells[:, t], _ = activate(self.activation, c, may_overwrite=False)
-            h = o * activated_cells[:, t]
+            active_cells[:, t], _ = activate(self.activation, c, may_overwrite=False)
+            h = o * active_cells[:, t]
             outputs[:, t] = h
-        return RecurrentPass(outputs, (h, c), (x, gates, outputs, cells, activated_cells, states))
+        return RecurrentPass(outputs, (h, c), (x, gates, outputs, cells, active_cells, states))
 
     def go_back(
         self,
@@ -80,7 +78,7 @@ class LSTM(Recurrent):
         need_input_gradient: bool = True,
     ) -> RecurrentGradients:
         """Run backward through the time steps; the rest contains the gradients of the gates."""
-        x, gates, outputs, cells, activated_cells, states = saved_values
+        x, gates, outputs, cells, active_cells, states = saved_values
         steps = x.shape[1]
         U = parameters["U"]
         dgates = np.empty_like(gates)
@@ -89,12 +87,12 @@ class LSTM(Recurrent):
             i, f, g, o = self._split_gates(gates[:, t])
             previous_cell = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
-            dc = dc + pull_back(self.activation, activated_cells[:, t], dh * o)
+            dc = dc + pull_back(self.activation, active_cells[:, t], dh * o)
             parts = self._split_gates(dgates[:, t])
             parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
             parts[1][...] = pull_back(self.recurrent_activation, f, dc * previous_cell)
             parts[2][...] = pull_back(self.activation, g, dc * i)
-            parts[3][...] = pull_back(self.recurrent_activation, o, dh * activated_cells[:, t])
+            parts[3][...] = pull_back(self.recurrent_activation, o, dh * active_cells[:, t])
             dh = dgates[:, t] @ U.T
             dc = dc * f
         dx = dgates @ parameters["W"].T if need_input_gradient else None

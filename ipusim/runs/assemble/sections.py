@@ -88,7 +88,7 @@ def _check_outfeed(options: Options, requests: tuple[RequestedStage, ...], train
 def _check_checkpoints(
     options: Options, requests: tuple[RequestedStage, ...], has_operations: bool, findings: Findings
 ) -> None:
-    """Record checkpoints that are not layers, or in stages with given cycles."""
+    """Record checkpoints that are not layers, or that are in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     checkpoints = options.pipeline.recomputation_checkpoints or ()
     if checkpoints and not has_operations:

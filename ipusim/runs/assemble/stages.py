@@ -120,7 +120,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
         else:
             start, stage_name = position, f"stage{index}"
             if isinstance(spec, NamedStageSpec):
-                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - then as a list
+                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - from here like a list
             for item, name in enumerate(map(str, spec)):
                 expected_name = names[position] if position < len(names) else None
                 if name == expected_name:
@@ -136,7 +136,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
         text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
-        text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
+        text = f"expected all layers of the model in stages, got no stage with {', '.join(names[position:])}"
         findings.add(("pipeline", "stages"), text)
 
 

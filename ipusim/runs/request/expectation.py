@@ -36,7 +36,9 @@ _SIGNS: Final = {
     "less than": (False, False),
     "more than": (True, False),
 }
+#: Comparison: a sign or words, then a quantity.
 _COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
+#: Range: two quantities, joined by words or by dots.
 _RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
@@ -117,19 +119,19 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     """Return lower bound, upper bound and whether both are inclusive; None without comparison or range."""
     if not isinstance(value, str):
         return None
-    comparison, span = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
-    if (comparison or span) and figure.unit in ("name", "fits"):
+    comparison, range_match = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
+    if (comparison or range_match) and figure.unit in ("name", "fits"):
         hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
         raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
     if comparison:
         from_below, within = _SIGNS[comparison[1]]
         limit = _quantity(figure, comparison[2], value)
         return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
-    if span is None:
+    if range_match is None:
         return None
-    low, high = (end.strip() for end in (span[1] or span[3], span[2] or span[4]))
+    low, high = (end.strip() for end in (range_match[1] or range_match[3], range_match[2] or range_match[4]))
     if _UNITLESS_NUMBER.fullmatch(low):  # the upper bound's unit applies to both bounds
-        low += high[bare.end() :] if (bare := _UNITLESS_NUMBER.match(high)) else ""
+        low += high[number.end() :] if (number := _UNITLESS_NUMBER.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
 
 

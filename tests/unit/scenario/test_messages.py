@@ -346,7 +346,7 @@ CASES = {
     "layer in no stage": (
         "splits: [logits]",
         "stages: [[flatten, hidden], [logits]]",
-        "bad.yaml:12:11: pipeline.stages: expected all layers of the model in stages, got none with cel",
+        "bad.yaml:12:11: pipeline.stages: expected all layers of the model in stages, got no stage with cel",
     ),
     "stage of an unknown layer": (
         "splits: [logits]",
