@@ -112,20 +112,20 @@ class BetweenChanges:
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)
-        elif 2 * (least := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
-            yield nearest_count(least, self.executions, self.in_a_row)
+        elif 2 * (least_count := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
+            yield nearest_count(least_count, self.executions, self.in_a_row)
 
     def _simulate(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
         """Simulate ``count`` micro-batches or executions; return Plan, states at block starts, and Timeline."""
-        whole, schedule = self.job.program.shape, self.job.schedule
+        shape, schedule = self.job.program.shape, self.job.schedule
         assert self.job.with_counts is not None
         counts = range(0)
         if self.executions == 1:
             assert schedule.period is not None
             short_job = self.job.with_counts(count, self.job.program.repeat_count)
-            counts = range(0, count, schedule.period(whole))
+            counts = range(0, count, schedule.period(shape))
         elif self.executions == self.job.program.repeat_count:
-            short_job = self.job.with_counts(whole.micro_batches, count)
+            short_job = self.job.with_counts(shape.micro_batches, count)
         else:
             short_job = self.job.whole
         costs, system = self.price(short_job)
@@ -147,8 +147,10 @@ class BetweenChanges:
             if self.executions == 1:
                 blocks = short_run(timeline, first_marks, plan, needs_inner=True, outer_length=0).inner
             else:
-                outer = short_run(timeline, first_marks, plan, needs_inner=False, outer_length=self.in_a_row).outer
-                blocks = () if outer is None else (outer,)
+                outer_block = short_run(
+                    timeline, first_marks, plan, needs_inner=False, outer_length=self.in_a_row
+                ).outer
+                blocks = () if outer_block is None else (outer_block,)
             for block in blocks:
                 length = self._length(block)
                 if end is None:
@@ -171,16 +173,16 @@ class BetweenChanges:
         folded = timeline.fold_copies([block for block, _ in self.blocks]) if self.blocks else None
         if folded is None:
             return None
-        short_info, whole = timeline.info, self.job.program
+        short_info, program = timeline.info, self.job.program
         left_out_time_steps = sum(
             left_out * block.time_steps for block, left_out in self.blocks if not block.executions
         )
         info = replace(
             short_info,
-            count=whole.shape.micro_batches,
+            count=program.shape.micro_batches,
             time_steps=short_info.time_steps + left_out_time_steps,
             executions=self.executions,
-            executions_per_step=whole.repeat_count,
+            executions_per_step=program.repeat_count,
         )
         repeats = [
             repeat._replace(times=1 + left_out)

@@ -104,11 +104,14 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
     None if states of some micro-batches are missing: the machine stops recording when too many tensors wait.
     """
-    whole, table = job.whole, job.whole.plan.instructions
-    costs, system = undisturbed(whole)
+    whole_job, table = job.whole, job.whole.plan.instructions
+    costs, system = undisturbed(whole_job)
     watched = replace(system, disturbances=(Watched(job.system.disturbances),))
-    states = _marks(whole, executions, whole.costs, whole.system), _marks(whole, executions, costs, watched)
-    first = (whole.plan.shape.mapping[0], Code.FORWARD, 0)
+    states = (
+        _marks(whole_job, executions, whole_job.costs, whole_job.system),
+        _marks(whole_job, executions, costs, watched),
+    )
+    first = (whole_job.plan.shape.mapping[0], Code.FORWARD, 0)
     begins = executions * int((table[:, :3] == first).all(axis=1).sum())
     return states if all(len(marks) == begins for marks in states) else None
 

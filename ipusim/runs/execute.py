@@ -123,10 +123,10 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
     """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes the waterfall."""
-    long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
-    if long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
-        long = not timeline_of(job, timeline.info.executions).repeats
-    return None if long else waterfall_of(job, timeline)
+    is_long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
+    if is_long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
+        is_long = not timeline_of(job, timeline.info.executions).repeats
+    return None if is_long else waterfall_of(job, timeline)
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:

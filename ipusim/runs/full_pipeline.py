@@ -60,8 +60,8 @@ def full_counts(job: Job) -> FullCounts:
         return FullCounts(-(-ramps // step) * step, step)
     ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), parts_per_count)
-    least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
-    timeline = _recurring_run(job, least, multiple)
+    least_count = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
+    timeline = _recurring_run(job, least_count, multiple)
     if timeline is not None:
         distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
         return FullCounts(timeline.contiguous().info.count // parts_per_count, distance // parts_per_count)
@@ -69,13 +69,13 @@ def full_counts(job: Job) -> FullCounts:
     return FullCounts(-(-ramps // step_of_all_ipus) * step_of_all_ipus, step_of_all_ipus)
 
 
-def _recurring_run(job: Job, least: int, multiple: int) -> Timeline | None:
-    """Return an execution of a multiple of ``least`` micro-batches with a recurring state; None if no state recurs."""
+def _recurring_run(job: Job, least_count: int, multiple: int) -> Timeline | None:
+    """Return an execution with a recurring state, of a multiple of ``least_count`` micro-batches; otherwise None."""
     if job.schedule.period is None or job.with_counts is None:
         return None
     for times in _PHASED_MULTIPLES if job.schedule.in_phases else _MULTIPLES:
         try:
-            timeline = timeline_of(job.with_counts(-(-times * least // multiple) * multiple, 1), 1)
+            timeline = timeline_of(job.with_counts(-(-times * least_count // multiple) * multiple, 1), 1)
         except RequestError:  # about a count that the user did not request
             return None
         if timeline.repeats:

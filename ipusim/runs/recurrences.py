@@ -62,10 +62,10 @@ def has_only_passes(job: Job) -> bool:
     """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
     costs, host = job.costs, job.costs.host
     is_periodic = job.schedule.period is not None and not job.schedule.in_phases
-    others = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
+    other_work = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
     feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
     meets_once = job.executions == 1 and len(costs.copies.meetings) <= 1
-    return is_periodic and meets_once and not any((*others, *feeds))
+    return is_periodic and meets_once and not any((*other_work, *feeds))
 
 
 def _recurring_part(job: Job) -> tuple[int, int] | None:

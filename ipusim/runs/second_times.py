@@ -70,11 +70,12 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
     """
     if job.late:
         return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for each other.")
-    executions, part = timeline.info.executions, ""
+    executions, part_text = timeline.info.executions, ""
     if timeline.spans_in_all <= MOST_SPANS:
         job, timeline = job.whole, timeline.expanded()
     else:
-        job, executions, part = *_laid_out_part(job, executions), "of the part that is laid out, "
+        job, executions = _laid_out_part(job, executions)
+        part_text = "of the part that is laid out, "
     try:
         retiming = Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=executions, between=job.between
@@ -82,9 +83,9 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
         second_times = np.concatenate([_sorted_rows(rows) for rows in _second_times(job, retiming)])
     except NotExactError as error:
         return TimesCheck("not exact", f"Times were not computed a second time: {error}.")
-    if part:
+    if part_text:
         timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=executions)
-        part += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
+        part_text += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
     machine_times = _sorted_rows(_machine_times(timeline))
     if np.array_equal(machine_times, second_times):
         code = second_times[:, _COLUMNS.index("code")]
@@ -95,9 +96,10 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
             "ends of executions": (Code.END,),
         }
         counts = (f"{name} {int(any_of(code, codes).sum()):,}" for name, codes in kinds.items())
-        return TimesCheck("equal", f"Times computed a second time are equal, {part}{', '.join(counts)}.")
+        return TimesCheck("equal", f"Times computed a second time are equal, {part_text}{', '.join(counts)}.")
     return TimesCheck(
-        "different", f"Times computed a second time differ, {part}{_first_difference(machine_times, second_times)}."
+        "different",
+        f"Times computed a second time differ, {part_text}{_first_difference(machine_times, second_times)}.",
     )
 
 
@@ -122,11 +124,11 @@ def _machine_times(timeline: Timeline) -> Column:
     table[:, 3] = PASS_OF_KIND[table[:, 3]]
     for span_kind, code in _CODES.items():
         table[kind[rows] == span_kind, 3] = code
-    inside = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
+    execution_rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
     replicas = range(timeline.info.replicas)
     ends = np.zeros((len(replicas), timeline.info.executions), np.int64)
     for replica in replicas:
-        spans = inside[any_of(timeline.replica[inside], (replica, NONE))]
+        spans = execution_rows[any_of(timeline.replica[execution_rows], (replica, NONE))]
         np.maximum.at(ends[replica], timeline.execution[spans], timeline.end[spans])
     return np.concatenate([table, *(_ends(execution, column) for execution, column in enumerate(ends.T))])
 

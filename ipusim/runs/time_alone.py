@@ -35,6 +35,7 @@ PriceFunction = Callable[[Job], tuple[Costs, System]]
 
 
 def _price_on(system: System, price: PriceFunction) -> PriceFunction:
+    """Return a price function with the costs of ``price``, and with ``system`` as device."""
     return lambda job: (price(job)[0], system)
 
 
@@ -81,11 +82,11 @@ def timeline_of(
         timeline = attempt()
         if timeline is not None:
             return check_sums(timeline, device, price(job)[0])
-    whole = job.whole
-    costs, system = price(whole)
+    whole_job = job.whole
+    costs, system = price(whole_job)
     timeline = simulate(
-        whole.plan,
-        whole.program,
+        whole_job.plan,
+        whole_job.program,
         system,
         costs=costs,
         executor=replicas,
@@ -122,7 +123,7 @@ class _InPart:
 
         The number of micro-batches grows until they repeat, and with ``repeats`` also the number of executions.
         """
-        whole, executions = self.job.program.shape.micro_batches, self.executions
+        whole_count, executions = self.job.program.shape.micro_batches, self.executions
         counts = (
             short_counts(self.job.schedule, self.job.program.shape) if self.job.with_counts is not None else iter(())
         )
@@ -131,20 +132,22 @@ class _InPart:
             for count in (_TRIED_EXECUTIONS if repeats and self.job.with_counts is not None else ())
         )
         part_counts = (number for number in execution_counts if number < executions)
-        micro_batches, part_executions = next(counts, whole), next(part_counts, executions)
+        micro_batches, part_executions = next(counts, whole_count), next(part_counts, executions)
         short: ShortRun | None = None
         last_count = 0
-        while (micro_batches, part_executions) != (whole, executions):
+        while (micro_batches, part_executions) != (whole_count, executions):
             short = None  # free the previous run's memory before the next run
             try:
                 short = self._short_run(micro_batches, part_executions)
             except RequestError as error:  # about a count not requested by the user
                 raise (
-                    error if micro_batches == whole else RequestError(_problems_of_whole(error, whole, last_count))
+                    error
+                    if micro_batches == whole_count
+                    else RequestError(_problems_of_whole(error, whole_count, last_count))
                 ) from None
             last_count = micro_batches
             if not short.inner_repeats:
-                micro_batches = next(counts, whole)
+                micro_batches = next(counts, whole_count)
             elif not short.outer_repeats:
                 part_executions = next(part_counts, executions)
             elif (count := self._count_of_whole_periods(micro_batches, short)) != micro_batches:
@@ -172,16 +175,16 @@ class _InPart:
         """Simulate a short run, and return it with its repeated blocks."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
-        short = _job_with(job, micro_batches, executions if one_run else job.program.repeat_count)
-        whole = job.program.shape.micro_batches
-        period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
-        costs, system = self.price(short)
+        short_job = _job_with(job, micro_batches, executions if one_run else job.program.repeat_count)
+        whole_count = job.program.shape.micro_batches
+        period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole_count
+        costs, system = self.price(short_job)
         timeline, marks = marked_run(
-            short,
+            short_job,
             costs,
             system,
             executions,
-            range(0, micro_batches if micro_batches < whole else 0, period),
+            range(0, micro_batches if micro_batches < whole_count else 0, period),
             executor=self.replicas,
             between=self.between,
             in_phases=job.schedule.in_phases,
@@ -190,7 +193,9 @@ class _InPart:
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         outer_length = self.in_a_row if executions < self.executions else 0
-        return short_run(timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=outer_length)
+        return short_run(
+            timeline, marks, short_job.plan, needs_inner=micro_batches < whole_count, outer_length=outer_length
+        )
 
     def _whole_timeline(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""
@@ -206,12 +211,12 @@ class _InPart:
         return short.lengthen(info)
 
 
-def _problems_of_whole(error: RequestError, whole: int, first_count: int) -> Iterator[Problem]:
+def _problems_of_whole(error: RequestError, whole_count: int, first_count: int) -> Iterator[Problem]:
     """Yield the problems of a short run that exceeds memory, worded for the whole run."""
     for problem in error.problems:
         text = (
-            f"expected a run that repeats, or a run that fits in memory as a whole, got {whole} micro-batches, and "
-            f"the first {first_count} do not repeat; make the run smaller"
+            f"expected a run that repeats, or a run that fits in memory as a whole, got {whole_count} micro-batches, "
+            f"and the first {first_count} do not repeat; make the run smaller"
         )
         is_too_large = problem.path[-1:] == ("gradient_accumulation_count",)
         yield replace(problem, text=text) if is_too_large else problem

@@ -69,7 +69,10 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
     # in ramps and in a period.
     useful = int(cycles_by_kind(last_timeline)[:, PASSES].sum(axis=1).max())
     cycles += [cycles[-1] - gaps_in_main(last_timeline), useful, 0]
-    parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
+    parts = {
+        part: with_part - without_part
+        for part, (with_part, without_part) in zip(reversed(TimePart), pairwise(cycles), strict=True)
+    }
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 
 

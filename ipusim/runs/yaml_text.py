@@ -201,16 +201,17 @@ def _mistake_in_previous_line(error: MarkedYAMLError, text: str) -> str:
     if mark is None:
         return ""
     lines = text.splitlines()
-    line, earlier = lines[mark.line], [(index, row) for index, row in enumerate(lines[: mark.line]) if row.strip()]
+    line = lines[mark.line]
+    earlier_lines = [(index, row) for index, row in enumerate(lines[: mark.line]) if row.strip()]
     key = line[: mark.column]
-    if not earlier or ": " in key or not _KEY.fullmatch(key.strip()):
+    if not earlier_lines or ": " in key or not _KEY.fullmatch(key.strip()):
         return ""
-    number, previous = earlier[-1][0] + 1, earlier[-1][1].strip()
+    number, previous = earlier_lines[-1][0] + 1, earlier_lines[-1][1].strip()
     if _KEY_WITHOUT_SPACE.match(previous):
         return f"expected a space after the colon of line {number}, got {show(previous)}"
     if ":" not in previous:
         return f"expected a colon after the key of line {number}, got {show(previous)}"
-    indents = [len(row) - len(row.lstrip()) for row in (line, earlier[-1][1])]
+    indents = [len(row) - len(row.lstrip()) for row in (line, earlier_lines[-1][1])]
     if indents[0] > indents[1]:
         return (
             f"expected {key.strip()!r} with the indentation of line {number}, {show(previous)}, which has a value, "

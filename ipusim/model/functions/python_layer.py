@@ -89,12 +89,14 @@ class _PythonFunction:
         return y
 
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
+        """Evaluate the function, with errors that name it."""
         with self._naming_errors():
             return self._evaluate(parameters, x, *labels)
 
     def _pull(
         self, saved_values: Saved, grad: Array, need_input_gradient: bool
     ) -> tuple[Array | None, dict[str, Array]]:
+        """Differentiate the evaluation, with errors that name the function."""
         with self._naming_errors():
             return self._differentiate(saved_values, grad, need_input_gradient)
 

@@ -47,7 +47,7 @@ def check_names(layers: Iterable[NamedLayer[Layer]], place: str) -> None:
 
 def parameters_of(parameters: Parameters, name: str) -> dict[str, Array]:
     """Return the parameters of the inner layer ``name`` by short name."""
-    return {short: parameters[key] for short, key in _keys(tuple(parameters), name)}
+    return {short_name: parameters[key] for short_name, key in _keys(tuple(parameters), name)}
 
 
 @lru_cache(maxsize=1 << 12)

@@ -57,9 +57,9 @@ class Embedding(_Table):
         if ids.dtype.kind not in "iu":
             raise ModelError(f"an embedding needs whole numbers as its input, got {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= self.input_dim):
-            wrong = ids.min() if ids.min() < 0 else ids.max()
+            wrong_id = ids.min() if ids.min() < 0 else ids.max()
             raise ModelError(
-                f"an embedding of {self.input_dim} rows needs ids from 0 to {self.input_dim - 1}, got {wrong}"
+                f"an embedding of {self.input_dim} rows needs ids from 0 to {self.input_dim - 1}, got {wrong_id}"
             )
 
     def output_shape(self, input_shape: Shape) -> Shape:

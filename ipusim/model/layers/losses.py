@@ -38,10 +38,10 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
                 f"for each sample, got {labels.shape[1:]}"
             )
         if labels.size and (labels.min() < 0 or labels.max() >= input_shape[-1]):
-            wrong = labels.min() if labels.min() < 0 else labels.max()
+            wrong_label = labels.min() if labels.min() < 0 else labels.max()
             raise ModelError(
                 f"softmax cross entropy on {input_shape[-1]} logits needs labels from 0 to {input_shape[-1] - 1}, "
-                f"got label {wrong}"
+                f"got label {wrong_label}"
             )
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
@@ -151,8 +151,8 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return the gradient of the first positions, zero elsewhere."""
-        inner, shape = saved_values
-        grad = _CROSS_ENTROPY.input_gradient(inner, scale)
+        inner_saved, shape = saved_values
+        grad = _CROSS_ENTROPY.input_gradient(inner_saved, scale)
         if grad.shape == shape:
             return grad
         dx = np.zeros_like(grad, shape=shape)

@@ -218,12 +218,12 @@ class Recurrent(InHalves):
             accesses=x + kernel + bias + steps * recurrent + y * saved_elements,
             compute_sets=_STEP_SETS * steps,
         )
-        states, into = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
+        states, input_product = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
         weight_products = Product(self.units, rows, columns), Product(elements, rows, columns)
         sums = VectorWork(reductions=unit_work[1].reductions)
         first = work_of(
             itemsize,
-            products=(states, into),
+            products=(states, input_product),
             vector=y * (unit_work[1] - sums),
             accesses=result_elements + x + y * saved_elements + 2 * gates + steps * recurrent + kernel,
             compute_sets=_STEP_SETS * steps,
@@ -236,7 +236,7 @@ class Recurrent(InHalves):
             compute_sets=2 * self.use_bias,
         )
         input_elements = x + kernel if need_input_gradient else 0
-        products = (states, *weight_products, into) if need_input_gradient else (states, *weight_products)
+        products = (states, *weight_products, input_product) if need_input_gradient else (states, *weight_products)
         backward = in_one(first, second, products, first.sram_bytes + (recurrent + bias + input_elements) * itemsize)
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 

@@ -113,7 +113,7 @@ class SqueezeExcite(InHalves):
             exchanged=elements,
             compute_sets=1 + 2,
         )
-        into = work_of(
+        input_work = work_of(
             itemsize,
             vector=VectorWork(2 * elements, quotients=channels),
             accesses=2 * elements + 2 * channels,
@@ -121,7 +121,7 @@ class SqueezeExcite(InHalves):
             compute_sets=1 + 2,
         )
         dense = self._dense_layers(input_shape[-1]).cost(input_shape[-1:], batch, itemsize, need_input_gradient)
-        costs = (LayerCost(means, into if need_input_gradient else Work(itemsize=itemsize)), dense)
+        costs = (LayerCost(means, input_work if need_input_gradient else Work(itemsize=itemsize)), dense)
         return chain.cost_in_turn((*costs, LayerCost(scaling, gate_gradients)), itemsize, need_input_gradient)
 
 

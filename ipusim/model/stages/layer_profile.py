@@ -59,7 +59,7 @@ def layer_profile(
     further_uses = [variables[name] for name, uses in stage.uses.items() if name in variables for _ in range(uses - 1)]
     first_uses = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
     accumulation = (*first_uses, *accumulation_work(further_uses, None, reduction))
-    owned = [size for name, size in variables.items() if name in stage.owned_sizes]
+    owned_sizes = [size for name, size in variables.items() if name in stage.owned_sizes]
     kept_bytes = saved_bytes(stage, batch, itemsize)
     arriving_elements = stage.skips.elements(stage.skips.arriving_values) if stage.skips else 0
     profile = replace(
@@ -77,7 +77,7 @@ def layer_profile(
     if stage.checkpoints:
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
-    return with_variables(profile, variables.values(), owned, optimizer, itemsize)
+    return with_variables(profile, variables.values(), owned_sizes, optimizer, itemsize)
 
 
 def _forward_profile(

@@ -174,8 +174,10 @@ def _job(
     layout = replace(layout, plan=complete(layout.plan, program, layout.system.replicas, layout.system.hosts))
     micro_batches = micro_batches_of(options, layout.plan.shape.segments)
     layout = layout.with_buffers_of_whole(micro_batches)
-    short = layout.short_count
-    costs = price_run(options, layout.plan, program, layout.system, findings, content.result_bytes, short_count=short)
+    short_count = layout.short_count
+    costs = price_run(
+        options, layout.plan, program, layout.system, findings, content.result_bytes, short_count=short_count
+    )
     _check(request, base, layout)
     executions = program.repeat_count * options.steps
     fewer_executions = simulated_executions(program, costs, executions) < executions
@@ -192,7 +194,7 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=short is not None and (short < micro_batches or fewer_executions),
+        in_part=short_count is not None and (short_count < micro_batches or fewer_executions),
         with_counts=job_with,
     )
     check_memory(job)

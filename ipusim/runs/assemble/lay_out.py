@@ -116,8 +116,8 @@ def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tup
     requests = findings.cached(requested_stages, base)
     rates = findings.cached(resolve_rates, base, request.folder)
     overlapped = options.system.io_tiles.place_ops_on_io_tiles
-    system, laid_out = lay_out(options, base, schedule, requests, training, overlapped, rates, findings)
-    return findings.settle(system), findings.settle(laid_out)[1]
+    system, schedule_and_plan = lay_out(options, base, schedule, requests, training, overlapped, rates, findings)
+    return findings.settle(system), findings.settle(schedule_and_plan)[1]
 
 
 def lay_out(

@@ -119,12 +119,12 @@ def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> Pl
     Returns:
         The shape; None if no smaller count is legal.
     """
-    most = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
-    if shape.micro_batches <= most:
+    most_count = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
+    if shape.micro_batches <= most_count:
         return shape
     step = math.lcm(multiple(shape), shape.serialization)
-    fewer = most // step * step
-    return replace(shape, micro_batches=fewer) if fewer and shape.micro_batches % step == 0 else None
+    fewer_count = most_count // step * step
+    return replace(shape, micro_batches=fewer_count) if fewer_count and shape.micro_batches % step == 0 else None
 
 
 def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> None:

@@ -37,16 +37,16 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     if _too_many(entries, findings):
         return []
     layers = list(_expand(entries, ("model", "layers"), (), {}))
-    earlier: set[str] = set()
+    earlier_names: set[str] = set()
     problems: dict[KeyPath, str] = {}
     for layer in layers:
         name = layer.spec.name
-        if name in earlier:
+        if name in earlier_names:
             problems.setdefault(layer.path, f"expected a different name for each layer, got {name!r} again")
         elif len(name) > MAX_NAME:
             text = f"expected a name of at most {MAX_NAME} characters with its number, got {name!r}"
             problems.setdefault(layer.path, text)
-        earlier.add(name)
+        earlier_names.add(name)
     for path, text in problems.items():
         findings.add((*path, "name"), text)
     return layers

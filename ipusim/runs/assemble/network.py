@@ -79,9 +79,9 @@ def _with_source_shape(
         return layer
     path = (*request.path, "from")
     if layer.source not in shapes:
-        near = did_you_mean(layer.source, list(shapes))
+        hint = did_you_mean(layer.source, list(shapes))
         known_names = list_names([*shapes], layer.source) or "none"
-        findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
+        findings.add(path, f"expected an earlier layer, got {layer.source!r}{hint} (these are {known_names})")
         return None
     layer = layer.with_source_shape(shapes[layer.source])
     return layer if findings.attempt(path, layer.output_shape, shape) is not None else None

@@ -81,9 +81,9 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
 def _is_legal(schedule: Schedule, shape: PlanShape, count: int, sync: Sync | None) -> bool:
     shape = replace(shape, micro_batches=count * shape.segments)
     # A short run is as legal as the whole run that it stands for, and is laid out faster.
-    short = next(short_counts(schedule, shape), shape.micro_batches)
+    short_count = next(short_counts(schedule, shape), shape.micro_batches)
     try:
-        plan_of(schedule, replace(shape, micro_batches=short), sync)
+        plan_of(schedule, replace(shape, micro_batches=short_count), sync)
     except ProgramError:
         return False
     return True

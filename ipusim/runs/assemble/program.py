@@ -65,8 +65,8 @@ def check_accumulators(options: Options, stages: tuple[LayerStage, ...], finding
     for key in choice:
         if not any(name == key or name.startswith(f"{key}/") for name in names):
             path = ("pipeline", "gradient_accumulation_dtype", key)
-            near = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
-            findings.add(path, f"expected a layer with parameters, or one of its parameters, got {key!r}{near}")
+            hint = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
+            findings.add(path, f"expected a layer with parameters, or one of its parameters, got {key!r}{hint}")
 
 
 def timed_content(options: Options, requests: tuple[RequestedStage, ...], training: bool, segments: int = 1) -> Content:

@@ -291,7 +291,7 @@ def resolve_plan(
         text = "expected at least two stages to shard, got one stage: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)
         return None
-    laid_out: PlanShape | None = shape
+    plan_shape: PlanShape | None = shape
     try:
         if shorter and laid_out_shape(shape, schedule.multiple) == shape:
             checked_sync(schedule, shape, sync)
@@ -300,12 +300,12 @@ def resolve_plan(
         if shorter:
             count = next(short_counts(schedule, shape), shape.micro_batches)
             shape = replace(shape, micro_batches=count)
-        laid_out = laid_out_shape(shape, schedule.multiple)
-        if laid_out is not None:
-            return schedule, plan_of(schedule, laid_out, sync)
+        plan_shape = laid_out_shape(shape, schedule.multiple)
+        if plan_shape is not None:
+            return schedule, plan_of(schedule, plan_shape, sync)
         refuse_passes(options, shape, findings)
     except CountError as error:
-        if laid_out != shape:
+        if plan_shape != shape:
             refuse_passes(options, shape, findings)
             return None
         text = str(error)

@@ -288,10 +288,12 @@ def _spec(
     try:
         spec = kind.model_validate(values, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
-        wrong = problems_of(error.errors(include_url=False), _schema(kind))
-        row_problems = [problem.text for problem in wrong if not problem.path]
+        spec_problems = problems_of(error.errors(include_url=False), _schema(kind))
+        row_problems = [problem.text for problem in spec_problems if not problem.path]
         cell_problems = [
-            _cell_message(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path
+            _cell_message(str(problem.path[0]), problem.text, numbers, titles)
+            for problem in spec_problems
+            if problem.path
         ]
         return None, [*row_problems, *cell_problems, *problems]
     return (None if problems else spec), problems

@@ -349,6 +349,6 @@ def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
     names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
     if name in names:
         return names.index(name)
-    near = did_you_mean(name, [entry for entry in names if entry])
-    text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}"
+    hint = did_you_mean(name, [entry for entry in names if entry])
+    text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{hint}"
     raise RequestError([Problem(item_path, text)])

@@ -225,7 +225,7 @@ class SystemSpec(Node, title="system"):
         default=None,
         description="bytes of an IPU's gradients that replicas collect and then sum together, IPU after IPU; 0: the "
         "gradients of each variable separately; all: the gradients of all IPUs at once; replicas that update parts of "
-        "variables collect gradients only with all; default: 0 if `host.framework` is popart or pytorch, which merge "
+        "variables collect gradients only if all; default: 0 if `host.framework` is popart or pytorch, which merge "
         "no gradients by default, else all",
     )
 
