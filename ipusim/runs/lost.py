@@ -62,24 +62,26 @@ def with_pauses(
         starts, end = _execution_starts(job, costs, system_with_pauses(), executions, between)
         if loss.lost >= end:
             continue
-        # A loss during the writing of a checkpoint makes that checkpoint useless.
+        # Work is saved up to the last finished checkpoint: a loss during the writing makes a checkpoint useless.
         write_ends = {
             number: starts[number] - sum(cycles for _, cycles in pause_spans) + (writing_cycles if number else 0)
             for number, pause_spans in pauses.items()
         }
-        last = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
-        pauses[last] = _cut(pauses[last], loss.lost - write_ends[last] + (writing_cycles if last else 0))
-        pauses[last] += [
+        last_saved = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
+        pauses[last_saved] = _cut(
+            pauses[last_saved], loss.lost - write_ends[last_saved] + (writing_cycles if last_saved else 0)
+        )
+        pauses[last_saved] += [
             (kind, cycles)
             for kind, cycles in (
-                (SpanKind.LOST_WORK, loss.lost - max(starts[last], write_ends[last])),
+                (SpanKind.LOST_WORK, loss.lost - max(starts[last_saved], write_ends[last_saved])),
                 (SpanKind.DETECTION, loss.detect),
                 (SpanKind.RESTART, loss.restart),
             )
             if cycles > 0
         ]
-        last_started = max(number for number, cycle in starts.items() if number == last or cycle <= loss.lost)
-        under_way[last] = max(last_started, under_way.get(last, NONE))
+        last_started = max(number for number, cycle in starts.items() if number == last_saved or cycle <= loss.lost)
+        under_way[last_saved] = max(last_started, under_way.get(last_saved, NONE))
         if spare is not None:
             disturbances.append(IpuMove(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
     return system_with_pauses()
