@@ -20,9 +20,10 @@ class CollectiveCall:
 
     Attributes:
         operation: kind of the collective.
-        shape, dtype: shape and dtype of a replica's array. For an all-reduce: the whole array. Reduce-scatter: a row,
-            which is cut into a chunk per replica of a group. All-gather: a chunk. All-to-all: a row per replica of a
-            group.
+        shape: shape of a replica's array. The array is the whole buffer for an all-reduce, a row that is cut into a
+            chunk per replica of a group for a reduce-scatter, a chunk for an all-gather, and a row per replica of a
+            group for an all-to-all.
+        dtype: dtype of the array.
         group: number of consecutive replicas per group; None for the whole device.
         combination: reduction of the elements; all reductions use the same routes over the links.
     """
@@ -45,7 +46,7 @@ class CollectiveCall:
         return np.dtype(self.dtype).itemsize
 
     def elements(self, replicas: int) -> int:
-        """Return the elements of a whole buffer among ``replicas`` replicas."""
+        """Return the number of elements of the whole buffer, on a device of ``replicas`` replicas."""
         elements = math.prod(self.shape)
         return elements * self.size(replicas) if self.operation == "all_gather" else elements
 

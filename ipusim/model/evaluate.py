@@ -35,7 +35,7 @@ def evaluate(
         name: parameters[-1][f"{named_loss.name}/{name}"]
         for name in named_loss.layer.parameter_shapes(stages[-1].shapes[-1])
     }
-    total, right = 0.0, 0.0
+    total, correct_count = 0.0, 0.0
     classifies = True
     for start in range(0, len(dataset), batch_size):
         x, labels = dataset.x[start : start + batch_size], dataset.y[start : start + batch_size]
@@ -47,6 +47,6 @@ def evaluate(
         accuracy = named_loss.layer.accuracy(x, labels)
         classifies = accuracy is not None
         # accuracy * count is the number of samples classified correctly, so batches add up exactly.
-        right += (accuracy or 0.0) * count
+        correct_count += (accuracy or 0.0) * count
     samples = len(dataset)
-    return Evaluation(total / samples, right / samples if classifies else None, samples)
+    return Evaluation(total / samples, correct_count / samples if classifies else None, samples)

@@ -59,7 +59,7 @@ class StageProfile:
         working_bytes: largest sum of a layer's input and output bytes. It is the live memory of a pass without a stash.
             In a backward pass, gradients need as much in addition to the stash.
         weight_gradient_bytes: bytes of the largest layer's weight gradients, alive until accumulated.
-        waiting_bytes: bytes of FIFOs on the IPU, with values for a later stage there.
+        waiting_bytes: bytes of FIFOs on the IPU, which hold values for a later stage on the same IPU.
         code_bytes: bytes of the stage's code and vertices; 0 if unknown.
         recompute: work that the backward pass itself repeats, from checkpoints. If None, a recomputation repeats the
             whole forward pass.

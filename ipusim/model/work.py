@@ -172,7 +172,7 @@ def part_of(work: Work, parts: int) -> Work:
 
 @dataclass(frozen=True)
 class MappingWork(Work):
-    """Work of a gradient map, never equal to an addition or an update."""
+    """Work of a gradient map; as a class of its own it never equals an addition or an update."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class BetweenChanges:
 
     Attributes:
         job: simulated Job.
-        price: function that returns costs and system of the Job, or of the Job with other counts.
+        price: function that returns the costs and the system of this Job, or of this Job with other counts.
         executions: number of pipeline executions.
         in_a_row: number of executions after which the run may repeat.
         skips: numbers of left-out cycles, with the cycles at which the shorter run leaves them out.
@@ -60,7 +60,7 @@ class BetweenChanges:
     def timeline(self) -> Timeline | None:
         """Return the Timeline of the whole run; None if no part can be left out."""
         change_cycles = changes(self.price(self.job)[1])
-        total, count = self._most, next(self._counts(), 0)
+        total, count = self._whole_count, next(self._counts(), 0)
         if not change_cycles or not count or self.job.with_counts is None:
             return None
         segments = deque[tuple[int, int | None]]([*pairwise((0, *change_cycles)), (change_cycles[-1], None)])
@@ -74,27 +74,27 @@ class BetweenChanges:
                     segments[0][0] - skipped_cycles,
                     None if segments[0][1] is None else segments[0][1] - skipped_cycles,
                 )
-                within = marks[bisect_left(cycles, begin) : None if end is None else bisect_left(cycles, end)]
-                block, times = next(self._blocks(within, plan, timeline, end, total - count), (None, 0))
+                segment_marks = marks[bisect_left(cycles, begin) : None if end is None else bisect_left(cycles, end)]
+                block, left_out = next(self._blocks(segment_marks, plan, timeline, end, total - count), (None, 0))
                 if block is not None or end is None or not cycles or cycles[-1] < end or count == total:
                     break
                 segments.popleft()
             if block is not None and end is not None:
-                self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, times * block.cycles))
-                self.blocks.append((block, times))
-                total -= times * self._length(block)
+                self.skips.append(Skip(int(timeline.start[block.first]) + block.cycles, left_out * block.cycles))
+                self.blocks.append((block, left_out))
+                total -= left_out * self._length(block)
                 segments.popleft()
             elif block is not None and (total - count) % self._length(block):
                 count = nearest_count(count, total, math.lcm(self._step, self._length(block)))
             elif block is not None or count == total:
-                self.blocks += [] if block is None else [(block, times)]
-                return self._whole(timeline)
+                self.blocks += [] if block is None else [(block, left_out)]
+                return self._whole_timeline(timeline)
             else:
                 count = total if 2 * count > total else nearest_count(2 * count, total, self._step)
         return None
 
     @property
-    def _most(self) -> int:
+    def _whole_count(self) -> int:
         """Number of micro-batches, or executions, of the run."""
         return self.executions if self.executions > 1 else self.job.program.shape.micro_batches
 
@@ -108,30 +108,30 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield numbers of micro-batches, or executions, for a first short run. A run that is short needs no other."""
+        """Yield numbers of micro-batches, or executions, for a first short run. A short run needs no shorter one."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)
-        elif 2 * (least := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
-            yield nearest_count(least, self.executions, self.in_a_row)
+        elif 2 * (least_count := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
+            yield nearest_count(least_count, self.executions, self.in_a_row)
 
     def _simulate(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
         """Simulate ``count`` micro-batches or executions; return Plan, states at block starts, and Timeline."""
-        whole, schedule = self.job.program.shape, self.job.schedule
+        shape, schedule = self.job.program.shape, self.job.schedule
         assert self.job.with_counts is not None
         counts = range(0)
         if self.executions == 1:
             assert schedule.period is not None
-            short = self.job.with_counts(count, self.job.program.repeat_count)
-            counts = range(0, count, schedule.period(whole))
+            short_job = self.job.with_counts(count, self.job.program.repeat_count)
+            counts = range(0, count, schedule.period(shape))
         elif self.executions == self.job.program.repeat_count:
-            short = self.job.with_counts(whole.micro_batches, count)
+            short_job = self.job.with_counts(shape.micro_batches, count)
         else:
-            short = self.job.whole
-        costs, system = self.price(short)
+            short_job = self.job.whole
+        costs, system = self.price(short_job)
         system = replace(system, disturbances=(*system.disturbances, *self.skips))
-        timeline, marks = marked_run(short, costs, system, 1 if self.executions == 1 else count, counts)
-        return short.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
+        timeline, marks = marked_run(short_job, costs, system, 1 if self.executions == 1 else count, counts)
+        return short_job.plan, [mark for mark in marks if (mark.micro_batch == NONE) == (self.executions > 1)], timeline
 
     def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, most: int
@@ -147,8 +147,10 @@ class BetweenChanges:
             if self.executions == 1:
                 blocks = short_run(timeline, first_marks, plan, needs_inner=True, outer_length=0).inner
             else:
-                outer = short_run(timeline, first_marks, plan, needs_inner=False, outer_length=self.in_a_row).outer
-                blocks = () if outer is None else (outer,)
+                outer_block = short_run(
+                    timeline, first_marks, plan, needs_inner=False, outer_length=self.in_a_row
+                ).outer
+                blocks = () if outer_block is None else (outer_block,)
             for block in blocks:
                 length = self._length(block)
                 if end is None:
@@ -156,12 +158,12 @@ class BetweenChanges:
                     continue
                 begin = int(timeline.start[block.first]) + _COPIES * block.cycles
                 last_end = int(timeline.end[timeline.start < begin].max())
-                times = min((end - max(begin, last_end)) // block.cycles, most // length)
-                times -= times % (math.lcm(self._step, length) // length)
-                if times > 0:
-                    yield block, times
+                left_out = min((end - max(begin, last_end)) // block.cycles, most // length)
+                left_out -= left_out % (math.lcm(self._step, length) // length)
+                if left_out > 0:
+                    yield block, left_out
 
-    def _whole(self, timeline: Timeline) -> Timeline | None:
+    def _whole_timeline(self, timeline: Timeline) -> Timeline | None:
         """Return the whole run's Timeline, given the shorter run; None if the blocks do not repeat exactly."""
         for block, _ in self.blocks:
             begin = int(timeline.start[block.first])
@@ -171,16 +173,19 @@ class BetweenChanges:
         folded = timeline.fold_copies([block for block, _ in self.blocks]) if self.blocks else None
         if folded is None:
             return None
-        short, whole = timeline.info, self.job.program
-        more = sum(times * block.time_steps for block, times in self.blocks if not block.executions)
+        short_info, program = timeline.info, self.job.program
+        left_out_time_steps = sum(
+            left_out * block.time_steps for block, left_out in self.blocks if not block.executions
+        )
         info = replace(
-            short,
-            count=whole.shape.micro_batches,
-            time_steps=short.time_steps + more,
+            short_info,
+            count=program.shape.micro_batches,
+            time_steps=short_info.time_steps + left_out_time_steps,
             executions=self.executions,
-            executions_per_step=whole.repeat_count,
+            executions_per_step=program.repeat_count,
         )
         repeats = [
-            repeat._replace(times=1 + times) for repeat, (_, times) in zip(folded.repeats, self.blocks, strict=True)
+            repeat._replace(times=1 + left_out)
+            for repeat, (_, left_out) in zip(folded.repeats, self.blocks, strict=True)
         ]
         return folded.contiguous().repeat_blocks(info, repeats)

@@ -40,16 +40,16 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
     if not disturbs(job.system):
         return None
     executions = timeline.info.executions
-    plain_timeline = timeline_of(job, executions, price=undisturbed, between=job.between)
+    undisturbed_timeline = timeline_of(job, executions, price=undisturbed, between=job.between)
     end = steady_from(job.system)
-    ends_in_run = end is not None and 0 < end < timeline.makespan_cycles and _ends(job.system)
+    ends_in_run = end is not None and 0 < end < timeline.makespan_cycles and _all_end(job.system)
     states = _states(job, executions) if ends_in_run and int(timeline.weights.sum()) <= _MOST_SPANS else None
-    idle, cables, ipus = more_idle(timeline, plain_timeline), tuple(_cables(job)), _disturbed_ipus(job.system)
+    idle, cables, ipus = more_idle(timeline, undisturbed_timeline), tuple(_cables(job)), _disturbed_ipus(job.system)
     only_cables = all(_cable_of(disturbance) is not None for disturbance in job.system.disturbances)
     cable_cycles = idle.cycles if only_cables else idle.by_cause.get(Idle.COPIES, 0)
     return DisturbanceCost(
         throughput_of(timeline).run_cycles,
-        throughput_of(plain_timeline).run_cycles,
+        throughput_of(undisturbed_timeline).run_cycles,
         {pair: cycles for pair, cycles in idle.waits.items() if not cables or pair[1] in ipus},
         idle.by_cause,
         recovery=None if states is None else _recovery(*states, end or 0),
@@ -77,48 +77,53 @@ def _cable_of(disturbance: Disturbance) -> tuple[int, int] | None:
 
 def _cables(job: Job) -> Iterator[DisturbedCable]:
     """Yield the disturbed cables of a run, in the order of its disturbances."""
-    costs, plain = undisturbed(job)
+    costs, undisturbed_system = undisturbed(job)
     events = [event for event in job.system.disturbances if not isinstance(event, Dead) or event.dead]
     links = dict.fromkeys(link for event in events if (link := _cable_of(event)) is not None)
     dead = {_cable_of(event) for event in events if isinstance(event, Dead)}
-    around = plain.topology.drop([plain.cable(link) for link in links if link in dead])
+    working_topology = undisturbed_system.topology.drop(
+        [undisturbed_system.cable(link) for link in links if link in dead]
+    )
     carrying = {frozenset((direction.source, direction.target)) for direction in costs.links}
     for link in links:
-        source, target = (plain.ipus[ipu] for ipu in link)
-        hops = [hop.target for hop in around.route(source, target) if not hop.is_limit] if link in dead else []
-        detour = tuple(plain.ipus.index(ipu) for ipu in hops[:-1])
+        source, target = (undisturbed_system.ipus[ipu] for ipu in link)
+        hops = (
+            [hop.target for hop in working_topology.route(source, target) if not hop.is_limit] if link in dead else []
+        )
+        detour = tuple(undisturbed_system.ipus.index(ipu) for ipu in hops[:-1])
         yield DisturbedCable(link, link in dead, frozenset((source, target)) in carrying, detour)
 
 
-def _ends(system: System) -> bool:
+def _all_end(system: System) -> bool:
     """Return whether all disturbances end."""
     return all(getattr(event, "until", 0) is not None and not isinstance(event, Dead) for event in system.disturbances)
 
 
 def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
-    """Return the states of a run with and without disturbances.
+    """Return the states of a run with and without disturbances, recorded as each micro-batch begins.
 
-    States are recorded at the begin of each micro-batch.
-
-    None if states of some micro-batches are missing, as notes stop when too many tensors wait.
+    None if states of some micro-batches are missing: the machine stops recording when too many tensors wait.
     """
-    whole, table = job.whole, job.whole.plan.instructions
-    costs, system = undisturbed(whole)
+    whole_job, table = job.whole, job.whole.plan.instructions
+    costs, system = undisturbed(whole_job)
     watched = replace(system, disturbances=(Watched(job.system.disturbances),))
-    states = _marks(whole, executions, whole.costs, whole.system), _marks(whole, executions, costs, watched)
-    first = (whole.plan.shape.mapping[0], Code.FORWARD, 0)
+    states = (
+        _marks(whole_job, executions, whole_job.costs, whole_job.system),
+        _marks(whole_job, executions, costs, watched),
+    )
+    first = (whole_job.plan.shape.mapping[0], Code.FORWARD, 0)
     begins = executions * int((table[:, :3] == first).all(axis=1).sum())
     return states if all(len(marks) == begins for marks in states) else None
 
 
-def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
+def _recovery(marks: Sequence[Mark], undisturbed_marks: Sequence[Mark], last: int) -> int | None:
     """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's.
 
-    None if they never do.
+    None if states never become equal.
     """
-    later = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
-    alike = (_state(mark) == _state(plain_mark) for mark, plain_mark in later)
-    return next((number for number, is_equal in enumerate(alike) if is_equal), None)
+    later_pairs = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, undisturbed_marks, strict=True))
+    are_equal = (_state(mark) == _state(plain_mark) for mark, plain_mark in later_pairs)
+    return next((number for number, is_equal in enumerate(are_equal) if is_equal), None)
 
 
 def _state(mark: Mark) -> Hashable:

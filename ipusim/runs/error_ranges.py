@@ -18,11 +18,14 @@ from ipusim.runs.job import Job
 #: File with the error range of each kind, as ``ipusim validate`` computes it (a test compares them). A kind with few
 #: published trainings has no range: its ends are empty.
 RANGES: Final = Path(__file__).with_suffix(".csv")
+#: Columns of this file.
 COLUMNS: Final = ("kind", "rows", "least", "most")
 #: Suffix of a kind's name for runs on several pods.
 SEVERAL_PODS: Final = ", several pods"
+#: Maximum size of this file.
 _MOST_BYTES: Final = 2**16
-#: Maximum bytes of all weights of a small network: time between its layers matters as much as the layers' own time.
+#: Maximum bytes of all weights of a small network, in which time between layers matters as much as the layers' own
+#: time.
 _SMALL: Final = 20 * 10**6
 
 
@@ -40,26 +43,26 @@ def kind_of(job: Job) -> str:
     model = job.request.options.model
     if model is None or job.request.options.pipeline.cycles is not None:
         return ""
-    small = sum(stage.parameter_bytes + stage.untrained_bytes for stage in job.program.stages) <= _SMALL
-    kind = "small networks" if small else _kind_of_layers(list(_flat(model.layers)))
+    is_small = sum(stage.parameter_bytes + stage.untrained_bytes for stage in job.program.stages) <= _SMALL
+    kind = "small networks" if is_small else _kind_of_layers(list(_nested_layers(model.layers)))
     return f"{kind}{SEVERAL_PODS}" if kind and job.system.pods > 1 else kind
 
 
 def _kind_of_layers(layers: Sequence[Any]) -> str:
     """Return the kind of a large model from its layers; the first match wins."""
     types = {layer.type for layer in layers}
-    heads, residual = "multi_head_attention" in types, {"conv2d", "residual"} <= types
+    has_attention, is_residual = "multi_head_attention" in types, {"conv2d", "residual"} <= types
     kinds = {
         "Conformers": "relative_multi_head_attention" in types,
-        "GPT": heads and any(getattr(layer, "causal", False) for layer in layers),
-        "vision transformers": heads and "conv2d" in types,
-        "BERT, pre-training": heads and "masked_softmax_cross_entropy" in types,
-        "BERT, fine-tuning": heads,
+        "GPT": has_attention and any(getattr(layer, "causal", False) for layer in layers),
+        "vision transformers": has_attention and "conv2d" in types,
+        "BERT, pre-training": has_attention and "masked_softmax_cross_entropy" in types,
+        "BERT, fine-tuning": has_attention,
         "U-Nets": {"conv2d", "conv2d_transpose", "concatenate"} <= types,
-        "grouped convolutions": residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
-        "ResNets": residual and "batch_norm" in types,
+        "grouped convolutions": is_residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
+        "ResNets": is_residual and "batch_norm" in types,
     }
-    return next((kind for kind, is_it in kinds.items() if is_it), "")
+    return next((kind for kind, fits in kinds.items() if fits), "")
 
 
 def error_words(job: Job) -> str:
@@ -97,15 +100,15 @@ def _words() -> dict[str, str]:
         cells = row.cells
         ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
-        known = f"{range_words(*ends)} with a probability of 80% ({cells['kind']}; {trainings})" if ends else ""
-        words[cells["kind"]] = known or f"not known: only {trainings} of this kind ({cells['kind']})"
+        range_text = f"{range_words(*ends)} with a probability of 80% ({cells['kind']}; {trainings})" if ends else ""
+        words[cells["kind"]] = range_text or f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
 
 
-def _flat(layers: Sequence[Any]) -> Iterator[Any]:
+def _nested_layers(layers: Sequence[Any]) -> Iterator[Any]:
     """Yield layers, including nested ones."""
     for layer in layers:
         if hasattr(layer, "type"):
             yield layer
         for name in ("layers", "shortcut"):
-            yield from _flat(getattr(layer, name, None) or ())
+            yield from _nested_layers(getattr(layer, name, None) or ())

@@ -18,9 +18,9 @@ class Evaluations:
 
     def before(self, session: Session, execution: int) -> None:
         """Evaluate at the beginning of every ``interval`` steps, except at the first step."""
-        step, within = divmod(execution, session.job.program.repeat_count)
+        step, execution_in_step = divmod(execution, session.job.program.repeat_count)
         interval = self._held_out.interval
-        if interval and step and not within and not step % interval:
+        if interval and step and not execution_in_step and not step % interval:
             self._evaluate(session, step)
 
     def after(self, session: Session) -> None:

@@ -96,7 +96,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
     without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
-    plain_costs, orders = without_recomputation(job, costs), _orders(job, timeline)
+    costs_without_recomputation, orders = without_recomputation(job, costs), _orders(job, timeline)
     summary = Summary(
         **vars(times),
         description=job.request.description,
@@ -110,7 +110,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
         selection_order_reason=job.system.order_reason,
         selection_orders=orders,
         gradient_sum=gradient_sum(costs),
-        stage_cycles=stage_cycles(costs, times, plain_costs),
+        stage_cycles=stage_cycles(costs, times, costs_without_recomputation),
         memory=memory_summary(job.memory, timeline),
         learning=learning_summary(learning) if learning else None,
         find_verdict=lambda: verdict_of(timeline, costs, job.plan.shape, run_on_one_ipu(job, timeline)),
@@ -123,33 +123,33 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
     """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes the waterfall."""
-    long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
-    if long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
-        long = not timeline_of(job, timeline.info.executions).repeats
-    return None if long else waterfall_of(job, timeline)
+    is_long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
+    if is_long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
+        is_long = not timeline_of(job, timeline.info.executions).repeats
+    return None if is_long else waterfall_of(job, timeline)
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
     """Return a report per selection order, extrapolated over the Timeline's repeated blocks."""
     lengths = [repeat.length for repeat in timeline.repeats if repeat.micro_batches]
-    whole = count = job.program.shape.micro_batches
+    whole_count = count = job.program.shape.micro_batches
     period = None
     if lengths:
         period = math.lcm(*lengths, job.schedule.step(job.program.shape))
-        least = max(timeline.contiguous().info.count, job.plan.shape.micro_batches)
-        count = nearest_count(least, whole, period)
+        least_count = max(timeline.contiguous().info.count, job.plan.shape.micro_batches)
+        count = nearest_count(least_count, whole_count, period)
 
     def reports(part: Job) -> tuple[OrderReport, ...]:
         return order_reports(part.plan, replace(part.program, shape=part.plan.shape), part.system, part.costs)
 
-    laid_out = reports(job)
-    if job.plan.shape.micro_batches == whole:
-        return laid_out
+    laid_out_reports = reports(job)
+    if job.plan.shape.micro_batches == whole_count:
+        return laid_out_reports
     cycles = job.of_whole(
         lambda part: np.array([report.execution_cycles for report in reports(part)], np.int64), count, period
     )
     return tuple(
-        replace(report, execution_cycles=total) for report, total in zip(laid_out, cycles.tolist(), strict=True)
+        replace(report, execution_cycles=total) for report, total in zip(laid_out_reports, cycles.tolist(), strict=True)
     )
 
 

@@ -34,7 +34,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         reports: orders, with the cycles of their copies in an execution.
 
     Returns:
-        Order and saved share of the time. None if no order saves 0.05 % of the time, and on a machine without
+        Order and saved share of the time. None if no order saves 0.05 % of the time, or on a machine without
         communication costs.
     """
     current = next(report for report in reports if report.used)
@@ -47,15 +47,15 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
         for report in candidates:
             device = job.system.reordered(report.order)
             if estimated:
-                sums = _sum_cycles(job.costs) - _sum_cycles(price_plan(job.plan, job.program, device))
+                saved_in_sums = _sum_cycles(job.costs) - _sum_cycles(price_plan(job.plan, job.program, device))
                 savings[report.order] = timeline.info.executions * (
-                    current.execution_cycles - report.execution_cycles + sums
+                    current.execution_cycles - report.execution_cycles + saved_in_sums
                 )
             else:
                 savings[report.order] = cycles - _run_cycles(job, timeline, device)
     best = max(savings, key=lambda order: savings[order])
-    part = savings[best] / cycles if cycles else 0.0
-    return FasterOrder(best, part, estimated) if part >= _LEAST_SAVED else None
+    saved_share = savings[best] / cycles if cycles else 0.0
+    return FasterOrder(best, saved_share, estimated) if saved_share >= _LEAST_SAVED else None
 
 
 def _is_long(job: Job, timeline: Timeline) -> bool:
@@ -63,8 +63,10 @@ def _is_long(job: Job, timeline: Timeline) -> bool:
 
     A schedule with a period, without disturbances, is simulated in part.
     """
-    whole = job.schedule.period is None or disturbs(job.system) or (job.workload is None and not timeline.repeats)
-    return whole and timeline.spans_in_all > _MOST_SPANS
+    is_simulated_whole = (
+        job.schedule.period is None or disturbs(job.system) or (job.workload is None and not timeline.repeats)
+    )
+    return is_simulated_whole and timeline.spans_in_all > _MOST_SPANS
 
 
 def _run_cycles(job: Job, timeline: Timeline, device: System) -> int:

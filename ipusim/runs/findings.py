@@ -77,7 +77,8 @@ class Findings:
 class OptionBlock:
     """Block of code on one option: ``with findings.collect(path): ...``.
 
-    A class with ``-> bool``, as type checkers need that annotation to know that execution continues after the block.
+    This is a class whose ``__exit__`` returns ``bool``: the annotation tells type checkers that execution continues
+    after the block.
     """
 
     findings: Findings

@@ -1,6 +1,7 @@
 """Find gradient accumulation counts that fill the pipeline, so that time grows linearly from one count to the next.
 
-Their differences are whole numbers of periods; a period is the time until the simulated machine's state recurs.
+Differences between these counts are whole numbers of periods; a period is the time until the simulated machine's state
+recurs.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
 #: Lengths of the runs in which a recurring state is searched, as multiples of a least length: ramps (fill and drain)
-#: plus a period, or plus the number of IPUs. If all micro-batches go forward first, only the shortest run is tried:
-#: tensors may pile up, so that no state recurs, and doubling the run quadruples the time of its simulation.
+#: plus a period, or plus the number of IPUs.
 _MULTIPLES: Final = 4, 16, 64
+#: The same for schedules in which all micro-batches go forward first: only the shortest run is tried. Tensors may pile
+#: up, so that no state recurs, and a run of twice the length takes four times as long to simulate.
 _PHASED_MULTIPLES: Final = _MULTIPLES[:1]
 
 
@@ -58,22 +60,22 @@ def full_counts(job: Job) -> FullCounts:
         return FullCounts(-(-ramps // step) * step, step)
     ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), parts_per_count)
-    least = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
-    timeline = _recurring(job, least, multiple)
+    least_count = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
+    timeline = _recurring_run(job, least_count, multiple)
     if timeline is not None:
         distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
         return FullCounts(timeline.contiguous().info.count // parts_per_count, distance // parts_per_count)
-    rounds = math.lcm(step, ipus)
-    return FullCounts(-(-ramps // rounds) * rounds, rounds)
+    step_of_all_ipus = math.lcm(step, ipus)
+    return FullCounts(-(-ramps // step_of_all_ipus) * step_of_all_ipus, step_of_all_ipus)
 
 
-def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
-    """Return an execution of a multiple of ``least`` micro-batches with a recurring state; None if no state recurs."""
+def _recurring_run(job: Job, least_count: int, multiple: int) -> Timeline | None:
+    """Return an execution with a recurring state, of a multiple of ``least_count`` micro-batches; otherwise None."""
     if job.schedule.period is None or job.with_counts is None:
         return None
     for times in _PHASED_MULTIPLES if job.schedule.in_phases else _MULTIPLES:
         try:
-            timeline = timeline_of(job.with_counts(-(-times * least // multiple) * multiple, 1), 1)
+            timeline = timeline_of(job.with_counts(-(-times * least_count // multiple) * multiple, 1), 1)
         except RequestError:  # about a count that the user did not request
             return None
         if timeline.repeats:

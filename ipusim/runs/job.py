@@ -21,6 +21,7 @@ from ipusim.runs.content import HeldOut
 from ipusim.runs.request.request import Request
 from ipusim.schedules.schedule import Schedule
 
+#: Number, or array of numbers, of a run.
 _Figure = TypeVar("_Figure", int, npt.NDArray[np.int64])
 
 
@@ -116,27 +117,27 @@ class Job:
         Args:
             figure: function that returns the figure of a fully laid out Job.
             count: number of micro-batches from which the figure grows linearly; by default the Plan's number.
-            period: micro-batches of a period; by default a period of the schedule. After it, passes recur; if the Order
-                has no time-steps, their time-steps may differ.
+            period: micro-batches of a period, after which the same passes recur; by default a period of the schedule.
+                If the Order has no time-steps, the recurring passes may have other time-steps.
 
         Returns:
             Figure for all micro-batches of the program, from the figures of ``count`` and of a period more.
         """
-        laid_out, whole = self.plan.shape.micro_batches, self.program.shape.micro_batches
-        count = laid_out if count is None else count
+        laid_out_count, whole_count = self.plan.shape.micro_batches, self.program.shape.micro_batches
+        count = laid_out_count if count is None else count
         period = self.schedule.step(self.plan.shape) if period is None else period
 
         def job_of(micro_batches: int) -> Job:
-            if micro_batches == laid_out:
+            if micro_batches == laid_out_count:
                 return self
-            return self.whole if micro_batches == whole else self._with_count(micro_batches)
+            return self.whole if micro_batches == whole_count else self._with_count(micro_batches)
 
         base = figure(job_of(count))
-        if count == whole:
+        if count == whole_count:
             return base
-        more, (periods, remainder) = figure(job_of(count + period)) - base, divmod(whole - count, period)
+        growth, (periods, remainder) = figure(job_of(count + period)) - base, divmod(whole_count - count, period)
         # Multiply by periods first: products of cycles and all micro-batches may exceed 64 bits.
-        total: _Figure = base + more * periods + more * remainder // period
+        total: _Figure = base + growth * periods + growth * remainder // period
         return total
 
     @property

@@ -42,13 +42,15 @@ def with_pauses(
     """
     losses = replacements(system, job.program.shape.mapping)
     disturbances = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
-    interval, writing = losses[0][0].checkpoint_every, losses[0][0].checkpoint
-    checkpoint = [(SpanKind.CHECKPOINT, writing)] if writing else []
+    interval, writing_cycles = losses[0][0].checkpoint_every, losses[0][0].checkpoint
+    checkpoint = [(SpanKind.CHECKPOINT, writing_cycles)] if writing_cycles else []
     pauses: dict[int, _Spans] = {0: [], **{number: [*checkpoint] for number in range(interval, executions, interval)}}
 
+    # execution in which the IPU was lost, by the execution before which the pause is recorded
     under_way: dict[int, int] = {}
 
-    def paused() -> System:
+    def system_with_pauses() -> System:
+        """Return the system with all pauses found so far."""
         stops = (
             Pause(number, tuple(pause_spans), under_way.get(number, NONE))
             for number, pause_spans in sorted(pauses.items())
@@ -57,45 +59,47 @@ def with_pauses(
         return replace(system, disturbances=(*disturbances, *stops))
 
     for loss, spare in losses:
-        begins, end = _begins(job, costs, paused(), executions, between)
+        starts, end = _execution_starts(job, costs, system_with_pauses(), executions, between)
         if loss.lost >= end:
             continue
-        # A loss during the writing of a checkpoint makes that checkpoint useless.
+        # Work is saved up to the last finished checkpoint: a loss during the writing makes a checkpoint useless.
         write_ends = {
-            number: begins[number] - sum(cycles for _, cycles in pause_spans) + (writing if number else 0)
+            number: starts[number] - sum(cycles for _, cycles in pause_spans) + (writing_cycles if number else 0)
             for number, pause_spans in pauses.items()
         }
-        last = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
-        pauses[last] = _cut(pauses[last], loss.lost - write_ends[last] + (writing if last else 0))
-        pauses[last] += [
+        last_saved = max(number for number, cycle in write_ends.items() if cycle <= loss.lost)
+        pauses[last_saved] = _cut(
+            pauses[last_saved], loss.lost - write_ends[last_saved] + (writing_cycles if last_saved else 0)
+        )
+        pauses[last_saved] += [
             (kind, cycles)
             for kind, cycles in (
-                (SpanKind.LOST_WORK, loss.lost - max(begins[last], write_ends[last])),
+                (SpanKind.LOST_WORK, loss.lost - max(starts[last_saved], write_ends[last_saved])),
                 (SpanKind.DETECTION, loss.detect),
                 (SpanKind.RESTART, loss.restart),
             )
             if cycles > 0
         ]
-        last_begin = max(number for number, cycle in begins.items() if number == last or cycle <= loss.lost)
-        under_way[last] = max(last_begin, under_way.get(last, NONE))
+        last_started = max(number for number, cycle in starts.items() if number == last_saved or cycle <= loss.lost)
+        under_way[last_saved] = max(last_started, under_way.get(last_saved, NONE))
         if spare is not None:
             disturbances.append(IpuMove(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
-    return paused()
+    return system_with_pauses()
 
 
 def _cut(spans: _Spans, cycles: int) -> _Spans:
-    """Return the spans of the first ``cycles`` cycles; the last span is cut."""
-    first: _Spans = []
+    """Return the spans of the first ``cycles`` cycles; the span at the end is shortened."""
+    kept_spans: _Spans = []
     for kind, length in spans:
         if cycles > 0:
-            first.append((kind, min(length, cycles)))
+            kept_spans.append((kind, min(length, cycles)))
         cycles -= length
-    return first
+    return kept_spans
 
 
-def _begins(
+def _execution_starts(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None
 ) -> tuple[dict[int, int], int]:
-    """Return the begin of each execution, and the end of the run, in cycles."""
+    """Return the cycle at which each execution starts, and the cycle at which the run ends."""
     timeline, marks = marked_run(job, costs, system, executions, (), between=between)
     return {mark.execution: mark.cycle for mark in marks if mark.micro_batch == NONE}, timeline.makespan_cycles

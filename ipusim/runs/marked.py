@@ -16,9 +16,10 @@ from ipusim.timeline.timeline import Timeline
 def marked_run(
     job: Job, costs: Costs, system: System, executions: int, micro_batches: Container[int], **options: Any
 ) -> tuple[Timeline, list[Mark]]:
-    """Return a run's Timeline, and its states before executions and ``micro_batches`` micro-batches.
+    """Return a run's Timeline, and its states before each execution and before the given micro-batches.
 
-    ``options`` are options of :func:`~ipusim.machine.simulate.simulate`.
+    ``micro_batches`` holds the numbers of these micro-batches. ``options`` are options of
+    :func:`~ipusim.machine.simulate.simulate`.
     """
     marks: list[Mark] = []
     run = {"executions": executions, "marked": micro_batches, "note": marks.append, **options}

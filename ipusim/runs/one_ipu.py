@@ -14,7 +14,8 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Options of several IPUs, and options that save memory at a cost of time: one IPU has memory for the whole model.
+#: Options without a counterpart on one IPU: options of several IPUs, and options that save memory at a cost of time, as
+#: the one IPU is assumed to hold the whole model.
 _OMITTED_OPTIONS: Final = (
     "system.select_ipus",
     "system.selection_order",

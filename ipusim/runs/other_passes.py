@@ -21,21 +21,22 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.recurrences import Recurrence
 from ipusim.runs.time_alone import PriceFunction
 
-#: Maximum number of passes of all runs together, which takes some seconds: in general, and for runs with Streaming
-#: Memory or moves, which take longer.
+#: Maximum number of passes of all runs together, which take some seconds to compute.
 _MOST_PASSES: Final = 100_000_000
+#: The same for runs with Streaming Memory or moves, which take longer.
 _MOST_STREAMED: Final = 1_000_000
 #: Maximum number of passes of a single run: preparing so many for the computation takes a second. Longer runs often
 #: repeat, and are simulated in part.
 MOST_PASSES_OF_ONE_RUN: Final = 600_000
-#: Number of replicas from which passes in sequence are computed sooner than simulated: equal replicas count once.
+#: Minimum number of replicas at which passes in sequence take less time to compute than to simulate: the computation
+#: treats equal replicas once.
 _MANY_REPLICAS: Final = 4
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
     """Return whether ``sets`` runs of a Job can be computed within some seconds."""
-    streamed = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
-    return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
+    has_streams = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
+    return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if has_streams else _MOST_PASSES)
 
 
 def run_without_events(job: Job, executions: int, price: PriceFunction) -> int | None:
@@ -49,10 +50,10 @@ def run_without_events(job: Job, executions: int, price: PriceFunction) -> int |
         price: function that returns costs and device of the whole Job.
 
     Returns:
-        Cycles of the run; None if a simulation of events is faster, or alone gives the times.
+        Cycles of the run; None if a simulation of events is faster, or if only a simulation gives the times.
     """
-    waits = not any(job.plan.fifo_depths) and job.system.replicas < _MANY_REPLICAS
-    if waits or job.program.shape.passes * executions > MOST_PASSES_OF_ONE_RUN:
+    simulation_is_faster = not any(job.plan.fifo_depths) and job.system.replicas < _MANY_REPLICAS
+    if simulation_is_faster or job.program.shape.passes * executions > MOST_PASSES_OF_ONE_RUN:
         return None
     return runs_with_passes(job, executions, price, [price(job)[0].passes])[0]
 
@@ -75,10 +76,10 @@ def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
     if not length or shape.micro_batches < recurrence.micro_batches:
         return None
     count = nearest_count(recurrence.micro_batches, shape.micro_batches, lcm(job.schedule.step(shape), length))
-    fewer = job.with_counts(count, 1)
-    cycles = runs_with_passes(fewer, 1, lambda part: (part.costs, part.system), [fewer.costs.passes])[0]
-    more = (shape.micro_batches - count) // length * recurrence.cycles
-    return None if cycles is None or cycles + more > MAX_SUM // tracks_of(job.system, job.costs) else cycles + more
+    short_job = job.with_counts(count, 1)
+    cycles = runs_with_passes(short_job, 1, lambda part: (part.costs, part.system), [short_job.costs.passes])[0]
+    total = None if cycles is None else cycles + (shape.micro_batches - count) // length * recurrence.cycles
+    return None if total is None or total > MAX_SUM // tracks_of(job.system, job.costs) else total
 
 
 def runs_with_passes(
@@ -94,8 +95,8 @@ def runs_with_passes(
         passes: pass cycles of each run, by kind and stage.
 
     Returns:
-        Cycles of each run; None for a run with tensors that share links, or with times that only events give, and for
-        a run too large for memory, or too long for sums of 64 bits.
+        Cycles of each run; None for a run with tensors that share links, or with times that only a simulation of
+        events gives, and for a run too large for memory, or too long for sums of 64 bits.
     """
     if not are_quick(job, executions, len(passes)):
         return [None] * len(passes)
@@ -110,5 +111,5 @@ def runs_with_passes(
             durations[number, kind, stage] = duration
     ends = retiming.executions(durations)
     cycles = (ends.cycles + int(costs.host.cycles_after(executions, job.program.repeat_count))).tolist()
-    most = MAX_SUM // tracks_of(system, costs)
-    return [end if exact and end <= most else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]
+    limit = MAX_SUM // tracks_of(system, costs)
+    return [end if exact and end <= limit else None for end, exact in zip(cycles, ends.exact.tolist(), strict=True)]

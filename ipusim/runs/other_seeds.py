@@ -48,9 +48,9 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
     jitters = [item for item in job.system.disturbances if isinstance(item, Jitter)]
     are_drawn = [bool(item.jitter) for item in jitters]
     drawn_seeds = np.array(seeds, np.int64).reshape(len(seeds), len(jitters))[:, are_drawn]
-    whole = job.whole
+    whole_job = job.whole
     retiming = Retiming.from_plan(
-        whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions
+        whole_job.plan, whole_job.program, whole_job.system, costs=whole_job.costs, executions=whole_job.executions
     )
     for runs in retiming.draw_runs(drawn_seeds):
         columns = runs.cycles, runs.pipeline, runs.compute.sum(axis=0)

@@ -13,7 +13,8 @@ KeyPath = tuple[str | int, ...]
 
 #: Maximum length of a value shown in full, in characters.
 _WIDTH: Final = 60
-#: Lower bound of whole numbers that no option accepts and no message shows: Python cannot print 4,300 digits.
+#: Lower bound of whole numbers that no option accepts and no message shows, as Python refuses to print more than 4,300
+#: digits.
 MOST_NUMBER: Final = 10**_WIDTH
 
 

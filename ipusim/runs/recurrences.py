@@ -21,7 +21,8 @@ class Recurrence(NamedTuple):
 
     Attributes:
         micro_batches: number of micro-batches of a run that contains the part.
-        length, cycles: micro-batches and cycles of the part; 0 if only a simulation of events may find the part.
+        length: micro-batches of the part; 0 if only a simulation of events may find the part.
+        cycles: cycles of the part; 0 if only a simulation of events may find the part.
     """
 
     micro_batches: int
@@ -61,10 +62,10 @@ def has_only_passes(job: Job) -> bool:
     """Return whether IPUs have only passes and copies between them, in periods that the schedule states."""
     costs, host = job.costs, job.costs.host
     is_periodic = job.schedule.period is not None and not job.schedule.in_phases
-    others = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
+    other_work = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
     feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
     meets_once = job.executions == 1 and len(costs.copies.meetings) <= 1
-    return is_periodic and meets_once and not any((*others, *feeds))
+    return is_periodic and meets_once and not any((*other_work, *feeds))
 
 
 def _recurring_part(job: Job) -> tuple[int, int] | None:
@@ -81,8 +82,8 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
     for begin, length, cycles in _equal_states(job, starts):
         table = table_of()
         low, end, high = np.searchsorted(table[-1], begin + np.arange(3) * cycles).tolist()
-        again = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
-        if _has_all_passes(table[1, low:end], length, shape) and np.array_equal(again, table[:, end:high]):
+        shifted_rows = table[:, low:end] + np.array([[0], [0], [0], [length], [0], [cycles]])
+        if _has_all_passes(table[1, low:end], length, shape) and np.array_equal(shifted_rows, table[:, end:high]):
             if wait_of()[low:end].max() <= cycles:
                 return length, cycles
             part = 0, 0
@@ -90,7 +91,7 @@ def _recurring_part(job: Job) -> tuple[int, int] | None:
 
 
 def _starts(job: Job) -> Column:
-    """Return the start of every instruction; -1 without one.
+    """Return the start of every instruction; -1 for an instruction without a start.
 
     Raises NotExactError if only events give the times, and for replicas with different times.
     """
@@ -112,12 +113,12 @@ def _equal_states(job: Job, starts: Column) -> Iterator[tuple[int, int, int]]:
     marked = (code == Pass.FORWARD) & (stage == 0) & (ipu == shape.ipus_of(0)[0]) & (micro_batch % period(shape) == 0)
     cycle, number = starts[marked], micro_batch[marked]
     is_pass = code < PASSES
-    of_ipu, begins = ipu[is_pass], starts[is_pass]
+    pass_ipus, pass_starts = ipu[is_pass], starts[is_pass]
     until_next = np.empty((len(plan.ipus), len(cycle)), np.int64)
     for row, shard in enumerate(plan.ipus):  # instructions are sorted by IPU
-        low, high = np.searchsorted(of_ipu, [shard, shard + 1])
-        later = np.r_[begins[low:high], np.iinfo(np.int64).max]
-        until_next[row] = later[np.searchsorted(later, cycle)] - cycle
+        low, high = np.searchsorted(pass_ipus, [shard, shard + 1])
+        next_starts = np.r_[pass_starts[low:high], np.iinfo(np.int64).max]
+        until_next[row] = next_starts[np.searchsorted(next_starts, cycle)] - cycle
     state = np.unique(until_next, axis=1, return_inverse=True)[1].ravel()
     for last in range(len(cycle) - 1, 1, -1):
         middles = last - 1 - np.flatnonzero(state[(last + 1) // 2 : last][::-1] == state[last])
@@ -138,16 +139,17 @@ def _passes_and_sends(job: Job, starts: Column) -> Column:
 def _waits(table: Column, shape: PlanShape) -> Column:
     """Return the cycles from each send to the pass that takes the tensor; 0 for passes."""
     _, code, stage, micro_batch, target, start = table
-    taken = np.zeros((2, shape.stages, shape.micro_batches), np.int64)  # starts of forward and backward passes
-    for way, kinds in enumerate(((Pass.FORWARD,), (Pass.BACKWARD, Pass.INPUT_GRADIENT))):
+    # starts of forward passes, then of backward passes
+    receiver_starts = np.zeros((2, shape.stages, shape.micro_batches), np.int64)
+    for direction, kinds in enumerate(((Pass.FORWARD,), (Pass.BACKWARD, Pass.INPUT_GRADIENT))):
         mask = any_of(code, kinds)
-        taken[way, stage[mask], micro_batch[mask]] = start[mask]
+        receiver_starts[direction, stage[mask], micro_batch[mask]] = start[mask]
     backward = (target < stage).astype(np.int64)
-    return np.where(code < PASSES, 0, taken[backward, target, micro_batch] - start)
+    return np.where(code < PASSES, 0, receiver_starts[backward, target, micro_batch] - start)
 
 
 def _has_all_passes(codes: Column, length: int, shape: PlanShape) -> bool:
     """Return whether a part has the passes of ``length`` micro-batches in every stage."""
-    passes, most = np.bincount(codes, minlength=PASSES), length * shape.stages
+    passes, expected_count = np.bincount(codes, minlength=PASSES), length * shape.stages
     backward = passes[Pass.BACKWARD] + passes[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]]
-    return bool(passes[Pass.FORWARD] == most and (backward == most * shape.training).all())
+    return bool(passes[Pass.FORWARD] == expected_count and (backward == expected_count * shape.training).all())

@@ -25,11 +25,13 @@ from ipusim.timeline.timeline import NONE, Timeline
 MOST_SPANS: Final = 1_000_000
 #: Columns of compared times; the last two are cycles.
 _COLUMNS: Final = ("execution", "replica", "ipu", "code", "stage", "micro_batch", "start", "end")
+#: Instruction code of each compared kind of span other than passes.
 _CODES: Final = {
     SpanKind.SEND: Code.SEND,
     SpanKind.BLOCKING_SEND: Code.BLOCKING_SEND,
     SpanKind.WEIGHT_UPDATE: Code.UPDATE,
 }
+#: Sentence on the parts that both computations share, and on the parts that the second lacks.
 _INDEPENDENT: Final = (
     "Both computations use one Plan and its prices; the second has no events, clock, IPUs, "
     "delivery, links, meetings or jumps."
@@ -68,22 +70,23 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
     """
     if job.late:
         return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for each other.")
-    executions, part = timeline.info.executions, ""
+    executions, part_text = timeline.info.executions, ""
     if timeline.spans_in_all <= MOST_SPANS:
         job, timeline = job.whole, timeline.expanded()
     else:
-        job, executions, part = *_short(job, executions), "of the part that is laid out, "
+        job, executions = _laid_out_part(job, executions)
+        part_text = "of the part that is laid out, "
     try:
         retiming = Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=executions, between=job.between
         )
-        second_times = np.concatenate([_sort(rows) for rows in _second_times(job, retiming)])
+        second_times = np.concatenate([_sorted_rows(rows) for rows in _second_times(job, retiming)])
     except NotExactError as error:
         return TimesCheck("not exact", f"Times were not computed a second time: {error}.")
-    if part:
+    if part_text:
         timeline = simulate(job.plan, job.program, job.system, costs=job.costs, executions=executions)
-        part += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
-    machine_times = _sort(_machine_times(timeline))
+        part_text += f"micro-batches {job.plan.shape.count:,}, executions {executions:,}, "
+    machine_times = _sorted_rows(_machine_times(timeline))
     if np.array_equal(machine_times, second_times):
         code = second_times[:, _COLUMNS.index("code")]
         kinds = {
@@ -93,11 +96,14 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
             "ends of executions": (Code.END,),
         }
         counts = (f"{name} {int(any_of(code, codes).sum()):,}" for name, codes in kinds.items())
-        return TimesCheck("equal", f"Times computed a second time are equal, {part}{', '.join(counts)}.")
-    return TimesCheck("different", f"Times computed a second time differ, {part}{_first(machine_times, second_times)}.")
+        return TimesCheck("equal", f"Times computed a second time are equal, {part_text}{', '.join(counts)}.")
+    return TimesCheck(
+        "different",
+        f"Times computed a second time differ, {part_text}{_first_difference(machine_times, second_times)}.",
+    )
 
 
-def _short(job: Job, executions: int) -> tuple[Job, int]:
+def _laid_out_part(job: Job, executions: int) -> tuple[Job, int]:
     """Return a Job reduced to the micro-batches in its Plan, and the number of executions to compare."""
     if job.with_counts is not None:
         job = job.with_counts(job.plan.shape.count, job.program.repeat_count)
@@ -105,7 +111,7 @@ def _short(job: Job, executions: int) -> tuple[Job, int]:
     return replace(job, between={}), min(executions, max(1, MOST_SPANS // spans))
 
 
-def _sort(rows: Column) -> Column:
+def _sorted_rows(rows: Column) -> Column:
     return rows[np.lexsort(rows.T[::-1])]
 
 
@@ -118,11 +124,11 @@ def _machine_times(timeline: Timeline) -> Column:
     table[:, 3] = PASS_OF_KIND[table[:, 3]]
     for span_kind, code in _CODES.items():
         table[kind[rows] == span_kind, 3] = code
-    inside = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
+    execution_rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(kind, BETWEEN_KINDS))
     replicas = range(timeline.info.replicas)
     ends = np.zeros((len(replicas), timeline.info.executions), np.int64)
     for replica in replicas:
-        spans = inside[any_of(timeline.replica[inside], (replica, NONE))]
+        spans = execution_rows[any_of(timeline.replica[execution_rows], (replica, NONE))]
         np.maximum.at(ends[replica], timeline.execution[spans], timeline.end[spans])
     return np.concatenate([table, *(_ends(execution, column) for execution, column in enumerate(ends.T))])
 
@@ -150,17 +156,19 @@ def _second_times(job: Job, retiming: Retiming) -> Iterator[Column]:
         yield np.concatenate(parts)
 
 
-def _first(machine_times: Column, second_times: Column) -> str:
+def _first_difference(machine_times: Column, second_times: Column) -> str:
     """Describe the first span with different times."""
-    ours, theirs = ({*map(tuple, rows.tolist())} for rows in (machine_times, second_times))
-    first = min(ours ^ theirs, key=lambda row: (row[-2:], row))
-    counterpart = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)
+    machine_rows, second_rows = ({*map(tuple, rows.tolist())} for rows in (machine_times, second_times))
+    first = min(machine_rows ^ second_rows, key=lambda row: (row[-2:], row))
+    counterpart = next(
+        (row for row in sorted(second_rows if first in machine_rows else machine_rows) if row[:-2] == first[:-2]), None
+    )
     execution, replica, ipu, code, stage, micro_batch, *_ = first
     span_name = f"{text_of(code, stage, micro_batch, NONE)} of IPU {ipu}"
     if code in (Code.SEND, Code.BLOCKING_SEND):
         span_name = f"the send of stage {stage} and micro-batch {micro_batch} from IPU {ipu}"
     span_name = "the end" if code == Code.END else span_name
     spans = [None if row is None else f"{row[-2]:,} to {row[-1]:,}" for row in (first, counterpart)]
-    by_machine, second = spans if first in ours else reversed(spans)
+    by_machine, second = spans if first in machine_rows else reversed(spans)
     place = f"{span_name} in execution {execution} of replica {replica}"
     return f"{place} is at cycles {by_machine or 'unknown'}, and {second or 'unknown'} without events"

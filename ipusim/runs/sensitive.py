@@ -58,10 +58,15 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     stages = job.plan.shape.stages
     if not are_quick(job, executions, 1 + 2 * len(kinds) * stages):
         return Sensitivities(unknown="it is too long")
-    whole = job.whole
+    whole_job = job.whole
     try:
         retiming = Retiming.from_plan(
-            whole.plan, whole.program, whole.system, costs=whole.costs, executions=executions, between=whole.between
+            whole_job.plan,
+            whole_job.program,
+            whole_job.system,
+            costs=whole_job.costs,
+            executions=executions,
+            between=whole_job.between,
         )
         growth = retiming.growth(kinds)
     except NotExactError as error:
@@ -69,5 +74,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     passes = growth.passes.astype(object)
     passes[~growth.passes_exact] = None
     grows, falls = ({kind: tuple(row[kind]) for kind in kinds} for row in passes.tolist())
-    copies = [int(cycles) if sure else None for cycles, sure in zip(growth.copies, growth.copies_exact, strict=True)]
+    copies = [
+        int(cycles) if is_exact else None for cycles, is_exact in zip(growth.copies, growth.copies_exact, strict=True)
+    ]
     return Sensitivities(grows, falls, (copies[0], copies[1]))

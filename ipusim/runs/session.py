@@ -89,18 +89,20 @@ class Session:
         self._replicas: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
         self._sink: Sink | None = None
-        self._handed_over = 0
+        self._handed_over_count = 0
         #: Number of executions of the pipeline over all runs.
         self.executions = 0
         if job.workload is None:
             return
         shape, replicas, outfeed = job.program.shape, job.system.replicas, job.program.outfeed
-        first, total = (0, replicas) if host is None or own_feed else (host.rank * replicas, host.count * replicas)
+        first_replica, total = (
+            (0, replicas) if host is None or own_feed else (host.rank * replicas, host.count * replicas)
+        )
         self._executors = [
             NumpyExecutor(
                 shape,
-                job.workload(first + replica),
-                first + replica,
+                job.workload(first_replica + replica),
+                first_replica + replica,
                 total,
                 outfeed,
                 _ignore if replica else self._observe_begin,
@@ -191,9 +193,9 @@ class Session:
             ModelError: for unknown variables, or variables of another shape or type.
         """
         if self._executors:
-            free = self._executors[0].untrained.keys()
-            weights = {name: value for name, value in values.items() if name not in free}
-            state = {name: value for name, value in values.items() if name in free}
+            untrained_names = self._executors[0].untrained.keys()
+            weights = {name: value for name, value in values.items() if name not in untrained_names}
+            state = {name: value for name, value in values.items() if name in untrained_names}
             self.set_state(SessionState(weights, (), (state,) * len(self._executors)))
 
     def variables(self, names: Collection[str] | None = None) -> dict[str, Array]:
@@ -244,12 +246,12 @@ class Session:
         for executor in self._executors:
             executor.results.clear()
             executor.executions = self.executions
-        self._hooks, self._sink, self._handed_over = hooks, sink, 0
+        self._hooks, self._sink, self._handed_over_count = hooks, sink, 0
         self.before, self.late = tuple(before), []
         job = self.job
         count = job.program.repeat_count if executions is None else executions
-        # One BLAS thread: equal bits on any number of cores, and no spinning over matrices of a few hundred rows.
-        # Diverging training is a valid result, shown by its losses; NumPy's warnings are switched off.
+        # One BLAS thread gives equal bits on any number of cores; several threads would spin over small matrices.
+        # Diverging training is a valid result that its losses show, so NumPy's warnings are switched off.
         one_thread = one_blas_thread() if self.computes else nullcontext()
         with one_thread, np.errstate(all="ignore"):
             timeline = self._simulate(count, progress, jump=jump)
@@ -258,12 +260,12 @@ class Session:
                 hook.after(self)
         if self._replicas is not None and len(self._executors) > 1 and not job.program.sums_gradients:
             with self._replicas.all_gathered():
-                self._check_alike()
+                self._check_equal_weights()
         return timeline.with_info(replace(timeline.info, title=title_of(job.request.description)))
 
     def _simulate(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
         """Return the Timeline of ``count`` executions, with arithmetic if the Job has arithmetic."""
-        job, replicas = self.job, self._on_time()
+        job, replicas = self.job, self._replicas_for_run()
         between = {0: self.before} if self.before else job.between
         if self._replicas is None:
             return timeline_of(job, count, jump=jump, replicas=replicas, between=between, progress=progress)
@@ -280,14 +282,14 @@ class Session:
         )
         return check_sums(timeline, job.system, job.costs)
 
-    def _on_time(self) -> Replicas | None:
+    def _replicas_for_run(self) -> Replicas | None:
         """Return the arithmetic, extended to record this host's waits for other hosts before sums.
 
         For a Job without arithmetic, return replicas that repeat the waits recorded in the Job.
         """
         replicas = self._replicas
         if replicas is None:
-            return _late(self.job) if self.job.late else None
+            return _replicas_with_waits(self.job) if self.job.late else None
 
         def sum_up(ready: int) -> int:
             last = replicas.sum_over_hosts(ready)
@@ -296,7 +298,7 @@ class Session:
 
         return replace(replicas, sum_over_hosts=sum_up)
 
-    def _check_alike(self) -> None:
+    def _check_equal_weights(self) -> None:
         """Raise UnsupportedProgramError for replicas with different weights."""
         first = self._executors[0].weights()
         for replica, executor in enumerate(self._executors[1:], 1):
@@ -317,13 +319,13 @@ class Session:
         if self._sink is None:
             return
         complete = min(len(executor.results) for executor in self._executors)
-        while self._handed_over < complete:
-            parts = [executor.results[self._handed_over] for executor in self._executors]
-            self._handed_over += 1
+        while self._handed_over_count < complete:
+            parts = [executor.results[self._handed_over_count] for executor in self._executors]
+            self._handed_over_count += 1
             self._sink(parts[0] if len(parts) == 1 else tuple(map(np.stack, zip(*parts, strict=True))))
 
 
-def _late(job: Job) -> Replicas:
+def _replicas_with_waits(job: Job) -> Replicas:
     """Return replicas without arithmetic that repeat the recorded waits for other hosts.
 
     A run that is simulated in part takes several simulations; each of them starts with the first execution's wait.

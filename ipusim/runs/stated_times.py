@@ -32,6 +32,9 @@ def with_stated_times(
     costs = replace(job.costs, sends=sends, updates=job.costs.updates if updates is None else dict(updates))
     if passes is None:
         return replace(job, costs=costs)
-    least = {key: max(cycles, 1) for key, cycles in costs.passes.items()}
-    factors = {key: (cycles, int(least[PASS_OF_KIND[key[0]], key[1]])) for key, cycles in passes.items()}
-    return replace(job, costs=replace(costs, passes=least), system=job.system.disturbed((StatedLengths(factors),)))
+    # factors multiply these cycles, which must not be 0
+    base_passes = {key: max(cycles, 1) for key, cycles in costs.passes.items()}
+    factors = {key: (cycles, int(base_passes[PASS_OF_KIND[key[0]], key[1]])) for key, cycles in passes.items()}
+    return replace(
+        job, costs=replace(costs, passes=base_passes), system=job.system.disturbed((StatedLengths(factors),))
+    )

@@ -35,6 +35,7 @@ PriceFunction = Callable[[Job], tuple[Costs, System]]
 
 
 def _price_on(system: System, price: PriceFunction) -> PriceFunction:
+    """Return a price function with the costs of ``price``, and with ``system`` as device."""
     return lambda job: (price(job)[0], system)
 
 
@@ -70,22 +71,22 @@ def timeline_of(
         device = with_pauses(job.whole, price(job.whole)[0], device, count, between)
         price, repeats = _price_on(device, price), False
     run = _InPart(job, count, price, replicas, between, progress)
-    parts: list[Callable[[], Timeline | None]] = []
+    attempts: list[Callable[[], Timeline | None]] = []
     if steady_from(device) is not None:
-        parts.append(lambda: run.in_part(repeats=repeats))
+        attempts.append(lambda: run.in_part(repeats=repeats))
     if repeats and changes(device):
         # With several executions that are long enough to simulate in part, first try executions after all changes.
-        is_after = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
-        parts.insert(len(parts) if is_after else 0, lambda: _between_changes(run))
-    for part in parts if jump else ():
-        timeline = part()
+        executions_first = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
+        attempts.insert(len(attempts) if executions_first else 0, lambda: _between_changes(run))
+    for attempt in attempts if jump else ():
+        timeline = attempt()
         if timeline is not None:
             return check_sums(timeline, device, price(job)[0])
-    whole = job.whole
-    costs, system = price(whole)
+    whole_job = job.whole
+    costs, system = price(whole_job)
     timeline = simulate(
-        whole.plan,
-        whole.program,
+        whole_job.plan,
+        whole_job.program,
         system,
         costs=costs,
         executor=replicas,
@@ -97,7 +98,7 @@ def timeline_of(
 
 
 def _between_changes(run: _InPart) -> Timeline | None:
-    """Return the Timeline of a run simulated only around the begins and ends of disturbances.
+    """Return the Timeline of a run simulated only around the beginnings and ends of disturbances.
 
     None if no part can be left out.
     """
@@ -122,37 +123,39 @@ class _InPart:
 
         The number of micro-batches grows until they repeat, and with ``repeats`` also the number of executions.
         """
-        whole, executions = self.job.program.shape.micro_batches, self.executions
+        whole_count, executions = self.job.program.shape.micro_batches, self.executions
         counts = (
             short_counts(self.job.schedule, self.job.program.shape) if self.job.with_counts is not None else iter(())
         )
-        fewer = (
+        execution_counts = (
             count * self.in_a_row
             for count in (_TRIED_EXECUTIONS if repeats and self.job.with_counts is not None else ())
         )
-        part_counts = (number for number in fewer if number < executions)
-        micro_batches, part_executions = next(counts, whole), next(part_counts, executions)
+        part_counts = (number for number in execution_counts if number < executions)
+        micro_batches, part_executions = next(counts, whole_count), next(part_counts, executions)
         short: ShortRun | None = None
         last_count = 0
-        while (micro_batches, part_executions) != (whole, executions):
+        while (micro_batches, part_executions) != (whole_count, executions):
             short = None  # free the previous run's memory before the next run
             try:
                 short = self._short_run(micro_batches, part_executions)
             except RequestError as error:  # about a count not requested by the user
                 raise (
-                    error if micro_batches == whole else RequestError(_never_repeats(error, whole, last_count))
+                    error
+                    if micro_batches == whole_count
+                    else RequestError(_problems_of_whole(error, whole_count, last_count))
                 ) from None
             last_count = micro_batches
             if not short.inner_repeats:
-                micro_batches = next(counts, whole)
+                micro_batches = next(counts, whole_count)
             elif not short.outer_repeats:
                 part_executions = next(part_counts, executions)
-            elif (count := self._count(micro_batches, short)) != micro_batches:
+            elif (count := self._count_of_whole_periods(micro_batches, short)) != micro_batches:
                 micro_batches = count
             elif left_out := short.executions_over(executions - part_executions):
                 part_executions += left_out
             else:
-                return self._whole(short)
+                return self._whole_timeline(short)
         return None
 
     @property
@@ -160,7 +163,7 @@ class _InPart:
         """Number of executions after which the run may repeat."""
         return executions_in_a_row(self.job.program, self.price(self.job)[0], self.executions)
 
-    def _count(self, micro_batches: int, short: ShortRun) -> int:
+    def _count_of_whole_periods(self, micro_batches: int, short: ShortRun) -> int:
         """Return the least number of micro-batches, from ``micro_batches`` up, that leaves out whole periods."""
         shape, schedule = self.job.program.shape, self.job.schedule
         if not short.inner:
@@ -172,16 +175,16 @@ class _InPart:
         """Simulate a short run, and return it with its repeated blocks."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
-        short = _job_with(job, micro_batches, executions if one_run else job.program.repeat_count)
-        whole = job.program.shape.micro_batches
-        period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole
-        costs, system = self.price(short)
+        short_job = _job_with(job, micro_batches, executions if one_run else job.program.repeat_count)
+        whole_count = job.program.shape.micro_batches
+        period = job.schedule.period(job.program.shape) if job.schedule.period is not None else whole_count
+        costs, system = self.price(short_job)
         timeline, marks = marked_run(
-            short,
+            short_job,
             costs,
             system,
             executions,
-            range(0, micro_batches if micro_batches < whole else 0, period),
+            range(0, micro_batches if micro_batches < whole_count else 0, period),
             executor=self.replicas,
             between=self.between,
             in_phases=job.schedule.in_phases,
@@ -190,9 +193,11 @@ class _InPart:
         steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         outer_length = self.in_a_row if executions < self.executions else 0
-        return short_run(timeline, marks, short.plan, needs_inner=micro_batches < whole, outer_length=outer_length)
+        return short_run(
+            timeline, marks, short_job.plan, needs_inner=micro_batches < whole_count, outer_length=outer_length
+        )
 
-    def _whole(self, short: ShortRun) -> Timeline:
+    def _whole_timeline(self, short: ShortRun) -> Timeline:
         """Return the whole run's Timeline, extended from ``short``."""
         info_of_part, count = short.timeline.info, self.job.program.shape.micro_batches
         info = replace(
@@ -206,12 +211,12 @@ class _InPart:
         return short.lengthen(info)
 
 
-def _never_repeats(error: RequestError, whole: int, first_count: int) -> Iterator[Problem]:
+def _problems_of_whole(error: RequestError, whole_count: int, first_count: int) -> Iterator[Problem]:
     """Yield the problems of a short run that exceeds memory, worded for the whole run."""
     for problem in error.problems:
         text = (
-            f"expected a run that repeats, or a run that fits in memory as a whole, got {whole} micro-batches, and "
-            f"the first {first_count} do not repeat; make the run smaller"
+            f"expected a run that repeats, or a run that fits in memory as a whole, got {whole_count} micro-batches, "
+            f"and the first {first_count} do not repeat; make the run smaller"
         )
         is_too_large = problem.path[-1:] == ("gradient_accumulation_count",)
         yield replace(problem, text=text) if is_too_large else problem

@@ -49,10 +49,10 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
     run is always simulated, as its passes are counted. Raises the errors of
     :func:`~ipusim.runs.time_alone.timeline_of`.
     """
-    shorter = timeline if isinstance(timeline, Timeline) else None
-    executions = job.executions if shorter is None else shorter.info.executions
+    last_timeline = timeline if isinstance(timeline, Timeline) else None
+    executions = job.executions if last_timeline is None else last_timeline.info.executions
     cycles = [timeline if isinstance(timeline, int) else throughput_of(timeline).run_cycles]
-    repeats = shorter is not None and shorter.repeats
+    repeats = last_timeline is not None and last_timeline.repeats
     runs = [(job.costs, job.system, bool(job.between))]
     runs += [(*price_without(job, cuts), bool(job.between) and cuts <= _WITH_HOST) for cuts in range(1, len(_CUTS) + 1)]
     changed = [cuts for cuts in range(1, len(runs)) if runs[cuts] != runs[cuts - 1]]
@@ -61,14 +61,18 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
         if cuts in changed[:-1] and not (repeats or with_host):
             length = run_without_events(job, executions, partial(price_without, cuts=cuts))
         if length is None:
-            shorter = _run_without(job, executions, cuts, job.between if with_host else None)
-            length = throughput_of(shorter).run_cycles
+            last_timeline = _run_without(job, executions, cuts, job.between if with_host else None)
+            length = throughput_of(last_timeline).run_cycles
         cycles.append(length)
-    shorter = timeline_of(job, executions) if shorter is None else shorter
-    # Count spans: under some schedules, a Plan of fewer micro-batches has different passes in ramps and in a period.
-    useful = int(cycles_by_kind(shorter)[:, PASSES].sum(axis=1).max())
-    cycles += [cycles[-1] - gaps_in_main(shorter), useful, 0]
-    parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
+    last_timeline = timeline_of(job, executions) if last_timeline is None else last_timeline
+    # Spans are counted, not the Plan's passes: under some schedules, a Plan of fewer micro-batches has different passes
+    # in ramps and in a period.
+    useful = int(cycles_by_kind(last_timeline)[:, PASSES].sum(axis=1).max())
+    cycles += [cycles[-1] - gaps_in_main(last_timeline), useful, 0]
+    parts = {
+        part: with_part - without_part
+        for part, (with_part, without_part) in zip(reversed(TimePart), pairwise(cycles), strict=True)
+    }
     return Waterfall({part: parts[part] for part in TimePart}, executions)
 
 
@@ -96,11 +100,11 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
         quotient, remainder = divmod(
             sum(cycles for (pass_kind, _), cycles in passes.items() if pass_kind == kind), len(groups)
         )
-        more = {groups[(begin + number) % len(groups)] for number in range(remainder)}
+        larger_share = {groups[(begin + number) % len(groups)] for number in range(remainder)}
         begin += remainder
         for group in groups:
             stages = [stage for stage in range(shape.stages) if shape.mapping[stage] in group]
-            share, extra = divmod(quotient + (group in more), len(stages))
+            share, extra = divmod(quotient + (group in larger_share), len(stages))
             cycles_of |= {(kind, stage): share + (number < extra) for number, stage in enumerate(stages)}
     return cycles_of
 
@@ -111,8 +115,8 @@ def without_recomputation(job: Job, costs: Costs) -> Costs:
     if not (shape.recompute or shape.recompute_inline):
         return costs
     for (kind, stage), cycles in costs.passes.items():
-        made_of = pass_costs(job.program, kind, stage)
-        plain_cycles = pass_cycles(made_of[0], system.ipu, system.rates) if len(made_of) > 1 else cycles
+        pass_parts = pass_costs(job.program, kind, stage)
+        plain_cycles = pass_cycles(pass_parts[0], system.ipu, system.rates) if len(pass_parts) > 1 else cycles
         passes[kind, stage] = 0 if kind == Pass.RECOMPUTE else plain_cycles
     return replace(costs, passes=passes)
 
@@ -135,25 +139,29 @@ def _run_without(
 
 
 def _without_updates(_: Job, costs: Costs) -> Costs:
-    total = costs.host_sum
+    host_sum = costs.host_sum
     return replace(
         costs,
         updates=dict.fromkeys(costs.updates, 0),
-        copy_sum=None if costs.copy_sum is None else _free(costs.copy_sum),
-        gradient_sum=None if costs.gradient_sum is None else _free(costs.gradient_sum),
+        copy_sum=None if costs.copy_sum is None else _costless(costs.copy_sum),
+        gradient_sum=None if costs.gradient_sum is None else _costless(costs.gradient_sum),
         host_sum=None
-        if total is None
+        if host_sum is None
         else replace(
-            total, write=0, network=0, read=0, over_links=None if total.over_links is None else _free(total.over_links)
+            host_sum,
+            write=0,
+            network=0,
+            read=0,
+            over_links=None if host_sum.over_links is None else _costless(host_sum.over_links),
         ),
-        weight_gathers={stage: _free(gather) for stage, gather in costs.weight_gathers.items()},
-        update_gathers={ipu: _free(gather) for ipu, gather in costs.update_gathers.items()},
-        collectives={key: tuple(map(_free, calls)) for key, calls in costs.collectives.items()},
+        weight_gathers={stage: _costless(gather) for stage, gather in costs.weight_gathers.items()},
+        update_gathers={ipu: _costless(gather) for ipu, gather in costs.update_gathers.items()},
+        collectives={key: tuple(map(_costless, calls)) for key, calls in costs.collectives.items()},
         instructions=dict.fromkeys(costs.instructions, 0),
     )
 
 
-def _free(collective: _Collective) -> _Collective:
+def _costless(collective: _Collective) -> _Collective:
     return replace(collective, cost=replace(collective.cost, fixed=NOTHING_FIXED, rounds=()))
 
 
@@ -169,21 +177,22 @@ def _without_streams(_: Job, costs: Costs) -> Costs:
 def with_host(costs: Costs, takes: Callable[[int], int]) -> Costs:
     """Return costs with ``takes`` applied to the cycles of all host operations."""
 
-    def alike(value: _Value, *names: str) -> _Value:
+    def changed(value: _Value, *names: str) -> _Value:
         return replace(value, **{name: takes(getattr(value, name)) for name in names})  # type: ignore[type-var]
 
     update = costs.host_update
     return replace(
         costs,
-        host=alike(costs.host, *(name for name, cycles in asdict(costs.host).items() if cycles is not None)),
+        host=changed(costs.host, *(name for name, cycles in asdict(costs.host).items() if cycles is not None)),
         tables={
-            stage: alike(table, "ids", "gather", "rows", "gradients", "apply") for stage, table in costs.tables.items()
+            stage: changed(table, "ids", "gather", "rows", "gradients", "apply")
+            for stage, table in costs.tables.items()
         },
         host_calls={
-            key: tuple(alike(call, "send", "drain", "compute", "fill", "read") for call in calls)
+            key: tuple(changed(call, "send", "drain", "compute", "fill", "read") for call in calls)
             for key, calls in costs.host_calls.items()
         },
-        host_update=None if update is None else alike(update, "write", "apply", "read"),
+        host_update=None if update is None else changed(update, "write", "apply", "read"),
     )
 
 

@@ -19,13 +19,14 @@ from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
 
 #: Line width of an edited scenario, large enough to keep all lines unbroken.
-_WIDTH: Final = 4096
+_EDITED_WIDTH: Final = 4096
 #: Deepest nesting; the schema needs five levels.
 MAX_DEPTH: Final = 16
 #: Approximate line width of written YAML.
-_LINE: Final = 120
+_DUMPED_WIDTH: Final = 120
 #: Text that needs no quotes.
-_WORDS: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
+_UNQUOTED: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
+#: Beginning of the tags that YAML itself defines.
 _TAG: Final = "tag:yaml.org,2002:"
 #: Tags that YAML 1.2's core schema gives to plain scalars.
 _TYPE_TAGS: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
@@ -57,28 +58,28 @@ class Located:
             offset = error.position if isinstance(error.position, int) else 0
             start = text[:offset]
             position = Place(self._source, start.count("\n") + 1, offset - (start.rfind("\n") + 1) + 1)
-            self._problem(position, path, f"expected text, got the control character {error.character!r}")
+            self._record(position, path, f"expected text, got the control character {error.character!r}")
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             position = Place(self._source) if mark is None else self._place_of(mark)
-            self._problem(position, path, _syntax(error, text))
+            self._record(position, path, _syntax(error, text))
         except YAMLError as error:
-            self._problem(None, path, f"this is not YAML: {error}")
+            self._record(None, path, f"this is not YAML: {error}")
         return None
 
     def _place_of(self, mark: Any) -> Place:
         return self._fixed_place or Place(self._source, mark.line + 1, mark.column + 1)
 
-    def _problem(self, position: Place | None, path: KeyPath, text: str) -> None:
+    def _record(self, position: Place | None, path: KeyPath, text: str) -> None:
         self.problems.append(PlacedProblem(self._fixed_place or position or Place(self._source), dotted(path), text))
 
     def _value(self, node: Node, path: KeyPath) -> Any:
         # The mark of an empty value is the next token's mark; the position of its key is more helpful.
-        empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
-        position = (self.keys.get(path) if empty else None) or self._place_of(node.start_mark)
+        is_empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
+        position = (self.keys.get(path) if is_empty else None) or self._place_of(node.start_mark)
         self.values[path] = position
         if node.anchor is not None:
-            self._problem(
+            self._record(
                 position, path, f"expected the value, got an anchor or alias ({node.anchor}): write the value out"
             )
             return None
@@ -96,18 +97,16 @@ class Located:
         for key, value in node.value:
             position = self._place_of(key.start_mark)
             if not isinstance(key, ScalarNode):
-                self._problem(position, path, "expected a name as key, got a list or a mapping")
+                self._record(position, path, "expected a name as key, got a list or a mapping")
                 continue
             inner = (*path, key.value)
             if key.value in data:
                 first = self.keys[inner]
-                self._problem(position, inner, f"expected each key once, got this key a second time (first at {first})")
+                self._record(position, inner, f"expected each key once, got this key a second time (first at {first})")
                 continue
             self.keys[inner] = position
             if number := _decimal_comma(node, len(data)):
-                self._problem(
-                    position, path, f"expected a key, got {key.value!r}; did you mean {number}, with a point?"
-                )
+                self._record(position, path, f"expected a key, got {key.value!r}; did you mean {number}, with a point?")
             data[key.value] = self._value(value, inner)
         return data
 
@@ -118,28 +117,28 @@ class Located:
         if tag in _TEXT:
             return node.value
         if tag not in _TYPE_TAGS:
-            self._problem(position, path, f"expected a plain value, got one with the tag {tag}")
+            self._record(position, path, f"expected a plain value, got one with the tag {tag}")
             return None
         try:
             return self._yaml.constructor.construct_object(node)
         except (ValueError, OverflowError, KeyError):
-            self._problem(position, path, f"expected a number of ordinary length, got {show(node.value)}")
+            self._record(position, path, f"expected a number of ordinary length, got {show(node.value)}")
             return None
 
 
-class _Plainly(SafeRepresenter):
+class _PlainRepresenter(SafeRepresenter):
     """Representer that omits quotes around a text only if every YAML reader must take it for text."""
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; the library adds quotes to texts that look like numbers."""
-        return self.represent_scalar(f"{_TAG}str", data, style=None if _WORDS.fullmatch(data) else '"')
+        return self.represent_scalar(f"{_TAG}str", data, style=None if _UNQUOTED.fullmatch(data) else '"')
 
     def ignore_aliases(self, _: Any) -> bool:
         """Write repeated values in full, as anchors cannot be read back."""
         return True
 
 
-_Plainly.add_representer(str, _Plainly.represent_str)
+_PlainRepresenter.add_representer(str, _PlainRepresenter.represent_str)
 
 
 def dump(data: Mapping[str, Any]) -> str:
@@ -150,16 +149,17 @@ def dump(data: Mapping[str, Any]) -> str:
     Short mappings and lists of plain values go on one line.
     """
     yaml = YAML(typ="safe", pure=True)
-    yaml.Representer = _Plainly
-    yaml.default_flow_style, yaml.width = None, _LINE
+    yaml.Representer = _PlainRepresenter
+    yaml.default_flow_style, yaml.width = None, _DUMPED_WIDTH
     yaml.representer.sort_base_mapping_type_on_output = False
     text = io.StringIO()
     yaml.dump(dict(data), text)
     return text.getvalue()
 
 
-#: Patterns of a key, and of a key without a space after its colon.
+#: Pattern of a key.
 _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
+#: Pattern of a key without a space after its colon.
 _KEY_WITHOUT_SPACE: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
 #: Message for a text that begins with > or |, which begins a block of text in YAML.
 _BLOCK: Final = (
@@ -173,7 +173,7 @@ _PLAIN_MESSAGES: Final = {
     "mapping values are not allowed": (
         "expected no further ': ' here: check the indentation, or put a text that holds ': ' in quotes"
     ),
-    "<block end>, but found '-'": "expected a key as in the lines above, got '-': all items of a list have one",
+    "<block end>, but found '-'": "expected a key as in the lines above, got '-': in a list every item begins with '-'",
     "chomping or indentation indicators": _BLOCK,
     "expected a comment or a line break": _BLOCK,
     "found character '>'": _BLOCK,
@@ -195,22 +195,23 @@ def _decimal_comma(node: MappingNode, index: int) -> str:
     return f"{first.value}.{key.value}"
 
 
-def _further_in(error: MarkedYAMLError, text: str) -> str:
+def _mistake_in_previous_line(error: MarkedYAMLError, text: str) -> str:
     """Return the message for a misplaced ': ' whose cause is the previous line; empty for another cause."""
     mark = error.problem_mark
     if mark is None:
         return ""
     lines = text.splitlines()
-    line, earlier = lines[mark.line], [(index, row) for index, row in enumerate(lines[: mark.line]) if row.strip()]
+    line = lines[mark.line]
+    earlier_lines = [(index, row) for index, row in enumerate(lines[: mark.line]) if row.strip()]
     key = line[: mark.column]
-    if not earlier or ": " in key or not _KEY.fullmatch(key.strip()):
+    if not earlier_lines or ": " in key or not _KEY.fullmatch(key.strip()):
         return ""
-    number, previous = earlier[-1][0] + 1, earlier[-1][1].strip()
+    number, previous = earlier_lines[-1][0] + 1, earlier_lines[-1][1].strip()
     if _KEY_WITHOUT_SPACE.match(previous):
         return f"expected a space after the colon of line {number}, got {show(previous)}"
     if ":" not in previous:
         return f"expected a colon after the key of line {number}, got {show(previous)}"
-    indents = [len(row) - len(row.lstrip()) for row in (line, earlier[-1][1])]
+    indents = [len(row) - len(row.lstrip()) for row in (line, earlier_lines[-1][1])]
     if indents[0] > indents[1]:
         return (
             f"expected {key.strip()!r} with the indentation of line {number}, {show(previous)}, which has a value, "
@@ -222,15 +223,15 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
 def _syntax(error: MarkedYAMLError, text: str) -> str:
     """Return the message for a mistake in the syntax of a text."""
     problem = str(error.problem)
-    if "mapping values are not allowed" in problem and (cause := _further_in(error, text)):
+    if "mapping values are not allowed" in problem and (cause := _mistake_in_previous_line(error, text)):
         return cause
     if "could not find expected ':'" in problem and error.context_mark is not None:
         number = error.context_mark.line
         line = text.splitlines()[number].strip()
         return f"expected 'key: value', got a line without a colon, line {number + 1}: {show(line)}"
-    for fragment, plainly in _PLAIN_MESSAGES.items():
+    for fragment, message in _PLAIN_MESSAGES.items():
         if fragment in problem:
-            return plainly
+            return message
     if "undefined alias" in problem:
         return f"expected the value itself, got {problem.removeprefix('found undefined ')}: write it out"
     context = f" ({error.context})" if error.context else ""
@@ -247,7 +248,7 @@ def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
     """
     yaml = YAML(typ="rt", pure=True)
     yaml.preserve_quotes = True
-    yaml.width = _WIDTH
+    yaml.width = _EDITED_WIDTH
     yaml.indent(mapping=2, sequence=4, offset=2)
     data = yaml.load(text)
     for path, (value, comment) in changes.items():
@@ -284,9 +285,9 @@ def _comment(mapping: Any, key: Any, comment: str) -> None:
     mapping.fa.set_block_style()
     old = mapping.ca.items.get(key)
     old_comment = old[2].value if old and len(old) > 2 and old[2] is not None else ""
-    first, _, further = old_comment.partition("\n")
+    first, _, further_lines = old_comment.partition("\n")
     words = first.strip().lstrip("#").strip()
     mapping.ca.items.pop(key, None)
     mapping.yaml_add_eol_comment(f"{comment}; {words}" if words else comment, key)
-    if further:
-        mapping.ca.items[key][2].value += "\n" + further
+    if further_lines:
+        mapping.ca.items[key][2].value += "\n" + further_lines

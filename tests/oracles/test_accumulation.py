@@ -203,9 +203,9 @@ def test_one_type_for_all_is_one_type_for_each(scenario):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("c", "expected a layer with parameters, or one of these, got 'c'"),
-        ("a/w", "expected a layer with parameters, or one of these, got 'a/w'; did you mean a/W?"),
-        ("cel", "expected a layer with parameters, or one of these, got 'cel'"),
+        ("c", "expected a layer with parameters, or one of its parameters, got 'c'"),
+        ("a/w", "expected a layer with parameters, or one of its parameters, got 'a/w'; did you mean a/W?"),
+        ("cel", "expected a layer with parameters, or one of its parameters, got 'cel'"),
     ],
 )
 def test_a_type_for_what_is_no_variable(scenario, name, text):

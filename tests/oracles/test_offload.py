@@ -293,7 +293,7 @@ def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(lo
     (note,) = load(TIMED, "pipeline.gradient_accumulation_dtype=float32").notes
     assert note.startswith("gradient_accumulation_dtype will have no effect since stages with only costs")
     (note,) = load(TIMED, "system.host.updates_optimizer=every session run").notes
-    assert note.startswith("updates_optimizer will have no effect since the host of no framework is simulated")
+    assert note.startswith("updates_optimizer will have no effect since no framework's host is simulated")
     assert load(TIMED, "system.host.updates_optimizer=never", "system.host.framework=popart").notes == ()
     (note,) = load(TIMED, "system.host.optimizer_values=4", "system.host.framework=popart").notes
     assert note.startswith("optimizer_values will have no effect since the framework is not pytorch")

@@ -23,6 +23,7 @@ _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: "
 
 #: Path of scikit-learn's digits; rows contain 64 pixels from 0 to 16, then the digit.
 _DIGITS: Final = "datasets/data/digits.csv.gz"
+#: First bytes of a gzip file.
 _GZIP: Final = b"\x1f\x8b"
 #: Largest number of axes of a NumPy array.
 _MOST_AXES: Final = 64

@@ -77,8 +77,10 @@ class Dataset:
         samples = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < samples < len(self) and samples == int(samples)):
             most = len(self) - 1
-            right = f"a number from 1 to {most}, or a fraction of as many samples" if most > 1 else "more samples"
-            raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {right}")
+            expected = (
+                f"a number from 1 to {most}, or a fraction that gives such a number" if most > 1 else "more samples"
+            )
+            raise ModelError(f"{self.name}: cannot hold out {hold_out:g} of {len(self)} samples: expected {expected}")
         train: Any = slice(int(samples), None)
         test: Any = slice(int(samples))
         if not self.is_outlined:

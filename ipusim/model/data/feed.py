@@ -56,8 +56,8 @@ class Feed:
         With shuffling, an element gathers samples, in a new permutation for each epoch. Without shuffling, an element
         is a slice of the dataset.
         """
-        epoch, within = divmod(index, self.epoch_elements)
-        start = within * self.batch_size
+        epoch, index_in_epoch = divmod(index, self.epoch_elements)
+        start = index_in_epoch * self.batch_size
         if not self.shuffle:
             return self.dataset.x[start : start + self.batch_size], self.dataset.y[start : start + self.batch_size]
         if epoch != self._epoch:

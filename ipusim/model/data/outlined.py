@@ -18,7 +18,10 @@ def outlined_classes(
     """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_classes` in ``dtype``."""
     x: Any = Outline((samples, *shape), dtype)
     return Dataset(
-        x, _numbers((samples,) if label_count is None else (samples, label_count), classes), classes, "synthetic"
+        x,
+        _outlined_numbers((samples,) if label_count is None else (samples, label_count), classes),
+        classes,
+        "synthetic",
     )
 
 
@@ -30,11 +33,11 @@ def outlined_targets(shape: Shape, target_shape: Shape, samples: int, dtype: npt
 
 
 def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
-    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`, with any token possible."""
-    tokens = _numbers((samples, length), vocabulary)
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`, in which every token is possible."""
+    tokens = _outlined_numbers((samples, length), vocabulary)
     return Dataset(tokens, tokens, vocabulary, "synthetic tokens")
 
 
-def _numbers(shape: Shape, end: int) -> Any:
+def _outlined_numbers(shape: Shape, end: int) -> Any:
     """Return the outline of whole numbers from 0 to ``end`` - 1, such as tokens and class numbers."""
     return Outline(shape, np.int32, span=(0, end - 1))

@@ -13,7 +13,7 @@ from ipusim.model.layers.layer import Shape
 
 #: Length of a class prototype, similar to MNIST images with pixels in [0, 1]: equal learning rates suit both.
 _PROTOTYPE_LENGTH: Final = 8.0
-#: Numbers drawn at a time, half a megabyte.
+#: Number of values drawn at a time: half a megabyte.
 _BLOCK: Final = 1 << 16
 
 
@@ -32,19 +32,19 @@ def synthetic_classes(
         samples: number of samples, at least one per class.
         noise: root mean square length of the noise, relative to a prototype's length.
         seed: seed of the draws.
-        label_count: number of labels per sample, the class and its successors, cyclically; None for the class alone.
+        label_count: number of labels per sample: its class and the next classes, cyclically; None for its class alone.
     """
     if classes < 2:
         raise ModelError(f"synthetic classes: expected at least 2 classes, got {classes}")
     if samples < classes:
-        raise ModelError(f"synthetic classes: expected at least {classes} samples, one a class, got {samples}")
+        raise ModelError(f"synthetic classes: expected at least {classes} samples, one for each class, got {samples}")
     _check(shape, noise)
     rng = np.random.default_rng(seed)
     size = math.prod(shape)
     directions, _ = np.linalg.qr(rng.standard_normal((size, min(size, classes))))  # orthonormal columns
-    number = np.arange(classes)
-    lengths = _PROTOTYPE_LENGTH * (1 + number // size)
-    prototypes = directions.T[number % size] * lengths[:, None]  # (classes, size)
+    class_numbers = np.arange(classes)
+    lengths = _PROTOTYPE_LENGTH * (1 + class_numbers // size)
+    prototypes = directions.T[class_numbers % size] * lengths[:, None]  # (classes, size)
     labels = rng.permutation(np.arange(samples) % classes)
     signs = rng.choice((-1.0, 1.0), (samples, 1))
     deviation = noise * _PROTOTYPE_LENGTH / math.sqrt(size)
@@ -100,10 +100,10 @@ def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 
     rng = np.random.default_rng(seed)
     names = rng.permutation(vocabulary)
     tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also supplies the noise tokens
-    follows = rng.random((samples, length + 1)) >= noise
+    is_sum = rng.random((samples, length + 1)) >= noise
     for position in range(2, length + 1):
         next_tokens = names[(tokens[:, position - 1] + tokens[:, position - 2]) % vocabulary]
-        tokens[:, position] = np.where(follows[:, position], next_tokens, tokens[:, position])
+        tokens[:, position] = np.where(is_sum[:, position], next_tokens, tokens[:, position])
     tokens = tokens.astype(np.int32)
     return Dataset(tokens[:, :-1].copy(), tokens[:, 1:].copy(), vocabulary, "synthetic tokens")
 

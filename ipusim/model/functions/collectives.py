@@ -30,7 +30,7 @@ def all_gather(x: Array, group: int) -> Array:
 
 
 def all_to_all(x: Array, group: int) -> Array:
-    """Return row r of every replica's ``x``, shape (group, ...); r is this replica's place in the group."""
+    """Return row r of every replica's ``x``, shape (group, ...); r is this replica's index in the group."""
     return np.reshape(_collective("all_to_all", np.reshape(x, (group, -1)), group), x.shape)
 
 
@@ -51,15 +51,15 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
     if combination in ("logical_and", "logical_or"):
         call = _call("reduce_scatter", x, group, combination)
         raise ModelError(f"no gradient comes back through {call}: use its output only for results")
-    arriving = np.reshape(all_gather(gradient, group), (-1,))[: len(x)]
+    whole_gradient = np.reshape(all_gather(gradient, group), (-1,))[: len(x)]
     if combination == "add":
-        return arriving
+        return whole_gradient
     arrays = all_gather(x, group)
     if combination == "multiply":
-        place = replica_index() % group
-        return np.asarray(arriving * np.prod(np.concatenate([arrays[:place], arrays[place + 1 :]]), axis=0))
+        index = replica_index() % group
+        return np.asarray(whole_gradient * np.prod(np.concatenate([arrays[:index], arrays[index + 1 :]]), axis=0))
     extremes = (np.max if combination == "maximum" else np.min)(arrays, axis=0)
-    return np.asarray(arriving * (x == extremes) / np.sum(arrays == extremes, axis=0, dtype=x.dtype))
+    return np.asarray(whole_gradient * (x == extremes) / np.sum(arrays == extremes, axis=0, dtype=x.dtype))
 
 
 def own_chunk(x: Array, group: int) -> Array:
@@ -75,7 +75,7 @@ def _call(operation: Operation, x: Array, group: int | None, combination: Combin
 
 
 def _collective(operation: Operation, x: Array, group: int | None, combination: Combination = "add") -> Array:
-    """Return this replica's result, flattened to a row unless an all-reduce or all-to-all.
+    """Return this replica's result; an all-gather or a reduce-scatter returns a flat row.
 
     Record the call if the surroundings have a list for calls, then wait for the other replicas.
     """

@@ -44,6 +44,7 @@ VIEWS: Final = _names(
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
     "container_untake sequence_extend_left sequence_extend_right untake covector _make_dict concatenate_args"
 )
+#: Calls that move or convert elements, a compute set without arithmetic.
 _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
@@ -103,14 +104,14 @@ def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
     Returns:
         A step with this call only.
     """
-    read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
+    read_sizes = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
     result_size = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
-    elements = sum(read) + result_size
+    elements = sum(read_sizes) + result_size
     if name in _PRODUCTS or name in ("matmul", "einsum"):
-        product = _product(name, read, result_size, args)
+        product = _product(name, read_sizes, result_size, args)
         return Step((product,) if product.macs else (), elements=elements)
     if name in _REDUCTIONS:
-        return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
+        return Step((), VectorWork(reductions=sum(read_sizes)), elements, compute_sets=2)
     if name in _ELEMENTARY:
         vector = VectorWork(transcendentals=result_size)
     elif name in _QUOTIENTS:
@@ -120,29 +121,29 @@ def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
     return Step((), vector, elements, compute_sets=1)
 
 
-def _product(name: str, read: Sequence[int], result_size: int, args: Sequence[Any]) -> Product:
+def _product(name: str, read_sizes: Sequence[int], result_size: int, args: Sequence[Any]) -> Product:
     if name == "matmul":
         return _matmul_of(np.shape(args[0]), np.shape(args[1]), result_size)
     if name == "einsum":
         return _einsum_of(args)
     # With M*K and K*N elements in the operands and M*N in the result, the three numbers multiply to (M*K*N)^2.
-    return _product_of(read, result_size)
+    return _product_of(read_sizes, result_size)
 
 
-def _product_of(read: Sequence[int], result_size: int) -> Product:
+def _product_of(read_sizes: Sequence[int], result_size: int) -> Product:
     """Return the product of M x K by K x N, from the sizes M*K, K*N and M*N; their product is (M*K*N)^2."""
-    macs = math.isqrt(math.prod(read) * result_size)
+    macs = math.isqrt(math.prod(read_sizes) * result_size)
     k = macs // result_size if result_size else 0
-    product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
+    product = Product(read_sizes[0] // k, k, read_sizes[-1] // k) if k else Product(0, 0, 0)
     return product if product.macs == macs else Product(1, macs, 1)
 
 
 def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], result_size: int) -> Product:
-    """Return the products of matrix stacks, merged if the second operand is one matrix."""
+    """Return the products of two stacks of matrices; if the second operand is one matrix, all rows form one product."""
     k = left[-1]
     n = right[-1] if len(right) > 1 else 1
-    by_one = len(right) <= 2
-    m = result_size // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
+    right_is_matrix = len(right) <= 2
+    m = result_size // max(n, 1) if right_is_matrix else left[-2] if len(left) > 1 else 1
     return Product(m, k, n, result_size // max(m * n, 1))
 
 
@@ -154,14 +155,14 @@ def _einsum_of(args: Sequence[Any]) -> Product:
         for index, size in zip(indices, np.shape(operand), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
     first, *other_indices = (set(indices) for indices in inputs.split(","))
-    other_axes, free = set().union(*other_indices), set(output)
+    other_axes, output_axes = set().union(*other_indices), set(output)
 
     def size_of(indices: set[str]) -> int:
         return math.prod(sizes[index] for index in indices)
 
     return Product(
-        size_of((first - other_axes) & free),
-        size_of(sizes.keys() - free),
-        size_of((other_axes - first) & free),
-        size_of(first & other_axes & free),
+        size_of((first - other_axes) & output_axes),
+        size_of(sizes.keys() - output_axes),
+        size_of((other_axes - first) & output_axes),
+        size_of(first & other_axes & output_axes),
     )

@@ -30,8 +30,8 @@ def pullback(function: Callable[..., Any], arrays: Sequence[Any], argnums: Seque
     roots = {index: VJPNode.new_root() for index in argnums}
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:
         result = function(*(new_box(a, trace, roots[i]) if i in roots else a for i, a in enumerate(arrays)))
-    depends = isbox(result) and result._trace == trace
-    end, value = (result._node, result._value) if depends else (None, result)
+    is_traced = isbox(result) and result._trace == trace
+    end, value = (result._node, result._value) if is_traced else (None, result)
 
     def pull(grad: Any) -> list[Any]:
         sums: dict[VJPNode, tuple[Any, bool]] = {}

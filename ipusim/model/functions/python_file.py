@@ -17,9 +17,11 @@ from ipusim.model.functions.users_code import message_of
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
     """Run the file and return the function referenced by ``reference`` (``file.py:function``).
 
-    Relative paths start at ``base``. Every call runs the file again as a new module, which leaves ``sys.modules``
-    afterwards, without a compiled copy on disk. Raises ModelError for a reference without a function, a missing file,
-    an error in the file (with its line), a missing function, or a name that is not callable.
+    Relative paths start at ``base``. Every call runs the file again as a new module. The module is removed from
+    ``sys.modules`` afterwards, and no compiled copy stays on disk.
+
+    Raises ModelError for a reference without a function, a missing file, an error in the file (with its line), a
+    missing function, or a name that is not callable.
     """
     function: Callable[..., Any] = load_value(reference, base, "function", callable)
     return function

@@ -62,7 +62,8 @@ class _PythonFunction:
             for name, shape in self.shapes.items()
         }
 
-    def _zeros(self) -> dict[str, Array]:
+    def _trial_parameters(self) -> dict[str, Array]:
+        """Return parameters for a trial: zeros, or the constants of ``fill``."""
         return {name: np.full(shape, self.fill.get(name, 0.0)) for name, shape in self.shapes.items()}
 
     @contextmanager
@@ -75,25 +76,27 @@ class _PythonFunction:
         except (ModelError, KeyboardInterrupt):
             raise
         except BaseException as error:  # user code may raise anything, even SystemExit
-            place = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
+            shapes_text = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
             line = line_of(error, self.function)
-            raise ModelError(f"{self._label} ({line}){place}: {message_of(error)}") from error
+            raise ModelError(f"{self._label} ({line}){shapes_text}: {message_of(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""
-        # Zeros may divide by zero although real data would not.
+        # Zeros may lead to a division by zero that real data would not cause.
         with np.errstate(all="ignore"), self._naming_errors(x, *labels):
-            y, saved_values = self._evaluate(self._zeros(), x, *labels)
+            y, saved_values = self._evaluate(self._trial_parameters(), x, *labels)
             self._differentiate(saved_values, np.ones_like(y), True)
         return y
 
     def _run(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
+        """Evaluate the function, with errors that name it."""
         with self._naming_errors():
             return self._evaluate(parameters, x, *labels)
 
     def _pull(
         self, saved_values: Saved, grad: Array, need_input_gradient: bool
     ) -> tuple[Array | None, dict[str, Array]]:
+        """Differentiate the evaluation, with errors that name the function."""
         with self._naming_errors():
             return self._differentiate(saved_values, grad, need_input_gradient)
 
@@ -127,7 +130,7 @@ class _PythonFunction:
             return self.stated_cost
         from ipusim.model.functions.counting import count_passes  # noqa: PLC0415 - as above
 
-        parameters = self._zeros()
+        parameters = self._trial_parameters()
         argnums = range(0 if need_input_gradient else 1, len(parameters) + 1)
         with np.errstate(all="ignore"), self._naming_errors(x, *labels):
             forward, backward = count_passes(self._flat(*labels), [x, *parameters.values()], argnums)
@@ -139,8 +142,8 @@ class PythonLayer(_PythonFunction, Undivided):
     """Layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
 
     :class:`_PythonFunction` documents the attributes. A counted cost contains the memory traffic of every NumPy call,
-    as if calls were executed without fusion. Autograd computes all gradients in a single backward pass, so the first
-    half of the backward pass has the whole work.
+    as if calls were executed without fusion. Autograd computes all gradients in a single backward pass, so the whole
+    work of this pass counts as its first half, the gradient of the input.
     """
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -196,8 +199,8 @@ class PythonLoss(_PythonFunction, Undivided):
                 f"got {labels.shape[1:]}"
             )
         x = np.zeros((batch, *input_shape))
-        outlined = isinstance(labels, Outline)
-        loss = self._try(x, self.zero_labels(input_shape, batch, x.dtype) if outlined else labels[:batch])
+        is_outlined = isinstance(labels, Outline)
+        loss = self._try(x, self.zero_labels(input_shape, batch, x.dtype) if is_outlined else labels[:batch])
         if loss.shape != ():
             raise ModelError(
                 f"{self._label} must return a scalar, the mean loss of the micro-batch: it gave shape {loss.shape}"

@@ -29,9 +29,9 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
             return own_chunk(call, combine(call, arrays), size)
 
 
-def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
+def own_chunk(call: CollectiveCall, result: Array, size: int) -> Array:
     """Return the whole result of an all-reduce, or the first of ``size`` chunks of a reduce-scatter."""
-    return whole if call.operation == "all_reduce" else whole[: -(-whole.size // size)]
+    return result if call.operation == "all_reduce" else result[: -(-result.size // size)]
 
 
 def combine(call: CollectiveCall, arrays: Array) -> Array:

@@ -1,6 +1,6 @@
 """Set the surroundings of a stage's Python function: variables, replica, and lists that record its calls.
 
-The surroundings are one context variable, which the caller of a function sets.
+The surroundings are the value of one context variable, which the caller of a function sets.
 """
 
 from __future__ import annotations

@@ -98,7 +98,8 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
 
 TracedArray.__hash__ = ArrayBox.__hash__  # type: ignore[method-assign]
 TracedArray.register(TracedArray)
-for _scalar in (np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64):  # also written by shards
+# autograd itself only traces floating-point scalars; functions may also compute whole numbers and truth values.
+for _scalar in (np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64):
     ArrayBox.register(_scalar)
 _KINDS: Final = [kind for kind, box in Box.type_mappings.items() if box is ArrayBox and kind is not ArrayBox]
 

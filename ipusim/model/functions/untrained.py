@@ -23,7 +23,7 @@ class Untrained:
     """
 
     def __init__(self, values: dict[str, Array], names: Collection[str] | None = None):
-        """Start from ``values``; only ``names`` may be requested."""
+        """Start from ``values``; only ``names`` may be requested, by default all of them."""
         self.values = values
         self._names = names
 
@@ -32,7 +32,7 @@ class Untrained:
         return Untrained(dict(self.values), self._names)
 
     def read(self, name: str, initial: Array) -> Array:
-        """Return a read-only value.
+        """Return the current value of a variable, read-only; ``initial`` has the requested shape and dtype.
 
         Raises ModelError for a variable absent from the function's first trial, and for a variable requested with two
         shapes or dtypes.

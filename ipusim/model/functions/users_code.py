@@ -41,8 +41,8 @@ def first_line(function: Callable[..., Any]) -> str:
 def line_of(error: BaseException, function: Callable[..., Any] | None = None) -> str:
     """Return ``file:line`` of the innermost line outside of libraries.
 
-    If no such line exists, for example in a backward pass, it is the first line of ``function``, and without a function
-    an empty text.
+    If no such line exists, for example in a backward pass, return the first line of ``function``; without a function,
+    return an empty text.
     """
     line, step = "", error.__traceback__
     while step is not None:
@@ -54,11 +54,11 @@ def line_of(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 def package_of(frame: FrameType) -> str:
     """Return the name of the package that contains a frame's code."""
-    return _first(str(frame.f_globals.get("__name__", "")))
+    return _top_package(str(frame.f_globals.get("__name__", "")))
 
 
 @lru_cache(maxsize=1024)  # called at every access to a traced array
-def _first(module: str) -> str:
+def _top_package(module: str) -> str:
     return module.partition(".")[0]
 
 

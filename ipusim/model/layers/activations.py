@@ -19,7 +19,9 @@ from ipusim.model.layers.keys import OneOf
 from ipusim.model.layers.layer import Array
 from ipusim.model.work import VectorWork
 
+#: Factor of the argument of tanh in gelu: tanh(_GELU_SCALE * (z + _GELU_CUBIC * z^3)).
 _GELU_SCALE: Final = math.sqrt(2 / math.pi)
+#: Factor of the cubic term in this argument.
 _GELU_CUBIC: Final = 0.044715
 _erf: Any = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf
 
@@ -33,7 +35,8 @@ class Activation:
             activation of z.
         pull_back: takes the saved array and the output's gradient; returns the gradient of z, a new array.
         saved_array: array that ``pull_back`` needs from the forward pass: the function's input, its output, or nothing.
-        forward, backward: vector work per element.
+        forward: vector work per element in the forward pass.
+        backward: vector work per element in the backward pass.
     """
 
     function: Callable[[Array, Array | None], Array]
@@ -179,10 +182,10 @@ def _gelu_back(z: Array, grad: Array) -> Array:
 
 def _normal_distribution(z: Array) -> Array:
     """Return the normal distribution function of z."""
-    share: Array = _erf(z * math.sqrt(0.5)).astype(z.dtype)
-    share += 1
-    share *= 0.5
-    return share
+    probability: Array = _erf(z * math.sqrt(0.5)).astype(z.dtype)
+    probability += 1
+    probability *= 0.5
+    return probability
 
 
 def _gelu_erf(z: Array, _out: Array | None) -> Array:

@@ -28,13 +28,15 @@ from ipusim.model.layers.layer import (
 )
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, in_one, work_of
 
-#: Forward work per score: scale by 1 / sqrt(key_dim), softmax of maximum, difference, exp, sum and quotient.
+#: Forward work per score: scale by 1 / sqrt(key_dim), then a softmax: maximum, difference, exp, sum and quotient.
 _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
 #: Backward work per score: product with the weight, sum, difference, product, scale.
 _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
-#: Compute sets, from PopLibs (lib/popnn/NonLinearity.cpp): one per element-wise operation, two per reduction over
-#: tiles. The inverse of a row's sum is computed, then cast to the scores' type, then multiplied by the scores.
+#: Compute sets of the forward work on scores: scale (1), maximum (2), difference (1), exp (1), sum (2), inverse of the
+#: sum and its cast to the scores' type (2), product with the scores (1). As in PopLibs (lib/popnn/NonLinearity.cpp), an
+#: element-wise operation takes one set, a reduction over tiles takes two.
 _SCORE_SETS: Final = 1 + 2 + 1 + 1 + 2 + 2 + 1
+#: Compute sets of the backward work on scores: product (1), sum (2), difference (1), product (1), scale (1).
 _SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
 
 
@@ -76,7 +78,7 @@ class MultiHeadAttention(InHalves):
             )
         check_rate(self.dropout)
 
-    def _head(self, elements: int) -> int:
+    def _head_elements(self, elements: int) -> int:
         """Return the elements per head."""
         if self.key_dim is not None:
             return self.key_dim
@@ -91,13 +93,13 @@ class MultiHeadAttention(InHalves):
         """Return the input's shape; raises ModelError unless it is (positions, elements) and the heads fit."""
         if len(input_shape) != 2:
             raise ModelError(f"attention needs an input of two axes, positions and elements, got {len(input_shape)}")
-        self._head(input_shape[-1])
+        self._head_elements(input_shape[-1])
         return input_shape
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the kernels, then of the biases."""
         elements = input_shape[-1]
-        inner = self.num_heads * self._head(elements)
+        inner = self.num_heads * self._head_elements(elements)
         shapes: dict[str, Shape] = {"Wq": (elements, inner), "Wk": (elements, inner), "Wv": (elements, inner)}
         shapes["Wo"] = (inner, elements)
         if self.use_bias:
@@ -107,7 +109,7 @@ class MultiHeadAttention(InHalves):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Attend within samples: (batch, positions, elements) to the same shape."""
         q, k, v = (self._heads(self._affine(parameters, name, x)) for name in "qkv")
-        scores = self._similar(parameters, q, k)  # (batch, heads, positions, positions)
+        scores = self._scores(parameters, q, k)  # (batch, heads, positions, positions)
         scores *= 1 / math.sqrt(q.shape[-1])
         if self.causal:
             scores[..., ~np.tri(x.shape[1], dtype=bool, like=x)] = -np.inf
@@ -120,7 +122,7 @@ class MultiHeadAttention(InHalves):
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, through projections, weighted sum and softmax, and the gradients at the projections."""
+        """Return dx and, as the rest, the gradients of the results of the projections."""
         x, q, k, v, weights, context, key = saved_values
         dcontext = self._heads(grad @ parameters["Wo"].T)
         dscores = drop(key, dcontext @ v.swapaxes(-1, -2), self.dropout)
@@ -128,13 +130,13 @@ class MultiHeadAttention(InHalves):
         dscores *= weights
         dscores *= 1 / math.sqrt(q.shape[-1])
         dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dcontext
-        dq, dk, extras = self._pull_similar(parameters, dscores, q, k)
+        dq, dk, score_gradients = self._scores_backward(parameters, dscores, q, k)
         deltas = {"q": join_heads(dq), "k": join_heads(dk), "v": join_heads(dv)}
         dx = None
         for name, d in deltas.items() if need_input_gradient else ():
             part = d @ parameters[f"W{name}"].T
             dx = part if dx is None else dx + part
-        return dx, (x, context, {**deltas, "o": grad}, extras)
+        return dx, (x, context, {**deltas, "o": grad}, score_gradients)
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections."""
@@ -144,12 +146,12 @@ class MultiHeadAttention(InHalves):
             gradients |= self._affine_gradients(name, context if name == "o" else x, d)
         return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:]) if name in gradients}
 
-    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
+    def _scores(self, parameters: Parameters, q: Array, k: Array) -> Array:
         """Return the similarity of queries and keys (batch, heads, positions, key_dim)."""
         scores: Array = q @ k.swapaxes(-1, -2)
         return scores
 
-    def _pull_similar(
+    def _scores_backward(
         self, parameters: Parameters, dscores: Array, q: Array, k: Array
     ) -> tuple[Array, Array, dict[str, Array]]:
         """Return the gradients of queries, keys and score parameters, which plain attention lacks."""
@@ -191,31 +193,31 @@ class MultiHeadAttention(InHalves):
         are written and read once.
         """
         positions, elements = input_shape
-        head = self._head(elements)
-        rows, inner = batch * positions, self.num_heads * head
+        head_elements = self._head_elements(elements)
+        rows, inner = batch * positions, self.num_heads * head_elements
         x, heads, kernels = rows * elements, rows * inner, 4 * elements * inner
         biases = 3 * inner + elements if self.use_bias else 0
-        scores, masks = batch * self.num_heads * positions**2, self.causal + self.padding_mask
+        scores, mask_count = batch * self.num_heads * positions**2, self.causal + self.padding_mask
         drops, drop_sets = (scores * DROP, DROP_SETS) if self.dropout else (NO_VECTOR_WORK, 0)
         biased = 3 * heads + x if self.use_bias else 0
         groups, projection = batch * self.num_heads, Product(rows, inner, elements)
-        similar = Product(positions, head, positions, groups)
-        weighted = Product(positions, positions, head, groups)
+        q_by_k = Product(positions, head_elements, positions, groups)
+        weights_by_v = Product(positions, positions, head_elements, groups)
         forward = work_of(
             itemsize,
-            products=(*self._projections(Product(rows, elements, inner), "n"), similar, weighted, projection),
-            vector=scores * _SCORE + drops + VectorWork(scores * masks + biased),
+            products=(*self._projections(Product(rows, elements, inner), "n"), q_by_k, weights_by_v, projection),
+            vector=scores * _SCORE + drops + VectorWork(scores * mask_count + biased),
             accesses=2 * x + kernels + biases + 8 * heads + 2 * scores,
             exchanged=scores,
-            compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
+            compute_sets=_SCORE_SETS + drop_sets + mask_count + 2 * self.use_bias,
         )
         added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # adds three dx
         weight_products = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
-        head_products = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
-        into = self._projections(Product(rows, inner, elements), "k") if need_input_gradient else ()
+        head_products = (Product(rows, elements, inner), q_by_k, weights_by_v, weights_by_v, weights_by_v)
+        dx_products = self._projections(Product(rows, inner, elements), "k") if need_input_gradient else ()
         first = work_of(
             itemsize,
-            products=(*head_products, *into),
+            products=(*head_products, *dx_products),
             vector=scores * _SCORE_BACK + 2 * drops + VectorWork(added),
             accesses=2 * x + 11 * heads + 3 * scores + kernels,
             exchanged=scores,
@@ -229,7 +231,9 @@ class MultiHeadAttention(InHalves):
             compute_sets=4 * self.use_bias,
         )
         sram_bytes = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
-        backward = in_one(first, second, (*head_products, *weight_products, *into), sram_bytes, first.exchange_bytes)
+        backward = in_one(
+            first, second, (*head_products, *weight_products, *dx_products), sram_bytes, first.exchange_bytes
+        )
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def _projections(self, product: Product, dimension: Literal["n", "k"]) -> tuple[Product, ...]:

@@ -47,7 +47,7 @@ def check_names(layers: Iterable[NamedLayer[Layer]], place: str) -> None:
 
 def parameters_of(parameters: Parameters, name: str) -> dict[str, Array]:
     """Return the parameters of the inner layer ``name`` by short name."""
-    return {short: parameters[key] for short, key in _keys(tuple(parameters), name)}
+    return {short_name: parameters[key] for short_name, key in _keys(tuple(parameters), name)}
 
 
 @lru_cache(maxsize=1 << 12)
@@ -80,7 +80,7 @@ def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None,
 def run_backward_input(
     chain: Chain, parameters: Parameters, saved_values: Saved, grad: Array | None, need_input_gradient: bool
 ) -> tuple[Array | None, list[Rest]]:
-    """Run the first halves in reverse; return the gradient, and the rest per layer."""
+    """Run the first halves of the backward passes in reverse; return the input's gradient, and the rest per layer."""
     layer_rests: list[Rest] = [None] * len(chain)
     for index in range(len(chain) - 1, -1, -1):
         named_layer = chain[index]
@@ -92,7 +92,7 @@ def run_backward_input(
 
 
 def run_backward_weights(chain: Chain, parameters: Parameters, layer_rests: list[Rest]) -> dict[str, Array]:
-    """Run the second halves; gradients follow the order of the layers."""
+    """Run the second halves, for the parameters; gradients follow the order of the layers."""
     return {
         f"{named_layer.name}/{name}": array
         for named_layer, rest_values in zip(chain, layer_rests, strict=True)
@@ -175,9 +175,11 @@ class InChains(InHalves, ABC):
         saved_elements, passing = 0, 0
         for chain in self.chains:
             shapes = chain_shapes(chain, input_shape)
-            inside = [inner_sizes(named_layer.layer, shape) for named_layer, shape in zip(chain, shapes, strict=False)]
+            layer_sizes = [
+                inner_sizes(named_layer.layer, shape) for named_layer, shape in zip(chain, shapes, strict=False)
+            ]
             saved_elements += sum(math.prod(shape) for shape in shapes[1:]) + sum(
-                sizes.saved_elements for sizes in inside
+                sizes.saved_elements for sizes in layer_sizes
             )
-            passing = max([passing, *(sizes.passing for sizes in inside)])
+            passing = max([passing, *(sizes.passing for sizes in layer_sizes)])
         return InnerSizes(saved_elements, passing)

@@ -35,17 +35,17 @@ class Concatenate(Join):
     def __post_init__(self) -> None:
         """Raise ModelError unless ``crop`` is a height and a width of at least 1."""
         if self.crop is not None and (len(self.crop) != 2 or min(self.crop) < 1):
-            raise ModelError(f"expected a height and a width from 1 to crop to, got {self.crop}")
+            raise ModelError(f"expected a crop to a height and a width of at least 1, got {self.crop}")
 
     @property
     def skip_value(self) -> SkipValue:
         """Earlier output, cropped if requested; raises ModelError if it is not an image, or smaller than the crop."""
-        whole = super().skip_value
+        value = super().skip_value
         if self.crop is None:
-            return whole
-        if len(whole.shape) != 3 or any(part > size for part, size in zip(self.crop, whole.shape, strict=False)):
+            return value
+        if len(value.shape) != 3 or any(part > size for part, size in zip(self.crop, value.shape, strict=False)):
             raise self._refusal(f"at least {list(self.crop)} in height and width")
-        return replace(whole, crop=self.crop)
+        return replace(value, crop=self.crop)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the joined shape; raises ModelError for different leading axes."""

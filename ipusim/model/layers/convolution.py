@@ -47,8 +47,8 @@ class _Convolution(InHalves, ABC):
         """Return the input's shape as an image shape; raises ModelError for an unsuitable input."""
 
     @abstractmethod
-    def _kernel(self) -> Shape:
-        """Return the axes of the kernel."""
+    def _kernel_shape(self) -> Shape:
+        """Return the sizes of the kernel's axes, without channels and filters."""
 
     def __post_init__(self) -> None:
         """Raise ModelError for filters or groups below 1, an unknown activation, or impossible windows."""
@@ -66,7 +66,7 @@ class _Convolution(InHalves, ABC):
         groups, _ = self._grouping(image[-1])
         if image[-1] % groups:
             raise ModelError(f"expected a number of groups that divides the {image[-1]} channels, got {groups}")
-        return field[-len(self._kernel()) :]
+        return field[-len(self._kernel_shape()) :]
 
     def _grouping(self, channels: int) -> tuple[int, int]:
         """Return the number of groups, and the filters per group."""
@@ -79,44 +79,47 @@ class _Convolution(InHalves, ABC):
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of ``W`` and, with a bias, ``b``."""
         groups, filters = self._grouping(input_shape[-1])
-        kernel = (*self._kernel(), input_shape[-1] // groups, groups * filters)
+        kernel = (*self._kernel_shape(), input_shape[-1] // groups, groups * filters)
         return {"W": kernel, "b": (groups * filters,)} if self.use_bias else {"W": kernel}
 
     def _join_groups(self, groups: Array) -> Array:
         """Return results (groups, rows, filters of a group) as (rows, filters)."""
         return groups.transpose(1, 0, 2).reshape(groups.shape[1], -1)
 
-    def _kernels(self, W: Array, channels: int) -> Array:
+    def _kernel_matrices(self, W: Array, channels: int) -> Array:
         """Return ``W`` as a matrix per group: (groups, window x channels, filters)."""
         return W.reshape(-1, *self._grouping(channels)).transpose(1, 0, 2)
 
     def _window_rows(self, image: Array) -> Array:
         """Return the windows as matrix rows per group: (groups, batch x windows, window x channels)."""
-        places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
+        window_views = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
         groups, _ = self._grouping(image.shape[-1])
-        rows = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
+        rows = np.stack(window_views, axis=3).reshape(-1, len(window_views), groups, image.shape[-1] // groups)
         return rows.transpose(2, 0, 1, 3).reshape(groups, len(rows), -1)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) convolved, in the output's shape."""
         window_rows = self._window_rows(x.reshape(len(x), *self._image(x.shape[1:])))
-        y = self._join_groups(window_rows @ self._kernels(parameters["W"], x.shape[-1]))
+        y = self._join_groups(window_rows @ self._kernel_matrices(parameters["W"], x.shape[-1]))
         if self.use_bias:
             y += parameters["b"]
-        y, activated = activate(self.activation, y.reshape(len(x), *self._field(x.shape[1:]), y.shape[-1]))
-        return y, (x, activated)
+        y, saved_array = activate(self.activation, y.reshape(len(x), *self._field(x.shape[1:]), y.shape[-1]))
+        return y, (x, saved_array)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, the sum of overlapping window gradients, and the rest: x and the rows of g."""
-        x, activated = saved_values
-        rows = pull_back(self.activation, activated, grad).reshape(-1, grad.shape[-1])
+        """Return dx, the sum of overlapping window gradients, and the rest: x and the rows of g.
+
+        g is the gradient before the activation.
+        """
+        x, saved_array = saved_values
+        rows = pull_back(self.activation, saved_array, grad).reshape(-1, grad.shape[-1])
         if not need_input_gradient:
             return None, (x, rows)
         shape = self._image(x.shape[1:])
         groups, _ = self._grouping(shape[-1])
-        columns = self._rows(rows, groups) @ self._kernels(parameters["W"], shape[-1]).swapaxes(1, 2)
+        columns = self._split_groups(rows, groups) @ self._kernel_matrices(parameters["W"], shape[-1]).swapaxes(1, 2)
         windows = columns.reshape(groups, len(rows), -1, shape[-1] // groups).transpose(1, 2, 0, 3)
         columns = windows.reshape(len(x), *self._windows.field(shape), -1, shape[-1])
         padded = np.zeros_like(self._windows.pad(x.reshape(len(x), *shape)))
@@ -124,15 +127,15 @@ class _Convolution(InHalves, ABC):
             np.add(view, columns[..., offset, :], out=view)
         return self._windows.crop(padded, shape).reshape(x.shape), (x, rows)
 
-    def _rows(self, rows: Array, groups: int) -> Array:
-        """Return g (rows, filters) as (groups, rows, filters of a group)."""
+    def _split_groups(self, rows: Array, groups: int) -> Array:
+        """Return ``rows`` (rows, filters) as (groups, rows, filters of a group)."""
         return rows.reshape(len(rows), groups, -1).transpose(1, 0, 2)
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return dW = windows.T @ g and db = sum of g."""
         x, rows = rest_values
         window_rows = self._window_rows(x.reshape(len(x), *self._image(x.shape[1:])))
-        kernels = window_rows.swapaxes(1, 2) @ self._rows(rows, len(window_rows))
+        kernels = window_rows.swapaxes(1, 2) @ self._split_groups(rows, len(window_rows))
         gradients = {"W": self._join_groups(kernels).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
@@ -140,7 +143,7 @@ class _Convolution(InHalves, ABC):
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the size of the windows as matrix rows."""
-        return InnerSizes(0, math.prod((*self._field(input_shape), *self._kernel(), input_shape[-1])))
+        return InnerSizes(0, math.prod((*self._field(input_shape), *self._kernel_shape(), input_shape[-1])))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work. Each of Y outputs needs K products, K = window x channels of a group.
@@ -152,7 +155,7 @@ class _Convolution(InHalves, ABC):
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         groups, filters = self._grouping(input_shape[-1])
-        taps, channels, positions = math.prod(self._kernel()), input_shape[-1] // groups, y // (groups * filters)
+        taps, channels, positions = math.prod(self._kernel_shape()), input_shape[-1] // groups, y // (groups * filters)
         products = KernelProducts(
             Convolution(positions, channels, filters, taps, math.prod(self._windows.strides), groups),
             weights=Product(taps * channels, positions, filters, groups, shared_rows=taps),  # the taps share image rows
@@ -176,7 +179,7 @@ class OfImages(_Convolution):
     def _image(self, input_shape: Shape) -> Shape:
         return input_shape
 
-    def _kernel(self) -> Shape:
+    def _kernel_shape(self) -> Shape:
         return self.kernel_size
 
 
@@ -231,5 +234,5 @@ class Conv1D(_Convolution):
             )
         return (1, *input_shape)
 
-    def _kernel(self) -> Shape:
+    def _kernel_shape(self) -> Shape:
         return (self.kernel_size,)

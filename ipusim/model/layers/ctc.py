@@ -73,8 +73,8 @@ class CTC(ParameterlessLoss):
                 f"ctc on {input_shape[1]} classes needs labels from 0 to {input_shape[1] - 1}, got label "
                 f"{labels[:, : self.labels].max()}"
             )
-        outlined: object = labels
-        if not isinstance(outlined, Outline):
+        untyped_labels: object = labels
+        if not isinstance(untyped_labels, Outline):
             _check_room(self.states(input_shape, labels), input_shape[0])
 
     def states(self, input_shape: Shape, labels: Array) -> States:
@@ -108,8 +108,8 @@ class CTC(ParameterlessLoss):
     def per_example_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the gradient of the outputs from the gradients of the losses (batch,)."""
         scores, alphas, states, dtype = saved_values
-        occupied = states.class_shares(scores, alphas)
-        logits = -occupied
+        shares = states.class_shares(scores, alphas)
+        logits = -shares
         if not self.log_probabilities:
             steps = np.arange(scores.shape[1]) < states.steps[:, None]
             logits += np.exp(scores) * steps[..., None]
@@ -138,21 +138,21 @@ class CTC(ParameterlessLoss):
         backward pass, a state also adds its share to its class, and an output takes a difference and a product.
         """
         steps, _ = input_shape
-        elements, paths = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
+        elements, state_count = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
         softmax = VectorWork(1, reductions=2, transcendentals=1) * (not self.log_probabilities)
-        through = paths * (2 * _LOG_SUM + VectorWork(1))
+        state_work = state_count * (2 * _LOG_SUM + VectorWork(1))
         forward = work_of(
             itemsize,
-            vector=elements * softmax + through + VectorWork(reductions=batch),
-            accesses=2 * elements + 2 * paths,
-            exchanged=elements + paths,
+            vector=elements * softmax + state_work + VectorWork(reductions=batch),
+            accesses=2 * elements + 2 * state_count,
+            exchanged=elements + state_count,
             compute_sets=5 * (not self.log_probabilities) + steps + 2,
         )
         backward = work_of(
             itemsize,
-            vector=through + paths * VectorWork(1, reductions=1, transcendentals=1) + VectorWork(2 * elements),
-            accesses=2 * elements + 3 * paths,
-            exchanged=elements + paths,
+            vector=state_work + state_count * VectorWork(1, reductions=1, transcendentals=1) + VectorWork(2 * elements),
+            accesses=2 * elements + 3 * state_count,
+            exchanged=elements + state_count,
             compute_sets=steps + 3,
         )
         return LayerCost(forward, backward)
@@ -192,7 +192,7 @@ class States(NamedTuple):
         if scores.shape[1]:
             alphas[:, 0, :2] = emitted[:, 0, :2]
         for t in range(1, scores.shape[1]):
-            alphas[:, t] = emitted[:, t] + _into(alphas[:, t - 1], can_skip)
+            alphas[:, t] = emitted[:, t] + _sums_over_predecessors(alphas[:, t - 1], can_skip)
         return alphas
 
     def end_scores(self, alphas: Array) -> Array:
@@ -215,13 +215,13 @@ class States(NamedTuple):
         total, rows = self.end_scores(alphas)[:, None], np.arange(len(scores))[:, None]
         for t in reversed(range(scores.shape[1])):
             if t + 1 < scores.shape[1]:
-                beta = _out_of(beta + emitted[:, t + 1], can_skip)
+                beta = _sums_over_successors(beta + emitted[:, t + 1], can_skip)
             beta = np.where(t == self.steps[:, None] - 1, final, np.where(t < self.steps[:, None], beta, -np.inf))
             np.add.at(shares[:, t], (rows, self.classes), np.exp(alphas[:, t] + beta - total))
         return shares
 
 
-def _into(values: Array, can_skip: Array) -> Array:
+def _sums_over_predecessors(values: Array, can_skip: Array) -> Array:
     """Return the log sums over a state and its one or two predecessors.
 
     ``values`` contains logarithms of the previous time step, (batch, states).
@@ -233,8 +233,8 @@ def _into(values: Array, can_skip: Array) -> Array:
     return sums
 
 
-def _out_of(values: Array, can_skip: Array) -> Array:
-    """Return the log sums over a state and its successors, like :func:`_into`."""
+def _sums_over_successors(values: Array, can_skip: Array) -> Array:
+    """Return the log sums over a state and its successors, like :func:`_sums_over_predecessors`."""
     sums = values.copy()
     sums[:, :-1] = np.logaddexp(sums[:, :-1], values[:, 1:])
     jumps = np.where(can_skip[:, 2:], values[:, 2:], -np.inf)
@@ -245,15 +245,16 @@ def _out_of(values: Array, can_skip: Array) -> Array:
 def _check_room(states: States, time_steps: int) -> None:
     """Refuse a sample whose labels exceed its time steps, or whose time steps exceed ``time_steps``."""
     labels: Any = states.classes[:, 1::2]
-    within = np.arange(1, labels.shape[1]) < states.counts[:, None]
-    least_steps = states.counts + ((labels[:, 1:] == labels[:, :-1]) & within).sum(axis=1)
+    is_pair_of_labels = np.arange(1, labels.shape[1]) < states.counts[:, None]
+    least_steps = states.counts + ((labels[:, 1:] == labels[:, :-1]) & is_pair_of_labels).sum(axis=1)
     for sample, (count, steps) in enumerate(zip(least_steps, states.steps, strict=True)):
         if not 1 <= steps <= time_steps:
             raise ModelError(
-                f"ctc on {time_steps} time steps needs samples of 1 to {time_steps}, got {steps} in {sample}"
+                f"ctc on {time_steps} time steps needs samples of 1 to {time_steps} time steps, got {steps} in sample "
+                f"{sample}"
             )
         if count > steps:
             raise ModelError(
                 f"ctc needs {count} time steps for the {states.counts[sample]} labels of sample {sample}, as a blank "
-                f"stands between two that are the same, got {steps}"
+                f"stands between equal labels, got {steps}"
             )

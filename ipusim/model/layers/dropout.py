@@ -14,19 +14,19 @@ from ipusim.model.layers.keys import Rate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work, work_of
 
-#: Last part of a mask's seed, which separates masks from draws of weights and sample order.
+#: Last part of a mask's seed, so that masks differ from the draws of weights and of the sample order.
 _DOMAIN: Final = 0x44524F50
 
 #: Work to drop an element: a single instruction draws, compares and selects, then a product follows in registers. For 8
 #: bytes this takes 2 cycles (PopLibs lib/poprand/poprandCycleEstimators.cpp), like an element-wise operation.
 DROP: Final = VectorWork(elementwise=1)
-#: Compute sets of a dropout: read the tiles' seeds, set them from the micro-batch's seed, restore them (PopLibs
-#: lib/poprand/RandomGen.cpp).
+#: Compute sets of a dropout: read the tiles' seeds, set them from the micro-batch's seed, drop, and restore the seeds
+#: (PopLibs lib/poprand/RandomGen.cpp).
 DROP_SETS: Final = 4
 
 
 def keep_mask(key: Key, shape: Shape, rate: float) -> Array:
-    """Return an array of truth values, false with probability ``rate``, determined by the arguments."""
+    """Return the mask of kept elements, false with probability ``rate``; equal arguments give equal masks."""
     draws = np.random.default_rng([*key, _DOMAIN]).random(shape, dtype=np.float32)
     return draws >= np.float32(rate)
 
@@ -54,8 +54,8 @@ class Dropout(Parameterless):
     """Sets a share of the elements to zero in training and scales the others up.
 
     An element becomes 0 with probability ``rate``; others are scaled by 1 / (1 - rate), as in Graphcore's Keras
-    ``Dropout`` (keras.ipu.layers). The backward pass draws the mask again, like Graphcore's from the seed of the
-    forward pass. Only the key is kept.
+    ``Dropout`` (keras.ipu.layers). The backward pass draws the mask again from the seed of the forward pass, as
+    Graphcore's layer does. Only the key is kept.
     """
 
     kind: ClassVar = "dropout"

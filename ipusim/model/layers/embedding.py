@@ -41,6 +41,7 @@ class Embedding(_Table):
     """
 
     kind: ClassVar = "embedding"
+    #: Whether the layer may be inside another layer, such as a residual block.
     within: ClassVar = False
 
     input_dim: Annotated[int, Ge(1), Le(10**7), Doc("rows of the table, the size of the vocabulary")]
@@ -56,9 +57,9 @@ class Embedding(_Table):
         if ids.dtype.kind not in "iu":
             raise ModelError(f"an embedding needs whole numbers as its input, got {ids.dtype}")
         if ids.size and (ids.min() < 0 or ids.max() >= self.input_dim):
-            wrong = ids.min() if ids.min() < 0 else ids.max()
+            wrong_id = ids.min() if ids.min() < 0 else ids.max()
             raise ModelError(
-                f"an embedding of {self.input_dim} rows needs ids from 0 to {self.input_dim - 1}, got {wrong}"
+                f"an embedding of {self.input_dim} rows needs ids from 0 to {self.input_dim - 1}, got {wrong_id}"
             )
 
     def output_shape(self, input_shape: Shape) -> Shape:

@@ -83,36 +83,36 @@ class GRU(Recurrent):
         if self.use_bias:
             gates += parameters["b"][0] if self.reset_after else parameters["b"]
         (h,) = states or (zero_state(x, self.units),)
-        outputs, inner = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(2))
+        outputs, reset_factor = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(2))
         for t in range(steps):
             z, r, n = self._split_gates(gates[:, t])
-            inner[:, t] = self._step(parameters, h, z, r, n)
-            share = z if score is None else (1 - score[:, t]) * z
-            h = share * h + (1 - share) * n
+            reset_factor[:, t] = self._step(parameters, h, z, r, n)
+            keep = z if score is None else (1 - score[:, t]) * z
+            h = keep * h + (1 - keep) * n
             if mask is not None:
                 h = h * mask[:, t]
             outputs[:, t] = h
-        return RecurrentPass(outputs, (h,), (x, gates, outputs, inner, states))
+        return RecurrentPass(outputs, (h,), (x, gates, outputs, reset_factor, states))
 
     def _step(self, parameters: Parameters, h: Array, z: Array, r: Array, n: Array) -> Array:
         """Turn x @ W of a step into the gates z, r and n, in place; return the factor that r multiplies."""
-        U, wide = parameters["U"], 2 * self.units
+        U, candidate_start = parameters["U"], 2 * self.units
         if self.reset_after:
             recurrent = h @ U
             if self.use_bias:
                 recurrent += parameters["b"][1]
             z += recurrent[:, : self.units]
-            r += recurrent[:, self.units : wide]
-            inner = recurrent[:, wide:]
+            r += recurrent[:, self.units : candidate_start]
+            reset_factor = recurrent[:, candidate_start:]
         else:
             z += h @ U[:, : self.units]
-            r += h @ U[:, self.units : wide]
-            inner = h
+            r += h @ U[:, self.units : candidate_start]
+            reset_factor = h
         for gate in (z, r):
             gate[...], _ = activate(self.recurrent_activation, gate)
-        n += r * inner if self.reset_after else (r * h) @ U[:, wide:]
+        n += r * reset_factor if self.reset_after else (r * h) @ U[:, candidate_start:]
         n[...], _ = activate(self.activation, n)
-        return inner
+        return reset_factor
 
     def go_back(
         self,
@@ -123,32 +123,32 @@ class GRU(Recurrent):
         need_input_gradient: bool = True,
     ) -> RecurrentGradients:
         """Run backward through the time steps; the rest contains the gradients of x @ W and h @ U."""
-        x, gates, outputs, inner, states = saved_values
-        steps, wide = x.shape[1], 2 * self.units
+        x, gates, outputs, reset_factor, states = saved_values
+        steps, candidate_start = x.shape[1], 2 * self.units
         elements, score, mask = self._parts(x)
         U = parameters["U"]
         dgates = np.empty_like(gates)  # gradient of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # gradient of h @ U; differs only for n
-        dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.extra_elements))
+        dextra = np.zeros_like(x, shape=(*x.shape[:2], self.extra_elements))
         (dh,) = dstates
         for t in reversed(range(steps)):
             z, r, n = self._split_gates(gates[:, t])
-            previous = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
+            previous_output = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
-            share = z if score is None else (1 - score[:, t]) * z
+            keep = z if score is None else (1 - score[:, t]) * z
             if mask is not None:
-                dbeside[:, t, -1] = (dh * (share * previous + (1 - share) * n)).sum(axis=1)
+                dextra[:, t, -1] = (dh * (keep * previous_output + (1 - keep) * n)).sum(axis=1)
                 dh = dh * mask[:, t]
-            dn = pull_back(self.activation, n, dh * (1 - share))
-            dshare = dh * (previous - n)
+            dn = pull_back(self.activation, n, dh * (1 - keep))
+            dkeep = dh * (previous_output - n)
             if score is not None:
-                dbeside[:, t, 0] = -(dshare * z).sum(axis=1)
-                dshare = dshare * (1 - score[:, t])
-            dz = pull_back(self.recurrent_activation, z, dshare)
-            dh = dh * share
-            # Factor of r: the product with h, or h before the product.
-            dreset = dn if self.reset_after else dn @ U[:, wide:].T
-            dr = pull_back(self.recurrent_activation, r, dreset * inner[:, t])
+                dextra[:, t, 0] = -(dkeep * z).sum(axis=1)
+                dkeep = dkeep * (1 - score[:, t])
+            dz = pull_back(self.recurrent_activation, z, dkeep)
+            dh = dh * keep
+            # Gradient of r * factor; the factor is the product with h, or h before the product.
+            dreset = dn if self.reset_after else dn @ U[:, candidate_start:].T
+            dr = pull_back(self.recurrent_activation, r, dreset * reset_factor[:, t])
             for target, part in zip(self._split_gates(dgates[:, t]), (dz, dr, dn), strict=True):
                 target[...] = part
             if self.reset_after:
@@ -156,25 +156,27 @@ class GRU(Recurrent):
                     target[...] = part
                 dh = dh + drecurrent[:, t] @ U.T
             else:
-                dh = dh + dgates[:, t, :wide] @ U[:, :wide].T + dreset * r
-        resets = None if self.reset_after else gates[..., self.units : wide]
+                dh = dh + dgates[:, t, :candidate_start] @ U[:, :candidate_start].T + dreset * r
+        resets = None if self.reset_after else gates[..., self.units : candidate_start]
         dx = dgates @ parameters["W"].T if need_input_gradient else None
         if dx is not None and self.extra_elements:
-            dx = np.concatenate([dx, dbeside], axis=-1)
+            dx = np.concatenate([dx, dextra], axis=-1)
         return RecurrentGradients(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of ``W``, ``U`` and ``b``: sums over the time steps, from the last to the first."""
         x, outputs, dgates, drecurrent, resets, states = rest_values
-        wide = 2 * self.units
+        candidate_start = 2 * self.units
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(x.shape[1])):
-            previous = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
+            previous_output = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             if resets is None:
-                dU += previous.T @ drecurrent[:, t]
+                dU += previous_output.T @ drecurrent[:, t]
             else:
-                dU[:, :wide] += previous.T @ dgates[:, t, :wide]
-                dU[:, wide:] += (resets[:, t] * previous).T @ np.ascontiguousarray(dgates[:, t, wide:])
+                dU[:, :candidate_start] += previous_output.T @ dgates[:, t, :candidate_start]
+                dU[:, candidate_start:] += (resets[:, t] * previous_output).T @ np.ascontiguousarray(
+                    dgates[:, t, candidate_start:]
+                )
         gradients = {"W": kernel_gradient(x, dgates), "U": dU}
         if self.use_bias:
             bias = dgates.sum(axis=(0, 1))
@@ -185,9 +187,10 @@ class GRU(Recurrent):
         """Return the vector work per unit and step, forward and backward.
 
         Forward: two gates, an activation, r times its factor, and z*h + (1 - z)*n. Backward: products with both
-        operands of every product, the sums of dh, the sum per gate for ``b``, and two more sums, with the reset gate
-        before the product too. An attention score adds a product forward, and two products and a sum over units
-        backward. A mask adds a product in both passes, and backward the masked value again, with a product and a sum.
+        operands of every product, the sums of dh, the sum per gate for ``b``, and two more sums. The reset gate counts
+        the same before and after the product. An attention score adds a product forward, and two products and a sum
+        over units backward. A mask adds a product in both passes, and backward the masked value again, with a product
+        and a sum.
         """
         forward = VectorWork(5 + self.attended + self.masked)
         backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.extra_elements)

@@ -48,9 +48,9 @@ class SkipValue:
         """Return the gradient of the layer's output from the value's gradient: zero around the middle."""
         if self.crop is None:
             return grad
-        whole = np.zeros_like(grad, order="C", shape=(len(grad), *self.output_shape))
-        whole[self._middle(self.crop)] = grad
-        return whole
+        output_grad = np.zeros_like(grad, order="C", shape=(len(grad), *self.output_shape))
+        output_grad[self._middle(self.crop)] = grad
+        return output_grad
 
     def _middle(self, crop: Sequence[int]) -> tuple[slice, ...]:
         starts = [(size - part) // 2 for size, part in zip(self.output_shape, crop, strict=False)]
@@ -68,6 +68,7 @@ class Join(Parameterless, ABC):
         source_shape: shape of a sample of the earlier output; None until a network provides the shape.
     """
 
+    #: Whether the layer may be inside another layer, such as a residual block.
     within: ClassVar = False
 
     source: str
@@ -83,7 +84,7 @@ class Join(Parameterless, ABC):
     def skip_value(self) -> SkipValue:
         """Used part of the earlier output; raises ModelError before a network has provided the shape."""
         if self.source_shape is None:
-            raise ModelError(f"the output of {self.source!r} beside the input is its network's to know")
+            raise ModelError(f"only a network provides the output of {self.source!r}: add the layer to a network")
         return SkipValue(self.source, self.source_shape)
 
     @abstractmethod
@@ -101,8 +102,8 @@ class Join(Parameterless, ABC):
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Raise ModelError: the layer needs two values."""
-        raise ModelError(f"to join {self.source!r} is its stage's to do")
+        raise ModelError(f"only a stage joins the output of {self.source!r} with its input: run the layer in a stage")
 
     def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Raise ModelError, like ``forward``."""
-        raise ModelError(f"to join {self.source!r} is its stage's to do")
+        raise ModelError(f"only a stage joins the output of {self.source!r} with its input: run the layer in a stage")

@@ -14,7 +14,8 @@ class KernelProducts(NamedTuple):
 
     Attributes:
         forward: product for the outputs.
-        weights, into: products for dW and dx.
+        weights: product for dW.
+        into: product for dx.
         convolution: whether convolution options apply to the products.
     """
 
@@ -28,8 +29,10 @@ class KernelElements(NamedTuple):
     """Elements read and written per micro-batch by a layer with a kernel.
 
     Attributes:
-        x, y: numbers of inputs and outputs.
-        weights, bias: sizes of kernel and bias; 0 without a bias.
+        x: number of inputs.
+        y: number of outputs.
+        weights: number of elements of the kernel.
+        bias: number of elements of the bias; 0 without a bias.
         repeated_elements: elements that products in parts read or write again.
     """
 
@@ -49,34 +52,34 @@ def kernel_cost(
     first half makes g, the gradient before the activation, and dx: an activation that changes the gradient reads its
     saved array and writes g. The second half makes dW, and db as sums over tiles, which exchange their parts.
     """
-    x, y, weights, bias, reread = elements
-    rule, biased = activation(activation_name), bias > 0
-    changes = rule.saved_array != "nothing"
+    x, y, weights, bias, repeated = elements
+    rule, has_bias = activation(activation_name), bias > 0
+    changes_gradient = rule.saved_array != "nothing"
     forward = work_of(
         itemsize,
         products=(products.forward,),
-        vector=y * (rule.forward + VectorWork(int(biased))),
-        accesses=x + weights + bias + y + reread,
-        compute_sets=biased + changes,
+        vector=y * (rule.forward + VectorWork(int(has_bias))),
+        accesses=x + weights + bias + y + repeated,
+        compute_sets=has_bias + changes_gradient,
         convolution=products.convolution,
     )
-    into = work_of(
+    input_half = work_of(
         itemsize,
         products=(products.into,) if need_input_gradient else (),
         vector=y * rule.backward,
-        accesses=y + 2 * y * changes + weights + x + reread,
-        compute_sets=int(changes),
+        accesses=y + 2 * y * changes_gradient + weights + x + repeated,
+        compute_sets=int(changes_gradient),
         convolution=products.convolution,
     )
     weight_half = work_of(
         itemsize,
         products=(products.weights,),
-        vector=VectorWork(reductions=y * biased),
-        accesses=x + y + weights + bias + reread,
-        compute_sets=2 * biased,
+        vector=VectorWork(reductions=y * has_bias),
+        accesses=x + y + weights + bias + repeated,
+        compute_sets=2 * has_bias,
         convolution=products.convolution,
     )
-    for_input = weights + x + reread if need_input_gradient else 0
-    sram_bytes = (y + x + y * changes + weights + bias + reread + for_input) * itemsize
-    backward = in_one(into, weight_half, (products.weights, *into.products), sram_bytes)
-    return LayerCost(forward, backward, Halves(into, weight_half) if need_input_gradient else all_later(backward))
+    input_elements = weights + x + repeated if need_input_gradient else 0
+    sram_bytes = (y + x + y * changes_gradient + weights + bias + repeated + input_elements) * itemsize
+    backward = in_one(input_half, weight_half, (products.weights, *input_half.products), sram_bytes)
+    return LayerCost(forward, backward, Halves(input_half, weight_half) if need_input_gradient else all_later(backward))

@@ -246,7 +246,7 @@ class InHalves:
         return dx, self.backward_weights(parameters, rest_values)
 
 
-class _Whole(Protocol):
+class _HasBackward(Protocol):
     def backward(
         self, parameters: Parameters, saved_values: Saved, grad: Any, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]: ...
@@ -259,7 +259,7 @@ class Undivided:
     """
 
     def backward_input(
-        self: _Whole, parameters: Parameters, saved_values: Saved, grad: Any, /, need_input_gradient: bool = True
+        self: _HasBackward, parameters: Parameters, saved_values: Saved, grad: Any, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the gradient of the input, and the parameter gradients as the rest."""
         return self.backward(parameters, saved_values, grad, need_input_gradient)

@@ -86,7 +86,7 @@ class Dense(InHalves):
 
     The product uses the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform, bias ``b`` of
     shape (units,) zero, like Keras ``Dense``. :mod:`ipusim.model.layers.serialized_matmul` defines the split of
-    products; its operand a is x as rows of the last axis.
+    products; the operand a there is x, viewed as rows along the last axis.
     """
 
     kind: ClassVar = "dense"
@@ -138,15 +138,15 @@ class Dense(InHalves):
         # y is private until the return, which allows operations in place.
         if self.use_bias:
             y += parameters["b"]
-        y, activated = activate(self.activation, y)
-        return y, (x, activated)
+        y, saved_array = activate(self.activation, y)
+        return y, (x, saved_array)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx = g @ W.T, and the rest: x and g, the gradient before the activation."""
-        x, activated = saved_values
-        grad = pull_back(self.activation, activated, grad)
+        x, saved_array = saved_values
+        grad = pull_back(self.activation, saved_array, grad)
         W = parameters["W"]
         if not need_input_gradient:
             return None, (x, grad)
@@ -209,7 +209,7 @@ class Dense(InHalves):
 class ActivationLayer(Parameterless):
     """A function of each element.
 
-    Keras ``Activation``; :mod:`ipusim.model.layers.activations` lists the names.
+    Like Keras ``Activation``; :mod:`ipusim.model.layers.activations` lists the names.
     """
 
     kind: ClassVar = "activation"

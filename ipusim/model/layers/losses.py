@@ -20,8 +20,8 @@ from ipusim.model.work import VectorWork, work_of
 class SoftmaxCrossEntropy(ParameterlessLoss):
     """The loss of a classifier: mean over the micro-batch of -log softmax(logits)[label].
 
-    Labels are whole numbers. Mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits are
-    (batch, ..., classes), labels (batch, ...).
+    Labels are whole numbers. The loss is the mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
+    are (batch, ..., classes), labels (batch, ...).
     """
 
     kind: ClassVar = "softmax_cross_entropy"
@@ -38,10 +38,10 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
                 f"for each sample, got {labels.shape[1:]}"
             )
         if labels.size and (labels.min() < 0 or labels.max() >= input_shape[-1]):
-            wrong = labels.min() if labels.min() < 0 else labels.max()
+            wrong_label = labels.min() if labels.min() < 0 else labels.max()
             raise ModelError(
                 f"softmax cross entropy on {input_shape[-1]} logits needs labels from 0 to {input_shape[-1] - 1}, "
-                f"got label {wrong}"
+                f"got label {wrong_label}"
             )
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
@@ -51,16 +51,16 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss; subtracting the largest logit first prevents overflow of exp."""
         logits = x.reshape(-1, x.shape[-1])  # (rows, classes)
-        flat = labels.reshape(-1)
+        flat_labels = labels.reshape(-1)
         rows = np.arange(len(logits))
         # On small arrays like a micro-batch's logits, the array methods take twice as long as ``ufunc.reduce``.
         shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-        label_logits = shifted[rows, flat]
+        label_logits = shifted[rows, flat_labels]
         probabilities = np.exp(shifted, out=shifted)
         total = np.add.reduce(probabilities, axis=1, keepdims=True)
         probabilities /= total
         loss = np.log(total[:, 0]) - label_logits
-        return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat, x.shape)
+        return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat_labels, x.shape)
 
     def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return (softmax - one-hot labels) * scale / rows."""
@@ -85,7 +85,7 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         """Return the work: per logit a maximum, difference, exp, sum and quotient; backward a product.
 
         Maximum, sum and mean are reductions with two compute sets each. Difference and exp share a compute set, and so
-        do the quotient and the selection by label.
+        do the quotient and the selection by label. The loss of each row, log(sum) - logit, takes one more.
         """
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]
@@ -119,7 +119,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
     def __post_init__(self) -> None:
         """Raise ModelError for zero positions."""
         if self.positions < 1:
-            raise ModelError(f"expected at least 1 position to take the loss of, got {self.positions}")
+            raise ModelError(f"expected the loss of at least 1 position, got {self.positions}")
 
     def _selected_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the logits in use; raises ModelError for samples with too few positions."""
@@ -151,8 +151,8 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def input_gradient(self, saved_values: Saved, scale: float) -> Array:
         """Return the gradient of the first positions, zero elsewhere."""
-        inner, shape = saved_values
-        grad = _CROSS_ENTROPY.input_gradient(inner, scale)
+        inner_saved, shape = saved_values
+        grad = _CROSS_ENTROPY.input_gradient(inner_saved, scale)
         if grad.shape == shape:
             return grad
         dx = np.zeros_like(grad, shape=shape)
@@ -168,7 +168,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return _CROSS_ENTROPY.constant_loss(labels[:, : self.positions])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work on the logits in use; backward, zeros for other logits."""
+        """Return the work on the logits in use; the backward pass also writes zeros for the other logits."""
         logits = self._selected_shape(input_shape)
         cost = _CROSS_ENTROPY.cost(logits, batch, itemsize, need_input_gradient)
         other_logits = batch * (math.prod(input_shape) - math.prod(logits))

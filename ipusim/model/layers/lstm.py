@@ -55,7 +55,7 @@ class LSTM(Recurrent):
         if self.use_bias:
             gates += parameters["b"]
         h, c = states or (zero_state(x, self.units), zero_state(x, self.units))
-        outputs, cells, squashed = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
+        outputs, cells, active_cells = (np.empty_like(x, shape=(batch, steps, self.units), order="C") for _ in range(3))
         for t in range(steps):
             gates[:, t] += h @ U
             i, f, g, o = self._split_gates(gates[:, t])
@@ -64,10 +64,10 @@ class LSTM(Recurrent):
             g[...], _ = activate(self.activation, g)
             c = f * c + i * g
             cells[:, t] = c
-            squashed[:, t], _ = activate(self.activation, c, may_overwrite=False)
-            h = o * squashed[:, t]
+            active_cells[:, t], _ = activate(self.activation, c, may_overwrite=False)
+            h = o * active_cells[:, t]
             outputs[:, t] = h
-        return RecurrentPass(outputs, (h, c), (x, gates, outputs, cells, squashed, states))
+        return RecurrentPass(outputs, (h, c), (x, gates, outputs, cells, active_cells, states))
 
     def go_back(
         self,
@@ -78,21 +78,21 @@ class LSTM(Recurrent):
         need_input_gradient: bool = True,
     ) -> RecurrentGradients:
         """Run backward through the time steps; the rest contains the gradients of the gates."""
-        x, gates, outputs, cells, squashed, states = saved_values
+        x, gates, outputs, cells, active_cells, states = saved_values
         steps = x.shape[1]
         U = parameters["U"]
         dgates = np.empty_like(gates)
         dh, dc = dstates
         for t in reversed(range(steps)):
             i, f, g, o = self._split_gates(gates[:, t])
-            previous = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
+            previous_cell = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
-            dc = dc + pull_back(self.activation, squashed[:, t], dh * o)
+            dc = dc + pull_back(self.activation, active_cells[:, t], dh * o)
             parts = self._split_gates(dgates[:, t])
             parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
-            parts[1][...] = pull_back(self.recurrent_activation, f, dc * previous)
+            parts[1][...] = pull_back(self.recurrent_activation, f, dc * previous_cell)
             parts[2][...] = pull_back(self.activation, g, dc * i)
-            parts[3][...] = pull_back(self.recurrent_activation, o, dh * squashed[:, t])
+            parts[3][...] = pull_back(self.recurrent_activation, o, dh * active_cells[:, t])
             dh = dgates[:, t] @ U.T
             dc = dc * f
         dx = dgates @ parameters["W"].T if need_input_gradient else None
@@ -114,7 +114,7 @@ class LSTM(Recurrent):
     def unit_work(self) -> tuple[VectorWork, VectorWork]:
         """Return the vector work per unit and step, forward and backward.
 
-        Forward: three gates, two activations, f*c + i*g, and o times the squashed cell. Backward: products with both
-        operands of every product, the sums of dc and dh, and the sum per gate for ``b``.
+        Forward: three gates, two activations, f*c + i*g, and o times the activation of the cell. Backward: products
+        with both operands of every product, the sums of dc and dh, and the sum per gate for ``b``.
         """
         return self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))

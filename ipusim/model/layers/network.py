@@ -104,7 +104,7 @@ def why_not_shared(
     return ""
 
 
-def _joining(
+def _with_source_shape(
     named_layer: NamedLayer[Layer], earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
 ) -> NamedLayer[Layer]:
     """Return a joining layer with the shape of the earlier output; other layers stay unchanged.
@@ -157,7 +157,7 @@ class Network:
         layers: list[NamedLayer[Layer]] = []
         shapes = [self.input_shape]
         for named_layer in self.layers:
-            layers.append(_joining(named_layer, layers, shapes))
+            layers.append(_with_source_shape(named_layer, layers, shapes))
             shapes += chain_shapes(layers[-1:], shapes[-1])[1:]
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "shapes", tuple(shapes))

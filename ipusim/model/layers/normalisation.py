@@ -68,18 +68,18 @@ class _Normalisation(InHalves):
         """Return gamma * (x - mean) / sqrt(variance + epsilon) + beta, of the shape of ``x`` (batch, ...)."""
         shape, axes = self._view(x.shape[1:])
         view = x.reshape(len(x), *shape)
-        normal = view - view.mean(axis=axes, keepdims=True)
-        inverse = np.square(normal).mean(axis=axes, keepdims=True)  # the variance
-        inverse += self.epsilon
-        np.sqrt(inverse, out=inverse)
-        np.divide(1, inverse, out=inverse)
-        normal *= inverse
-        y = normal.reshape(x.shape)
+        normalised = view - view.mean(axis=axes, keepdims=True)
+        inverse_deviation = np.square(normalised).mean(axis=axes, keepdims=True)  # first the variance
+        inverse_deviation += self.epsilon
+        np.sqrt(inverse_deviation, out=inverse_deviation)
+        np.divide(1, inverse_deviation, out=inverse_deviation)
+        normalised *= inverse_deviation
+        y = normalised.reshape(x.shape)
         if self.scale:
             y = y * parameters["gamma"]
         if self.center:
             y = y + parameters["beta"]
-        return y, (normal, inverse)
+        return y, (normalised, inverse_deviation)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
@@ -89,24 +89,24 @@ class _Normalisation(InHalves):
         With g = grad * gamma and the normalised input n, dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance +
         epsilon).
         """
-        normal, inverse = saved_values
+        normalised, inverse_deviation = saved_values
         if not need_input_gradient:
-            return None, (normal, grad)
+            return None, (normalised, grad)
         _, axes = self._view(grad.shape[1:])
-        g = (grad * parameters["gamma"] if self.scale else grad).reshape(normal.shape)
-        dx = normal * (g * normal).mean(axis=axes, keepdims=True)
+        g = (grad * parameters["gamma"] if self.scale else grad).reshape(normalised.shape)
+        dx = normalised * (g * normalised).mean(axis=axes, keepdims=True)
         dx += g.mean(axis=axes, keepdims=True)
         np.subtract(g, dx, out=dx)
-        dx *= inverse
-        return dx.reshape(grad.shape), (normal, grad)
+        dx *= inverse_deviation
+        return dx.reshape(grad.shape), (normalised, grad)
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the sums of grad * n for gamma, and of grad for beta."""
-        normal, grad = rest_values
+        normalised, grad = rest_values
         channels = grad.shape[-1]
         gradients: dict[str, Array] = {}
         if self.scale:
-            gradients["gamma"] = (grad * normal.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
+            gradients["gamma"] = (grad * normalised.reshape(grad.shape)).reshape(-1, channels).sum(axis=0)
         if self.center:
             gradients["beta"] = grad.reshape(-1, channels).sum(axis=0)
         return gradients
@@ -143,12 +143,12 @@ class _Normalisation(InHalves):
             exchanged=2 * elements,
             compute_sets=(2 + self.scale + 1 + 2 + 6) * need_input_gradient,
         )
-        read = (1 + self.scale) * elements
+        read_elements = (1 + self.scale) * elements
         second = work_of(
             itemsize,
             vector=elements * weight_work,
-            accesses=read + parameters,
-            exchanged=read,
+            accesses=read_elements + parameters,
+            exchanged=read_elements,
             compute_sets=self.scale + 2 if parameters else 0,
         )
         sram_bytes = ((2 + need_input_gradient) * elements + 2 * parameters) * itemsize
@@ -187,13 +187,13 @@ class GroupNorm(_Normalisation):
     ] = True
 
     def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
-        channels, places = input_shape[-1], math.prod(input_shape[:-1])
+        channels, positions = input_shape[-1], math.prod(input_shape[:-1])
         if self.groups < 1 or channels % self.groups:
             raise ModelError(f"expected a number of groups that divides the {channels} channels, got {self.groups}")
         size = channels // self.groups
         if self.strided_channel_grouping:
-            return (places, size, self.groups), (1, 2)
-        return (places, self.groups, size), (1, 3)
+            return (positions, size, self.groups), (1, 2)
+        return (positions, self.groups, size), (1, 3)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from ipusim.model.layers.layer import Shape
 
 
 class Outline(NDArrayOperatorsMixin):
-    """An array without elements: operations return outlines, and 0 in place of a number.
+    """An array without elements: operations return outlines, or 0 where NumPy returns a number.
 
     Unsupported operations raise TypeError or AttributeError. Assignments to elements have no effect.
 
@@ -38,14 +38,14 @@ class Outline(NDArrayOperatorsMixin):
         span: tuple[int, int] | None = None,
     ) -> None:
         """Create separate memory, with axes in memory order ``axes``; default: the last axis is contiguous."""
-        kind = np.dtype(dtype)
-        strides, step = [0] * len(shape), kind.itemsize
+        element_type = np.dtype(dtype)
+        strides, stride = [0] * len(shape), element_type.itemsize
         for axis in reversed(range(len(shape)) if axes is None else axes):
-            strides[axis] = step
-            step *= shape[axis]
+            strides[axis] = stride
+            stride *= shape[axis]
         self.base: Outline | None = None
         self.span = span
-        self._view = _view_of_shape(tuple(shape), kind, tuple(strides))  # only used for views, never read
+        self._view = _view_of_shape(tuple(shape), element_type, tuple(strides))  # only used for views, never read
 
     def _with_view(self, view: npt.NDArray[Any]) -> Outline:
         """Return a view of this array."""
@@ -108,17 +108,17 @@ class Outline(NDArrayOperatorsMixin):
         """Return a view, or a new array for selection by whole numbers."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(index, Outline | np.ndarray | list) for index in keys):
-            return self._pick([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
-        whole = (
+            return self._select([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
+        full_key = (
             keys if any(index is Ellipsis for index in keys) else (*keys, Ellipsis)
         )  # the ellipsis keeps a single element a view
-        return _number_or(self._with_view(self._view[whole]))
+        return _number_if_scalar(self._with_view(self._view[full_key]))
 
-    def _pick(self, keys: Sequence[Any]) -> Any:
+    def _select(self, keys: Sequence[Any]) -> Any:
         if any(key.dtype.kind not in "iu" for key in keys):
             raise TypeError("which elements of an outline are true is not known")
         shape = np.broadcast_shapes(*(key.shape for key in keys))
-        return _number_or(Outline((*shape, *self.shape[len(keys) :]), self.dtype))
+        return _number_if_scalar(Outline((*shape, *self.shape[len(keys) :]), self.dtype))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Ignore the assignment: an outline has no elements."""
@@ -147,11 +147,11 @@ class Outline(NDArrayOperatorsMixin):
 
     def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Outline:
         """Return an array of another type, or the same array if allowed."""
-        return self if not copy and self.dtype == dtype else Outline(self.shape, dtype, _order(self))
+        return self if not copy and self.dtype == dtype else Outline(self.shape, dtype, _memory_order(self))
 
     def take(self, indices: Any, axis: int) -> Any:
         """Return the elements selected along an axis by whole numbers."""
-        return _number_or(Outline((*self.shape[:axis], *indices.shape, *self.shape[axis + 1 :]), self.dtype))
+        return _number_if_scalar(Outline((*self.shape[:axis], *indices.shape, *self.shape[axis + 1 :]), self.dtype))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
         """Return sums along axes, by default along all axes."""
@@ -173,22 +173,22 @@ class Outline(NDArrayOperatorsMixin):
             return self.span[0]
         return _reduce(np.minimum, self, axis, keepdims)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         """Return the result of an element-wise operation, a matrix product, or a reduction."""
         if method not in ("__call__", "reduce") or ufunc.nout != 1:
             return NotImplemented
-        result = _try_ufunc(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
+        result = _try_ufunc(ufunc, method, tuple(map(_small_operand, inputs)), tuple(options.items()))
         if method == "reduce":
-            shape = _reduced_shape(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
+            shape = _reduced_shape(inputs[0].shape, options.get("axis", 0), options.get("keepdims", False))
         elif ufunc is np.matmul:
-            shape = _product(*(operand.shape for operand in inputs))
+            shape = _matmul_shape(*(operand.shape for operand in inputs))
         else:
             shape = np.broadcast_shapes(*(getattr(operand, "shape", ()) for operand in inputs))
         if out is not None:
-            (into,) = out
-            if not isinstance(into, Outline):
+            (target,) = out
+            if not isinstance(target, Outline):
                 return NotImplemented
-            return into
+            return target
         return Outline(shape, *result) if isinstance(result, tuple) else result
 
     def __array_function__(
@@ -203,18 +203,18 @@ def _reduce(ufunc: Any, array: Outline, axis: Any, keepdims: bool) -> Any:
     return ufunc.reduce(array, axis=axis, keepdims=keepdims)
 
 
-def _number_or(array: Outline) -> Any:
+def _number_if_scalar(array: Outline) -> Any:
     """Return zero for an array without axes, like NumPy returns a number."""
     return array if array.ndim else array.dtype.type(0)
 
 
-def _order(array: Any) -> list[int]:
+def _memory_order(array: Any) -> list[int]:
     """Return the axes in memory order, largest stride first."""
-    return list(_falling(array.strides))
+    return list(_axes_by_stride(array.strides))
 
 
 @lru_cache(maxsize=4096)
-def _falling(strides: tuple[int, ...]) -> tuple[int, ...]:
+def _axes_by_stride(strides: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
@@ -224,46 +224,46 @@ def _view_of_shape(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...])
     return as_strided(np.empty(1, dtype), shape, strides)
 
 
-class _Form(NamedTuple):
-    """Form of an operand without elements: at most two elements per axis."""
+class _SmallArray(NamedTuple):
+    """Small counterpart of an operand, with at most two elements per axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
     axes: tuple[int, ...]
 
     def array(self) -> npt.NDArray[Any]:
-        """Return zeros of this form."""
+        """Return zeros of this shape, dtype and order of axes."""
         array = np.zeros([self.shape[axis] for axis in self.axes], self.dtype)
         return array.transpose(np.argsort(self.axes)) if self.axes else array
 
 
-def _form(operand: Any) -> Any:
-    """Return the form of an operand; for a number, return its type and the number."""
+def _small_operand(operand: Any) -> Any:
+    """Return the small counterpart of an operand; for a number, return its type and the number."""
     if not isinstance(operand, Outline | np.ndarray):
         return type(operand), operand
-    return _make_form(operand.shape, operand.strides, operand.dtype)
+    return _cached_small_array(operand.shape, operand.strides, operand.dtype)
 
 
 @lru_cache(maxsize=4096)
-def _make_form(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _Form:
-    return _Form(tuple(min(size, 2) for size in shape), dtype, _falling(strides))
+def _cached_small_array(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _SmallArray:
+    return _SmallArray(tuple(min(size, 2) for size in shape), dtype, _axes_by_stride(strides))
 
 
-def _small(array: Any) -> npt.NDArray[Any]:
+def _small_zeros(array: Any) -> npt.NDArray[Any]:
     """Return an array with at most two elements per axis, in the same order of axes."""
-    small: npt.NDArray[Any] = _form(array).array()
-    return small
+    zeros: npt.NDArray[Any] = _small_operand(array).array()
+    return zeros
 
 
-@lru_cache(maxsize=4096)  # repeated layers ask again
-def _try_ufunc(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
+@lru_cache(maxsize=4096)  # equal layers repeat the same operations
+def _try_ufunc(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], options: tuple[tuple[str, Any], ...]) -> Any:
     """Return type and axis order of NumPy's result, or a resulting number."""
-    operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]
-    result = getattr(ufunc, method)(*operands, **dict(more))
-    return (result.dtype, tuple(_order(result))) if isinstance(result, np.ndarray) and result.ndim else result
+    operands = [form.array() if isinstance(form, _SmallArray) else form[1] for form in forms]
+    result = getattr(ufunc, method)(*operands, **dict(options))
+    return (result.dtype, tuple(_memory_order(result))) if isinstance(result, np.ndarray) and result.ndim else result
 
 
-def _product(left: Shape, right: Shape) -> Shape:
+def _matmul_shape(left: Shape, right: Shape) -> Shape:
     """Return the shape of a matrix product."""
     if len(left) < 2 or len(right) < 2:
         raise TypeError("products of vectors are not outlined")
@@ -274,7 +274,7 @@ def _reduced_shape(shape: Shape, axis: Any, keepdims: bool) -> Shape:
     """Return the shape after a reduction of ``shape`` along ``axis``, or along every axis for None."""
     count = len(shape)
     axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    reduced_axes = {axis_of % count for axis_of in axes}
+    reduced_axes = {reduced_axis % count for reduced_axis in axes}
     return tuple(
         1 if position in reduced_axes else size
         for position, size in enumerate(shape)
@@ -284,7 +284,7 @@ def _reduced_shape(shape: Shape, axis: Any, keepdims: bool) -> Shape:
 
 def _like(like: Any, dtype: npt.DTypeLike | None = None, order: str = "K", shape: Shape | None = None) -> Outline:
     is_same_rank = shape is None or len(shape) == like.ndim
-    axes = _order(like) if order == "K" and is_same_rank else None
+    axes = _memory_order(like) if order == "K" and is_same_rank else None
     return Outline(like.shape if shape is None else shape, like.dtype if dtype is None else dtype, axes)
 
 
@@ -299,8 +299,8 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Outline:
 def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Outline:
     first = arrays[0]
     position, size = axis % first.ndim, sum(array.shape[axis] for array in arrays)
-    result = np.concatenate([_small(array) for array in arrays], axis)
-    return Outline((*first.shape[:position], size, *first.shape[position + 1 :]), result.dtype, _order(result))
+    result = np.concatenate([_small_zeros(array) for array in arrays], axis)
+    return Outline((*first.shape[:position], size, *first.shape[position + 1 :]), result.dtype, _memory_order(result))
 
 
 def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
@@ -310,7 +310,7 @@ def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
 
 def _pad(array: Any, width: Any, **_: object) -> Outline:
     shape = tuple(low + size + high for size, (low, high) in zip(array.shape, width, strict=True))
-    return Outline(shape, array.dtype, _order(np.pad(_small(array), 1)))
+    return Outline(shape, array.dtype, _memory_order(np.pad(_small_zeros(array), 1)))
 
 
 def _clip(array: Any, *_: object, out: Any = None) -> Any:
@@ -318,7 +318,7 @@ def _clip(array: Any, *_: object, out: Any = None) -> Any:
 
 
 def _copyto(array: Any, *_: object, **__: object) -> None:
-    """Keep the outline of a target of element copies unchanged."""
+    """Copy no elements, since outlines have none."""
 
 
 def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: object) -> Outline:
@@ -329,6 +329,7 @@ def _result_type(*operands: Any) -> np.dtype[Any]:
     return np.result_type(*(operand.dtype if isinstance(operand, Outline) else operand for operand in operands))
 
 
+#: Implementations of NumPy functions on outlines.
 _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.zeros_like: _like,
     np.empty_like: _like,

@@ -84,6 +84,7 @@ class Parallel(chain.InChains):
     """
 
     kind: ClassVar = "parallel"
+    #: Whether the layer may be inside another layer, such as a residual block.
     within: ClassVar = False
 
     branches: Annotated[
@@ -136,10 +137,10 @@ class Parallel(chain.InChains):
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return the sum of the branches' input gradients, and the rest per branch."""
-        saved_of, widths = saved_values
+        branch_saved, widths = saved_values
         branch_rests: list[Rest] = []
         total: Array | None = None
-        for part, part_saved, piece in zip(self.parts, saved_of, _pieces(grad, widths), strict=True):
+        for part, part_saved, piece in zip(self.parts, branch_saved, _pieces(grad, widths), strict=True):
             dx, rest_values = part.backward_input(parameters, part_saved, piece, need_input_gradient)
             branch_rests.append(rest_values)
             if dx is not None:

@@ -23,7 +23,7 @@ class _Pool(Parameterless):
     strides: Annotated[Extents | None, Doc("steps from one window to the next; default: the windows' size")] = None
     padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
 
-    #: Work per position of a window, forward and backward.
+    #: Work per position of a window in the forward pass, then in the backward pass.
     work_of_places: ClassVar[tuple[VectorWork, VectorWork]]
     #: Work per window, in either pass.
     work_of_windows: ClassVar[VectorWork]
@@ -44,28 +44,28 @@ class _Pool(Parameterless):
         """Return the work, proportional to window positions and to windows."""
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
-        count = y * math.prod(self.pool_size)
+        position_count = y * math.prod(self.pool_size)
         forward = Work(
-            vector=count * self.work_of_places[0] + y * self.work_of_windows,
+            vector=position_count * self.work_of_places[0] + y * self.work_of_windows,
             sram_bytes=(x + y) * itemsize,
             exchange_bytes=x * itemsize,
             itemsize=itemsize,
-            units=self._units(batch, self.output_shape(input_shape), itemsize),
+            units=self._worker_units(batch, self.output_shape(input_shape), itemsize),
         )
         if not need_input_gradient:
             return LayerCost(forward, Work(itemsize=itemsize))
         backward = Work(
-            vector=count * self.work_of_places[1] + y * self.work_of_windows,
+            vector=position_count * self.work_of_places[1] + y * self.work_of_windows,
             sram_bytes=(x + 2 * y + x) * itemsize,
             exchange_bytes=(y + x) * itemsize,
             itemsize=itemsize,
-            units=self._units(batch, input_shape, itemsize),
+            units=self._worker_units(batch, input_shape, itemsize),
         )
         return LayerCost(forward, backward)
 
     @staticmethod
-    def _units(batch: int, shape: Shape, itemsize: int) -> int:
-        """Return positions times groups of channels that fill 8 bytes; a worker takes whole groups."""
+    def _worker_units(batch: int, shape: Shape, itemsize: int) -> int:
+        """Return the number of parts that workers share: groups of channels that fill 8 bytes, at every position."""
         *positions, channels = shape
         return batch * math.prod(positions) * -(-channels * itemsize // 8)
 
@@ -96,8 +96,8 @@ class MaxPool2D(_Pool):
         padded = self._windows.pad(x, -np.inf)
         result = np.zeros_like(padded)
         remainder = grad.copy()
-        places = zip(*(self._windows.offsets(array, x.shape[1:]) for array in (padded, result)), strict=True)
-        for view, target in places:
+        view_pairs = zip(*(self._windows.offsets(array, x.shape[1:]) for array in (padded, result)), strict=True)
+        for view, target in view_pairs:
             is_maximum = view == y
             np.add(target, remainder * is_maximum, out=target)
             remainder *= ~is_maximum
@@ -120,7 +120,7 @@ class AveragePool2D(_Pool):
     work_of_places: ClassVar = VectorWork(reductions=1), VectorWork(1)
     work_of_windows: ClassVar = VectorWork(quotients=1)
 
-    def _counts(self, input_shape: Shape) -> Array:
+    def _element_counts(self, input_shape: Shape) -> Array:
         """Return the number of elements inside the image per window: (windows down, windows right, 1)."""
         inside = self._windows.pad(np.ones((1, *input_shape[:2], 1)))
         total: Array = sum(self._windows.offsets(inside, (*input_shape[:2], 1)), np.zeros(()))[0]
@@ -132,12 +132,12 @@ class AveragePool2D(_Pool):
         y = next(views).copy()
         for view in views:
             y += view
-        y /= self._counts(x.shape[1:]).astype(x.dtype)
+        y /= self._element_counts(x.shape[1:]).astype(x.dtype)
         return y, x.shape[1:]
 
     def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
         """Return the windows' gradients, shared equally among elements."""
-        share = grad / self._counts(saved_values).astype(grad.dtype)
+        share = grad / self._element_counts(saved_values).astype(grad.dtype)
         result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved_values)))
         for target in self._windows.offsets(result, saved_values):
             np.add(target, share, out=target)

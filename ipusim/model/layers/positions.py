@@ -40,7 +40,7 @@ class TakePositions(Parameterless):
         return (self.count, *input_shape[1:])
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return a copy of the first positions of ``x`` (batch, positions, ...), which releases the others."""
+        """Return the first positions of ``x`` (batch, positions, ...), as a copy so that the others can be released."""
         return x[:, : self.count].copy(), x.shape
 
     def input_gradient(self, saved_values: Saved, grad: Array) -> Array:

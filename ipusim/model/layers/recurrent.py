@@ -192,9 +192,9 @@ class Recurrent(InHalves):
         """Return the gradient of every step's output; if only the last output is returned, others are zero."""
         if self.return_sequences:
             return grad
-        whole = np.zeros_like(grad, shape=(len(grad), time_steps, self.units))
-        whole[:, -1] = grad
-        return whole
+        all_gradients = np.zeros_like(grad, shape=(len(grad), time_steps, self.units))
+        all_gradients[:, -1] = grad
+        return all_gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work over the time steps.
@@ -208,7 +208,7 @@ class Recurrent(InHalves):
         steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gate_count * self.units
         x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
-        result = y if self.return_sequences else batch * self.units
+        result_elements = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         forward = work_of(
@@ -218,14 +218,14 @@ class Recurrent(InHalves):
             accesses=x + kernel + bias + steps * recurrent + y * saved_elements,
             compute_sets=_STEP_SETS * steps,
         )
-        states, into = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
+        states, input_product = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
         weight_products = Product(self.units, rows, columns), Product(elements, rows, columns)
         sums = VectorWork(reductions=unit_work[1].reductions)
         first = work_of(
             itemsize,
-            products=(states, into),
+            products=(states, input_product),
             vector=y * (unit_work[1] - sums),
-            accesses=result + x + y * saved_elements + 2 * gates + steps * recurrent + kernel,
+            accesses=result_elements + x + y * saved_elements + 2 * gates + steps * recurrent + kernel,
             compute_sets=_STEP_SETS * steps,
         )
         second = work_of(
@@ -235,9 +235,9 @@ class Recurrent(InHalves):
             accesses=x + y + gates + kernel + recurrent + bias,
             compute_sets=2 * self.use_bias,
         )
-        for_input = x + kernel if need_input_gradient else 0
-        products = (states, *weight_products, into) if need_input_gradient else (states, *weight_products)
-        backward = in_one(first, second, products, first.sram_bytes + (recurrent + bias + for_input) * itemsize)
+        input_elements = x + kernel if need_input_gradient else 0
+        products = (states, *weight_products, input_product) if need_input_gradient else (states, *weight_products)
+        backward = in_one(first, second, products, first.sram_bytes + (recurrent + bias + input_elements) * itemsize)
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def unit_work(self) -> tuple[VectorWork, VectorWork]:

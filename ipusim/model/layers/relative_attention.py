@@ -32,40 +32,40 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         biases = (self.num_heads, shapes["Wq"][1] // self.num_heads)
         return shapes | {"Wp": shapes["Wq"], "content_bias": biases, "position_bias": biases}
 
-    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
+    def _scores(self, parameters: Parameters, q: Array, k: Array) -> Array:
         content, position = self._biased(parameters, q)
         scores: Array = content @ k.swapaxes(-1, -2)
-        scores += position @ self._keys(parameters, q).swapaxes(-1, -2)
+        scores += position @ self._position_keys(parameters, q).swapaxes(-1, -2)
         return scores
 
-    def _pull_similar(
+    def _scores_backward(
         self, parameters: Parameters, dscores: Array, q: Array, k: Array
     ) -> tuple[Array, Array, dict[str, Array]]:
         content, position = self._biased(parameters, q)
-        to_content, to_position = dscores @ k, dscores @ self._keys(parameters, q)
+        dcontent, dposition = dscores @ k, dscores @ self._position_keys(parameters, q)
         return (
-            to_content + to_position,
+            dcontent + dposition,
             dscores.swapaxes(-1, -2) @ content,
             {
                 "keys": (dscores.swapaxes(-1, -2) @ position).sum(axis=0),
-                "content_bias": to_content.sum(axis=(0, 2)),
-                "position_bias": to_position.sum(axis=(0, 2)),
+                "content_bias": dcontent.sum(axis=(0, 2)),
+                "position_bias": dposition.sum(axis=(0, 2)),
             },
         )
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, of ``Wp`` and of both biases."""
-        _, _, _, extras = rest_values
-        keys = join_heads(extras["keys"][None])[0]
+        _, _, _, score_gradients = rest_values
+        keys = join_heads(score_gradients["keys"][None])[0]
         table = _table(len(keys), len(parameters["Wp"]), keys.dtype)
-        biases = {name: extras[name] for name in ("content_bias", "position_bias")}
+        biases = {name: score_gradients[name] for name in ("content_bias", "position_bias")}
         return super().backward_weights(parameters, rest_values) | {"Wp": table.T @ keys} | biases
 
     def _biased(self, parameters: Parameters, q: Array) -> tuple[Array, Array]:
         """Return queries (batch, heads, positions, key_dim) with either bias."""
         return q + parameters["content_bias"][:, None], q + parameters["position_bias"][:, None]
 
-    def _keys(self, parameters: Parameters, q: Array) -> Array:
+    def _position_keys(self, parameters: Parameters, q: Array) -> Array:
         """Return the keys of positions: (1, heads, positions, key_dim)."""
         kernel = parameters["Wp"]
         return self._heads((_table(q.shape[2], len(kernel), q.dtype) @ kernel)[None])
@@ -80,18 +80,18 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         """Return the work of attention plus the work of P positions; symbols are those of the attention's cost.
 
         Forward: P*D*I + S*key_dim further multiply-accumulates, in two products; the samples share the keys of
-        positions. A sum per bias, and a sum of both parts per score. Backward: P*D*I again for Wp, in the second half,
-        and twice S*key_dim; a sum of both gradients of the queries, and sums for both biases.
+        positions. The vector work is a sum per bias, and a sum of both parts per score. Backward: P*D*I again for Wp,
+        in the second half, and twice S*key_dim; a sum of both gradients of the queries, and sums for both biases.
         """
         attention = super().cost(input_shape, batch, itemsize, need_input_gradient)
         positions, elements = input_shape
-        rows, head = batch * positions, self._head(elements)
-        inner = self.num_heads * head
+        rows, head_elements = batch * positions, self._head_elements(elements)
+        inner = self.num_heads * head_elements
         heads, scores, keys = rows * inner, rows * positions * self.num_heads, positions * inner
         table = positions * elements + elements * inner
         forward = work_of(
             itemsize,
-            products=(Product(positions, elements, inner), Product(rows, head, positions, self.num_heads)),
+            products=(Product(positions, elements, inner), Product(rows, head_elements, positions, self.num_heads)),
             vector=VectorWork(2 * heads + scores),
             accesses=table + 2 * keys + 4 * heads + 3 * scores,
             exchanged=scores,
@@ -100,8 +100,8 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         first = work_of(
             itemsize,
             products=(
-                Product(rows, positions, head, self.num_heads),
-                Product(positions, rows, head, self.num_heads),
+                Product(rows, positions, head_elements, self.num_heads),
+                Product(positions, rows, head_elements, self.num_heads),
             ),
             vector=VectorWork(heads, reductions=2 * heads),
             accesses=2 * keys + 5 * heads + 2 * scores,

@@ -25,6 +25,7 @@ class Residual(chain.InChains):
     """
 
     kind: ClassVar = "residual"
+    #: Whether the layer may be inside another layer, such as a residual block.
     within: ClassVar = False
 
     layers: Annotated[chain.Chain, Len(1, 64), Doc("the layers in order")]
@@ -39,12 +40,14 @@ class Residual(chain.InChains):
         chain.check_names((*self.layers, *self.shortcut), "a residual block")
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the sum; raises ModelError if the two sides differ."""
-        inner, outer = (chain_shapes(branch, input_shape)[-1] for branch in self.chains)
-        if inner != outer:
-            side = "shortcut" if self.shortcut else "input"
-            raise ModelError(f"expected layers whose output has the shape {outer} of the {side}, got {inner}")
-        return inner
+        """Return the shape of the sum; raises ModelError if layers and shortcut differ."""
+        layers_shape, shortcut_shape = (chain_shapes(branch, input_shape)[-1] for branch in self.chains)
+        if layers_shape != shortcut_shape:
+            other_side = "shortcut" if self.shortcut else "input"
+            raise ModelError(
+                f"expected layers whose output has the shape {shortcut_shape} of the {other_side}, got {layers_shape}"
+            )
+        return layers_shape
 
     @property
     def chains(self) -> tuple[chain.Chain, ...]:
@@ -52,21 +55,23 @@ class Residual(chain.InChains):
         return self.layers, self.shortcut
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the sum of both sides for ``x`` (batch, ...).
+        """Return the sum of the layers' and the shortcut's outputs for ``x`` (batch, ...).
 
         The key of an inner layer is ``key`` and the layer's position; shortcut layers come last.
         """
         y, saved_values = chain.run_forward(self.layers, parameters, x, key, 0)
-        side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
-        return y + side, (saved_values, side_saved)
+        shortcut_y, shortcut_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
+        return y + shortcut_y, (saved_values, shortcut_saved)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the sum of both sides' input gradients, and the rest of both sides."""
+        """Return the sum of the input gradients of layers and shortcut, and the rests of both."""
         dx, rest_values = chain.run_backward_input(self.layers, parameters, saved_values[0], grad, need_input_gradient)
-        side, more = chain.run_backward_input(self.shortcut, parameters, saved_values[1], grad, need_input_gradient)
-        return (dx + side if dx is not None and side is not None else None), (rest_values, more)
+        shortcut_dx, shortcut_rest = chain.run_backward_input(
+            self.shortcut, parameters, saved_values[1], grad, need_input_gradient
+        )
+        return (dx + shortcut_dx if dx is not None and shortcut_dx is not None else None), (rest_values, shortcut_rest)
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the inner parameters."""

@@ -57,7 +57,7 @@ class SerializedMatmul:
             )
 
     def product(self, a: Array, b: Array) -> Array:
-        """Return a @ b of shape (m, n); parts have nearly equal size if the factor does not divide."""
+        """Return a @ b of shape (m, n); parts have nearly equal size if the factor does not divide the dimension."""
         y = np.zeros_like(a, np.result_type(a, b), "C", shape=(len(a), b.shape[1]))
         for m, k, n in self._parts(len(a), *b.shape):
             y[m, n] += a[m, k] @ b[k, n]
@@ -80,9 +80,8 @@ class SerializedMatmul:
     def parts(self, product: Product, order: str) -> Product:
         """Return a product as consecutive parts.
 
-        ``order`` names, for rows, sums and columns of ``product``, the dimension of the forward product (m, k or n)
-        that
-        it has: the products of the gradients permute the dimensions.
+        ``order`` names the dimensions of the forward product (m, k or n) that are the rows, the sums and the columns
+        of ``product``: the products of the gradients permute the dimensions.
         """
         if self.factor == 1:
             return product
@@ -98,10 +97,10 @@ class SerializedMatmul:
         return (self.factor - 1) * elements
 
     def _parts(self, m: int, k: int, n: int) -> Iterator[tuple[slice, slice, slice]]:
-        whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
-        size = whole[self.dimension]
+        sizes = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
+        size = sizes[self.dimension]
         parts = min(self.factor, size)  # further parts would be empty
         for part in range(parts):
-            slices = dict.fromkeys(whole, slice(None))
+            slices = dict.fromkeys(sizes, slice(None))
             slices[self.dimension] = slice(part * size // parts, (part + 1) * size // parts)
             yield slices["a_columns"], slices["a_rows_b_columns"], slices["b_rows"]

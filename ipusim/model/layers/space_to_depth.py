@@ -41,20 +41,20 @@ def in_windows(x: Array, size: int, shift: int = 0) -> Array:
         Array (batch * windows, size * size, channels): windows and their positions in reading order.
     """
     batch, height, width, channels = x.shape
-    places = window_places(height, width, size, shift)
-    return x.reshape(batch, height * width, channels).take(places.reshape(-1), axis=1).reshape(-1, size**2, channels)
+    positions = window_places(height, width, size, shift)
+    return x.reshape(batch, height * width, channels).take(positions.reshape(-1), axis=1).reshape(-1, size**2, channels)
 
 
 def from_windows(windows: Array, image: Shape, size: int, shift: int = 0) -> Array:
     """Return the images of shape ``image`` with these windows: the inverse of :func:`in_windows`."""
     height, width, channels = image
-    places = _places_in_windows(height, width, size, shift)
-    return windows.reshape(-1, height * width, channels).take(places, axis=1).reshape(-1, *image)
+    positions = _places_in_windows(height, width, size, shift)
+    return windows.reshape(-1, height * width, channels).take(positions, axis=1).reshape(-1, *image)
 
 
 @lru_cache(maxsize=64)
 def window_places(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.int64]:
-    """Return the places in an image, numbered in reading order, of each window: (windows, size * size)."""
+    """Return the positions of an image, numbered in reading order, by window: (windows, size * size)."""
     rolled = np.roll(np.arange(height * width).reshape(height, width), (-shift, -shift), (0, 1))
     blocks = rolled.reshape(height // size, size, width // size, size).swapaxes(1, 2)
     return blocks.reshape(-1, size**2)
@@ -62,7 +62,7 @@ def window_places(height: int, width: int, size: int, shift: int) -> npt.NDArray
 
 @lru_cache(maxsize=64)
 def _places_in_windows(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.int64]:
-    """Return the place in the windows of each position of an image: the inverse of :func:`window_places`."""
+    """Return the index in the windows of each position of an image: the inverse of :func:`window_places`."""
     return np.argsort(window_places(height, width, size, shift), axis=None)
 
 
@@ -76,7 +76,7 @@ class SpaceToDepth(Parameterless):
     """Turns each square block of an image into one position with more channels.
 
     TensorFlow's ``space_to_depth``, in its order: rows of a block, columns, channels. Blocks of two, and a ``dense``
-    layer of half as many channels behind them, merge the patches of a Swin.
+    layer of half as many channels behind them, merge the patches of a Swin Transformer.
     """
 
     kind: ClassVar = "space_to_depth"
@@ -96,7 +96,7 @@ class SpaceToDepth(Parameterless):
         return in_windows(x, self.block_size).reshape(-1, *self.output_shape(shape)), shape
 
     def input_gradient(self, saved_values: Saved, grad: Array) -> Array:
-        """Return ``grad`` with each element at its place in the image."""
+        """Return ``grad`` with each element at its position in the image."""
         return from_windows(grad, saved_values, self.block_size)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:

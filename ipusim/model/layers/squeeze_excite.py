@@ -37,9 +37,9 @@ class SqueezeExcite(InHalves):
 
     def __post_init__(self) -> None:
         """Raise ModelError for units below 1, or an unknown activation."""
-        self._gates(1)
+        self._dense_layers(1)
 
-    def _gates(self, channels: int) -> Branch:
+    def _dense_layers(self, channels: int) -> Branch:
         """Return the dense layers."""
         reduce, expand = Dense(self.units, self.activation), Dense(channels, "sigmoid")
         return Branch((NamedLayer("reduce", reduce), NamedLayer("expand", expand)))
@@ -52,27 +52,30 @@ class SqueezeExcite(InHalves):
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the dense layers' parameters."""
-        return self._gates(input_shape[-1]).parameter_shapes(input_shape[-1:])
+        return self._dense_layers(input_shape[-1]).parameter_shapes(input_shape[-1:])
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw the dense layers' parameters."""
-        return self._gates(input_shape[-1]).initial_parameters(input_shape[-1:], rng, dtype)
+        return self._dense_layers(input_shape[-1]).initial_parameters(input_shape[-1:], rng, dtype)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) times the gates of its sample."""
-        gates, saved_values = self._gates(x.shape[-1]).forward(parameters, x.mean(axis=_positions(x)))
+        gates, saved_values = self._dense_layers(x.shape[-1]).forward(parameters, x.mean(axis=_positions(x)))
         return x * _at_positions(gates, x), (x, gates, saved_values)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx = g * gates + d means / positions, and the rest of the dense layers; d gates = sum of g * x."""
-        x, gates, saved_of = saved_values
+        """Return dx = g * gates + dmeans / number of positions, and the rest of the dense layers.
+
+        The gradient of the gates is the sum of g * x.
+        """
+        x, gates, dense_saved = saved_values
         axes = _positions(x)
-        mean_gradients, rest_values = self._gates(x.shape[-1]).backward_input(
-            parameters, saved_of, (grad * x).sum(axis=axes), need_input_gradient
+        mean_gradients, rest_values = self._dense_layers(x.shape[-1]).backward_input(
+            parameters, dense_saved, (grad * x).sum(axis=axes), need_input_gradient
         )
         if mean_gradients is None:
             return None, rest_values
@@ -82,7 +85,7 @@ class SqueezeExcite(InHalves):
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the dense layers' parameters."""
-        return self._gates(len(parameters["reduce/W"])).backward_weights(parameters, rest_values)
+        return self._dense_layers(len(parameters["reduce/W"])).backward_weights(parameters, rest_values)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of the dense layers and, with N elements in C channels of all samples, of means and gates.
@@ -100,26 +103,26 @@ class SqueezeExcite(InHalves):
             exchanged=elements,
             compute_sets=2 + 1,
         )
-        gated = work_of(
+        scaling = work_of(
             itemsize, vector=VectorWork(elements), accesses=2 * elements + channels, exchanged=channels, compute_sets=1
         )
-        gate_work = work_of(
+        gate_gradients = work_of(
             itemsize,
             vector=VectorWork(elements, reductions=elements),
             accesses=2 * elements + channels,
             exchanged=elements,
             compute_sets=1 + 2,
         )
-        into = work_of(
+        input_work = work_of(
             itemsize,
             vector=VectorWork(2 * elements, quotients=channels),
             accesses=2 * elements + 2 * channels,
             exchanged=2 * channels,
             compute_sets=1 + 2,
         )
-        dense = self._gates(input_shape[-1]).cost(input_shape[-1:], batch, itemsize, need_input_gradient)
-        costs = (LayerCost(means, into if need_input_gradient else Work(itemsize=itemsize)), dense)
-        return chain.cost_in_turn((*costs, LayerCost(gated, gate_work)), itemsize, need_input_gradient)
+        dense = self._dense_layers(input_shape[-1]).cost(input_shape[-1:], batch, itemsize, need_input_gradient)
+        costs = (LayerCost(means, input_work if need_input_gradient else Work(itemsize=itemsize)), dense)
+        return chain.cost_in_turn((*costs, LayerCost(scaling, gate_gradients)), itemsize, need_input_gradient)
 
 
 def _positions(x: Array) -> tuple[int, ...]:

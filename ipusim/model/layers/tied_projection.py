@@ -29,6 +29,7 @@ class TiedProjection(InHalves):
     """
 
     kind: ClassVar = "tied_projection"
+    #: Whether the layer may be inside another layer, such as a residual block.
     within: ClassVar = False
 
     units: Annotated[int, Ge(1), Le(10**7), Doc("outputs: rows of the table, the size of the vocabulary")]

@@ -84,32 +84,32 @@ class Conv2DTranspose(InHalves):
         y = self._windows.crop(padded, shape).copy()
         if self.use_bias:
             y += parameters["b"]
-        y, activated = activate(self.activation, y)
-        return y, (x, activated)
+        y, saved_array = activate(self.activation, y)
+        return y, (x, saved_array)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, a convolution of g, and the rest: x and g."""
-        x, activated = saved_values
-        grad = pull_back(self.activation, activated, grad)
+        """Return dx, a convolution of g, and the rest: x and g, the gradient before the activation."""
+        x, saved_array = saved_values
+        grad = pull_back(self.activation, saved_array, grad)
         if not need_input_gradient:
             return None, (x, grad)
-        dx = self._columns(grad) @ parameters["W"].reshape(-1, x.shape[-1])
+        dx = self._window_rows(grad) @ parameters["W"].reshape(-1, x.shape[-1])
         return dx.reshape(x.shape), (x, grad)
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
-        """Return dW = windows of g.T @ x and db = sum of g."""
+        """Return dW = (windows of g).T @ x and db = sum of g."""
         x, grad = rest_values
-        gradients = {"W": (self._columns(grad).T @ x.reshape(-1, x.shape[-1])).reshape(parameters["W"].shape)}
+        gradients = {"W": (self._window_rows(grad).T @ x.reshape(-1, x.shape[-1])).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = grad.reshape(-1, self.filters).sum(axis=0)
         return gradients
 
-    def _columns(self, grad: Array) -> Array:
+    def _window_rows(self, grad: Array) -> Array:
         """Return the windows of g as rows: (batch x elements of the input, window x filters)."""
-        places = list(self._windows.offsets(self._windows.pad(grad), grad.shape[1:]))
-        return np.stack(places, axis=3).reshape(-1, self._taps * self.filters)
+        window_views = list(self._windows.offsets(self._windows.pad(grad), grad.shape[1:]))
+        return np.stack(window_views, axis=3).reshape(-1, self._taps * self.filters)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
         """Return the size of the scaled kernels before the sum."""

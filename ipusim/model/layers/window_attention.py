@@ -25,7 +25,7 @@ from ipusim.model.layers.space_to_depth import check_windows, from_windows, in_w
 from ipusim.model.work import VectorWork, Work, work_of
 
 #: Name under which the forward pass finds the array added to scores: (windows or 1, heads, positions, positions).
-_ADDED = "added"
+_SCORE_BIAS = "score_bias"
 
 
 @dataclass(frozen=True)
@@ -57,55 +57,57 @@ class WindowAttention(MultiHeadAttention):
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the input's shape; raises ModelError unless windows tile the image and the heads fit."""
         check_windows(input_shape, self.window)
-        self._head(input_shape[-1])
+        self._head_elements(input_shape[-1])
         return input_shape
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the attention's parameters, then of ``position_bias``."""
-        return super().parameter_shapes(input_shape) | {"position_bias": (self._table.input_dim, self.num_heads)}
+        return super().parameter_shapes(input_shape) | {"position_bias": (self._bias_table.input_dim, self.num_heads)}
 
     @property
-    def _table(self) -> Embedding:
+    def _bias_table(self) -> Embedding:
         """Table ``position_bias`` with a row per relative position."""
         return Embedding((2 * self.window - 1) ** 2, self.num_heads)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Attend within each window: (batch, height, width, channels) to the same shape."""
         shape = x.shape[1:]
-        places = relative_places(self.window)
-        added = parameters["position_bias"].take(places, axis=0).transpose(2, 0, 1)[None]
+        bias_rows = relative_places(self.window)
+        score_bias = parameters["position_bias"].take(bias_rows, axis=0).transpose(2, 0, 1)[None]
         if self.shift:
-            added = added + edge_mask(*shape[:2], self.window, self.shift).astype(x.dtype)[:, None]
+            score_bias = score_bias + edge_mask(*shape[:2], self.window, self.shift).astype(x.dtype)[:, None]
         windows = in_windows(x, self.window, self.shift)
-        y, saved_values = super().forward({**parameters, _ADDED: added}, windows, key)
+        y, saved_values = super().forward({**parameters, _SCORE_BIAS: score_bias}, windows, key)
         return from_windows(y, shape, self.window, self.shift), (shape, saved_values)
 
     def backward_input(
         self, parameters: Parameters, saved_values: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, back through windows and attention, and the gradients at the projections."""
-        shape, saved_of = saved_values
+        shape, attention_saved = saved_values
         windows = in_windows(grad, self.window, self.shift)
-        dx, rest_values = super().backward_input(parameters, saved_of, windows, need_input_gradient)
+        dx, rest_values = super().backward_input(parameters, attention_saved, windows, need_input_gradient)
         return (None if dx is None else from_windows(dx, shape, self.window, self.shift)), rest_values
 
     def backward_weights(self, parameters: Parameters, rest_values: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, and of ``position_bias``: sums over the uses of each row."""
-        *_, extras = rest_values
-        uses = extras["position_bias"].reshape(self.num_heads, -1).T
-        table = self._table.backward_weights({"W": parameters["position_bias"]}, (relative_places(self.window), uses))
+        *_, score_gradients = rest_values
+        use_gradients = score_gradients["position_bias"].reshape(self.num_heads, -1).T
+        table = self._bias_table.backward_weights(
+            {"W": parameters["position_bias"]}, (relative_places(self.window), use_gradients)
+        )
         return super().backward_weights(parameters, rest_values) | {"position_bias": table["W"]}
 
-    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
-        scores, added = super()._similar(parameters, q, k), parameters[_ADDED]
-        by_window = scores.reshape(-1, *added.shape)
-        by_window += added * math.sqrt(q.shape[-1])  # the caller divides all scores by this root
+    def _scores(self, parameters: Parameters, q: Array, k: Array) -> Array:
+        scores, score_bias = super()._scores(parameters, q, k), parameters[_SCORE_BIAS]
+        by_window = scores.reshape(-1, *score_bias.shape)
+        by_window += score_bias * math.sqrt(q.shape[-1])  # the caller divides all scores by this root
         return scores
 
-    def _pull_similar(
+    def _scores_backward(
         self, parameters: Parameters, dscores: Array, q: Array, k: Array
     ) -> tuple[Array, Array, dict[str, Array]]:
-        dq, dk, _ = super()._pull_similar(parameters, dscores, q, k)
+        dq, dk, _ = super()._scores_backward(parameters, dscores, q, k)
         return dq, dk, {"position_bias": dscores.sum(axis=0) * math.sqrt(q.shape[-1])}
 
     def _windows(self, input_shape: Shape) -> int:
@@ -116,8 +118,8 @@ class WindowAttention(MultiHeadAttention):
         """Return the sizes of attention in all windows, with the input in windows and the array added to the scores."""
         windows, positions = self._windows(input_shape), self.window**2
         saved_elements, passing = super().inner_sizes((positions, input_shape[-1]))
-        added = (windows if self.shift else 1) * self.num_heads * positions**2
-        return InnerSizes(windows * saved_elements + math.prod(input_shape), windows * passing + added)
+        score_bias = (windows if self.shift else 1) * self.num_heads * positions**2
+        return InnerSizes(windows * saved_elements + math.prod(input_shape), windows * passing + score_bias)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
@@ -130,13 +132,13 @@ class WindowAttention(MultiHeadAttention):
         windows, positions = batch * self._windows(input_shape), self.window**2
         scores = windows * self.num_heads * positions**2
         pairs = self.num_heads * positions**2
-        move, masks = moving(batch * math.prod(input_shape), itemsize), 1 + (self.shift > 0)
+        move, sums_per_score = moving(batch * math.prod(input_shape), itemsize), 1 + (self.shift > 0)
         biased = work_of(
             itemsize,
-            vector=VectorWork(masks * scores),
+            vector=VectorWork(sums_per_score * scores),
             accesses=2 * scores + pairs,
             exchanged=scores,
-            compute_sets=masks,
+            compute_sets=sums_per_score,
         )
         bias_sum = work_of(
             itemsize,
@@ -147,7 +149,7 @@ class WindowAttention(MultiHeadAttention):
         )
         costs = (
             LayerCost(move, move if need_input_gradient else Work(itemsize=itemsize)),
-            self._table.cost((positions**2,), 1, itemsize),
+            self._bias_table.cost((positions**2,), 1, itemsize),
             LayerCost(biased, bias_sum, all_later(bias_sum)),
             super().cost((positions, input_shape[-1]), windows, itemsize, need_input_gradient),
             LayerCost(move, move),
@@ -160,8 +162,8 @@ def relative_places(size: int) -> npt.NDArray[np.int64]:
     """Return the row of ``position_bias`` for each pair of positions in a window: (size * size, size * size)."""
     rows, columns = np.divmod(np.arange(size**2), size)
     down, right = (axis[:, None] - axis[None] + size - 1 for axis in (rows, columns))
-    places: npt.NDArray[np.int64] = down * (2 * size - 1) + right
-    return places
+    bias_rows: npt.NDArray[np.int64] = down * (2 * size - 1) + right
+    return bias_rows
 
 
 @lru_cache(maxsize=64)

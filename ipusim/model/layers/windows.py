@@ -43,7 +43,7 @@ class Windows:
     def __post_init__(self) -> None:
         """Raise ModelError for sizes or strides below 1, or an unknown padding."""
         if any(len(pair) != 2 or min(pair) < 1 for pair in (self.size, self.strides)):
-            raise ModelError(f"expected two sizes and two strides from 1, got {self.size} and {self.strides}")
+            raise ModelError(f"expected two sizes and two strides of at least 1, got {self.size} and {self.strides}")
         if self.padding not in get_args(Padding):
             raise ModelError(f"unknown padding {self.padding!r}: expected valid or same")
 

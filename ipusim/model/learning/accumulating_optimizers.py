@@ -22,7 +22,7 @@ _ADADELTA_SETS: Final = 3
 #: Compute sets of an FTRL update: the accumulator, the linear term, and the weight (assumed).
 _FTRL_SETS: Final = 3
 
-_First = Annotated[float, Ge(0), Le(1e6), Doc("initial value of the sum of squares")]
+_InitialAccumulator = Annotated[float, Ge(0), Le(1e6), Doc("initial value of the sum of squares")]
 _Penalty = Annotated[float, Ge(0), Le(1e6)]
 
 
@@ -32,7 +32,7 @@ class Adagrad(InSlots):
 
     Duchi, Hazan and Singer, Journal of Machine Learning Research 12 (2011), in the form of TensorFlow's
     ResourceApplyAdagrad: accumulator += grad^2; var -= learning_rate * grad / (sqrt(accumulator) + epsilon). TensorFlow
-    1 has no epsilon, Keras has (ResourceApplyAdagradV2).
+    1 has no epsilon, Keras has one (ResourceApplyAdagradV2).
     """
 
     kind: ClassVar[str] = "adagrad"
@@ -40,7 +40,7 @@ class Adagrad(InSlots):
     slots: ClassVar[tuple[str, ...]] = ("accumulator",)
 
     learning_rate: LearningRate
-    initial_accumulator: _First = 0.1
+    initial_accumulator: _InitialAccumulator = 0.1
     epsilon: Annotated[float, Ge(0), Le(1), Doc("added to the root")] = 0.0
     gradient_map: GradientMapping = None
 
@@ -101,19 +101,20 @@ class Adadelta(InSlots):
         """Update the mean of gradients, step, then update the mean of steps."""
         for name, variable in parameters.items():
             squares, steps = (state[f"{name}/{slot}"] for slot in self.slots)
-            self._add(squares, gradients[name])
+            self._update_mean(squares, gradients[name])
             update = np.sqrt(steps + self.epsilon) / np.sqrt(squares + self.epsilon) * gradients[name]
             np.subtract(variable, self.learning_rate * update, out=variable, casting="same_kind")
-            self._add(steps, update)
+            self._update_mean(steps, update)
 
-    def _add(self, mean: Array, value: Array) -> None:
+    def _update_mean(self, mean: Array, value: Array) -> None:
         mean *= self.rho
         mean += (1 - self.rho) * np.square(value)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work of an update.
 
-        Per element: four operations per mean, a sum and a root per root, the quotient, two products and the difference.
+        Per element: four operations per mean, a sum and a root for each of both roots, the quotient, two products and
+        the difference.
         """
         per_element = VectorWork(13, quotients=1, transcendentals=2)
         return self.update_work(per_element, parameter_count, itemsize, _ADADELTA_SETS)
@@ -134,7 +135,7 @@ class Ftrl(InSlots):
 
     learning_rate: Annotated[float, Gt(0), Le(1e6), Doc("step size")]
     learning_rate_power: Annotated[float, Ge(-10), Le(0), Doc("power of the sum of squares in the step size")] = -0.5
-    initial_accumulator: _First = 0.1
+    initial_accumulator: _InitialAccumulator = 0.1
     l1: Annotated[_Penalty, Doc("weight of the sum of absolute weights")] = 0.0
     l2: Annotated[_Penalty, Doc("weight of the sum of squared weights")] = 0.0
     l2_shrinkage: Annotated[_Penalty, Doc("weight of the squared weights, only in the gradient")] = 0.0

@@ -19,7 +19,8 @@ from ipusim.model.work import VectorWork, Work
 _STEP: Final = "step"
 #: Compute sets of an RMSProp update: the mean square, the momentum, and the weight (assumed).
 _RMSPROP_SETS: Final = 3
-#: Compute sets of an update by moments: either moment, the update, and the weight (PopART's Adam).
+#: Compute sets of an update by moments, as in PopART's Adam: for the first moment, the second moment, the update and
+#: the weight.
 _MOMENT_SETS: Final = 4
 
 _Beta = Annotated[float, Ge(0), Lt(1)]
@@ -45,9 +46,11 @@ class Moments(InSlots):
         tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters without weight decay")
     ] = ()
     first_moment: Annotated[
-        _Type | None, Doc("type of the means of gradients; default: float32 on PopART if narrower, else the weights'")
+        _Type | None, Doc("type of the means of gradients; default: the weights' type, on PopART float32 at least")
     ] = None
-    second_moment: Annotated[_Type | None, Doc("type of the means of their squares; default: likewise")] = None
+    second_moment: Annotated[
+        _Type | None, Doc("type of the means of squared gradients; default: as for first_moment")
+    ] = None
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class Moments(InSlots):
         }
         return slots | {_STEP: np.zeros((), np.int64)}
 
-    def _advance(self, name: str, gradient: Array, state: State) -> tuple[Array, Array]:
+    def _update_moments(self, name: str, gradient: Array, state: State) -> tuple[Array, Array]:
         """Update m and v of ``name`` in place and return both."""
         m, v = state[f"{name}/m"], state[f"{name}/v"]
         m *= self.beta_1
@@ -100,7 +103,7 @@ class Moments(InSlots):
         step = int(state[_STEP])
         return 1 - self.beta_1**step, 1 - self.beta_2**step
 
-    def _decays(self, name: str) -> bool:
+    def _has_weight_decay(self, name: str) -> bool:
         return self.weight_decay > 0 and not any(part in name for part in self.exclude_from_weight_decay)
 
 
@@ -125,12 +128,12 @@ class Adam(Moments):
         first, second = self._corrections(state)
         rate = self.learning_rate * math.sqrt(second) / first
         for name, variable in parameters.items():
-            m, v = self._advance(name, gradients[name], state)
+            m, v = self._update_moments(name, gradients[name], state)
             update = np.sqrt(v, out=np.empty_like(v))  # np.sqrt of a scalar would return no array
             update += self.epsilon
             np.divide(m, update, out=update)
             update *= rate
-            if self._decays(name):
+            if self._has_weight_decay(name):
                 update += self.learning_rate * self.weight_decay * variable
             np.subtract(variable, update, out=variable)
 
@@ -163,14 +166,14 @@ class LAMB(Moments):
         """Update the moments, then step against the mean of gradients, in proportion to the weights' norm."""
         first, second = self._corrections(state)
         for name, variable in parameters.items():
-            m, v = self._advance(name, gradients[name], state)
+            m, v = self._update_moments(name, gradients[name], state)
             update = np.asarray(np.sqrt(v / second))
             update += self.epsilon
             np.divide(m / first, update, out=update)
-            if self._decays(name):
+            if self._has_weight_decay(name):
                 update += self.weight_decay * variable
-            lengths = [math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, update)]
-            ratio = lengths[0] / lengths[1] if all(lengths) else 1.0
+            norms = [math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, update)]
+            ratio = norms[0] / norms[1] if all(norms) else 1.0
             update *= self.learning_rate * ratio
             np.subtract(variable, update, out=variable)
 
@@ -216,8 +219,8 @@ class LARS(Momentum):
                 weight_norm, gradient_norm = (
                     math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, gradient)
                 )
-                length = gradient_norm + self.weight_decay * weight_norm + self.epsilon
-                rate *= self.eeta * weight_norm / length if weight_norm and gradient_norm else 1.0
+                denominator = gradient_norm + self.weight_decay * weight_norm + self.epsilon
+                rate *= self.eeta * weight_norm / denominator if weight_norm and gradient_norm else 1.0
                 gradient = gradient + variable.dtype.type(self.weight_decay) * variable
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)
@@ -231,12 +234,12 @@ class LARS(Momentum):
         Per element, the decay takes two operations, a norm a square and a sum. The norms share two compute sets, and
         the decay takes one.
         """
-        plain = super().work(parameter_count, itemsize)
+        momentum_work = super().work(parameter_count, itemsize)
         return replace(
-            plain,
-            vector=plain.vector + VectorWork(4, reductions=2) * parameter_count,
-            sram_bytes=plain.sram_bytes + 4 * parameter_count * itemsize,
-            compute_sets=plain.compute_sets + 3,
+            momentum_work,
+            vector=momentum_work.vector + VectorWork(4, reductions=2) * parameter_count,
+            sram_bytes=momentum_work.sram_bytes + 4 * parameter_count * itemsize,
+            compute_sets=momentum_work.compute_sets + 3,
         )
 
 

@@ -14,10 +14,10 @@ def rows() -> tuple[Row, ...]:
     """Return the rows of the optimizers; keys common to every optimizer come first."""
     modules = optimizers, adaptive_optimizers, accumulating_optimizers
     table = [row_of(optimizer) for optimizer in classes(tuple(module.__name__ for module in modules))]
-    common = set.intersection(*({key.name for key in row.keys} for row in table))
-    return tuple(_with_first(row, common) for row in table)
+    common_names = set.intersection(*({key.name for key in row.keys} for row in table))
+    return tuple(_with_common_first(row, common_names) for row in table)
 
 
-def _with_first(row: Row, common: set[str]) -> Row:
-    first = [replace(key, inherited=True) for key in row.keys if key.name in common]
-    return replace(row, keys=(*first, *(key for key in row.keys if key.name not in common)))
+def _with_common_first(row: Row, common_names: set[str]) -> Row:
+    first = [replace(key, inherited=True) for key in row.keys if key.name in common_names]
+    return replace(row, keys=(*first, *(key for key in row.keys if key.name not in common_names)))

@@ -21,8 +21,9 @@ class VariableSize(NamedTuple):
     accumulator_itemsize: int
 
 
-#: Accumulation of an execution's micro-batch gradients: sum; sum after division by the count; or running mean.
-#: Graphcore's names (GradientAccumulationReductionMethod).
+#: How the gradients of an execution's micro-batches are accumulated: SUM adds gradients, MEAN divides each gradient by
+#: the number of micro-batches before the sum, RUNNING_MEAN keeps the mean of the gradients so far. Graphcore's names
+#: (GradientAccumulationReductionMethod).
 Reduction = Literal["SUM", "MEAN", "RUNNING_MEAN"]
 #: Operations per element of an accumulated gradient: MEAN scales the gradient, RUNNING_MEAN also the accumulator.
 _OPERATIONS: Final = {"SUM": 1, "MEAN": 2, "RUNNING_MEAN": 3}
@@ -52,9 +53,10 @@ def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tupl
     """Return the work of the variables' updates, which read accumulators instead of gradients."""
     works = []
     for size in variables:
-        rule = optimizer.work(size.elements, size.itemsize)
-        more = size.elements * (size.accumulator_itemsize - size.itemsize)
-        works.append(replace(rule, sram_bytes=rule.sram_bytes + more, variables=1))
+        work = optimizer.work(size.elements, size.itemsize)
+        # accumulators may have wider elements than gradients
+        further_bytes = size.elements * (size.accumulator_itemsize - size.itemsize)
+        works.append(replace(work, sram_bytes=work.sram_bytes + further_bytes, variables=1))
     return tuple(works)
 
 

@@ -69,7 +69,7 @@ class BoundLayer(Generic[NetworkPartT]):
 
 
 @dataclass(frozen=True, eq=False)
-class _Untouched:
+class _LeftForWeights:
     """Backward pass of a layer without an input gradient, entirely left to the second half."""
 
     saved_values: Saved
@@ -101,12 +101,12 @@ class BoundStage:
         self._loss = loss
         self._first_trained = lowest
         self._gives_predictions = gives_predictions
-        self._all: tuple[BoundLayer[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
-        self._adding = [
+        self._layers_and_loss: tuple[BoundLayer[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
+        self._adders = [
             bound_layer.layer
             if isinstance(bound_layer.layer, AddsGradients) and len(bound_layer.keys) == len(bound_layer.parameters)
             else None
-            for bound_layer in self._all
+            for bound_layer in self._layers_and_loss
         ]
 
     def forward(
@@ -171,18 +171,18 @@ class BoundStage:
         """
         layer_rests: list[tuple[int, Rest]] = []
 
-        def leave(index: int, rest_values: Rest) -> None:
+        def keep_rest(index: int, rest_values: Rest) -> None:
             layer_rests.append((index, rest_values))
 
         lowest = self._first_trained
         if need_input_gradient or lowest == len(self._layers):
             return self._go_back(
-                saved_values, grad, need_input_gradient, 0 if need_input_gradient else lowest, leave
+                saved_values, grad, need_input_gradient, 0 if need_input_gradient else lowest, keep_rest
             ), layer_rests
-        arriving = self._go_back(saved_values, grad, True, lowest + 1, leave)
-        if arriving is None:
+        output_gradient = self._go_back(saved_values, grad, True, lowest + 1, keep_rest)
+        if output_gradient is None:
             raise self._no_gradient(lowest)
-        leave(lowest, _Untouched(saved_values[lowest], arriving))
+        keep_rest(lowest, _LeftForWeights(saved_values[lowest], output_gradient))
         return None, layer_rests
 
     def backward_weights(
@@ -190,8 +190,8 @@ class BoundStage:
     ) -> None:
         """Run the second halves, from the last layer that learns to the first."""
         for index, layer_rest in layer_rests:
-            if isinstance(layer_rest, _Untouched):
-                bound_layer = self._all[index]
+            if isinstance(layer_rest, _LeftForWeights):
+                bound_layer = self._layers_and_loss[index]
                 with bound_layer.failing:
                     _, layer_rest = bound_layer.layer.backward_input(  # noqa: PLW2901
                         bound_layer.parameters, layer_rest.saved_values, layer_rest.grad, False
@@ -204,7 +204,7 @@ class BoundStage:
         grad: Array | None,
         need_input_gradient: bool,
         lowest: int,
-        leave: Callable[[int, Rest], object],
+        keep_rest: Callable[[int, Rest], object],
     ) -> Array | None:
         """Run the first halves in reverse, down to the layer ``lowest``.
 
@@ -217,7 +217,7 @@ class BoundStage:
                     self._loss.parameters, saved_values[-1], 1.0, need_input_gradient or lowest < count
                 )
             if self._loss.keys:
-                leave(count, rest_values)
+                keep_rest(count, rest_values)
         for index in range(count - 1, lowest - 1, -1):
             bound_layer = self._layers[index]
             if grad is None:
@@ -230,7 +230,7 @@ class BoundStage:
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
             if bound_layer.keys:
-                leave(index, rest_values)
+                keep_rest(index, rest_values)
         return grad if need_input_gradient else None
 
     def _no_gradient(self, index: int) -> ModelError:
@@ -238,11 +238,11 @@ class BoundStage:
 
     def _hand_out(self, index: int, rest_values: Rest, receive: Receiver, totals: Parameters | None) -> None:
         """Compute a layer's parameter gradients and hand them out, or let the layer add to ``totals``."""
-        bound_layer, adding = self._all[index], self._adding[index]
-        if totals is not None and adding is not None:
+        bound_layer, adder = self._layers_and_loss[index], self._adders[index]
+        if totals is not None and adder is not None:
             layer_totals = {name: totals[key] for name, key in bound_layer.keys}
             try:
-                adding.add_weight_gradients(bound_layer.parameters, rest_values, layer_totals)
+                adder.add_weight_gradients(bound_layer.parameters, rest_values, layer_totals)
             except BaseException as error:
                 bound_layer.failing.raise_for(error)
             return

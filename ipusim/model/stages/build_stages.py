@@ -45,13 +45,13 @@ def build_stages(
     for index, (name, group) in enumerate(zip(names, groups, strict=True)):
         end = min(start + len(group), len(network.layers))
         if index in concurrent:
-            crossing = skips[index]
-            if crossing is not None and (crossing.arriving_values or crossing.sent_values):
-                values = crossing.arriving_values or crossing.sent_values
+            skip = skips[index]
+            if skip is not None and (skip.arriving_values or skip.sent_values):
+                values = skip.arriving_values or skip.sent_values
                 raise ModelError(
                     f"stage {name!r}: expected no skip connection over concurrent stages, got {values[0].source!r}"
                 )
-            stages += _parts(network, name, start, group)
+            stages += _branch_stages(network, name, start, group)
             start = end
             continue
         has_loss = network.loss is not None and index == len(groups) - 1
@@ -97,29 +97,31 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             uses.setdefault(named_layer.layer.skip_value, []).append(stage_of[named_layer.name])
     if not uses:
         return [None] * len(groups)
-    ways = [Skips() for _ in groups]
+    stage_skips = [Skips() for _ in groups]
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            ways[stage] = _extend(ways[stage], used_values=value)
-        holder = stage_of[value.source]
+            stage_skips[stage] = _extend(stage_skips[stage], used_values=value)
+        current_stage = stage_of[value.source]
         # The whole output of a stage's last layer crosses to the next stage anyway.
-        crosses = value.crop is None and value.source == groups[holder][-1]
-        while holder < stages[-1]:
-            next_stage = returning.next_stage(holder, stages) if returning else None
+        is_stage_output = value.crop is None and value.source == groups[current_stage][-1]
+        while current_stage < stages[-1]:
+            next_stage = returning.next_stage(current_stage, stages) if returning else None
             if next_stage is not None:
                 assert returning is not None
-                ways[holder] = _extend(ways[holder], stored_values=(value, returning.depth(holder, next_stage)))
-                ways[next_stage] = _extend(ways[next_stage], fetched_values=value)
-                holder = next_stage
+                stage_skips[current_stage] = _extend(
+                    stage_skips[current_stage], stored_values=(value, returning.depth(current_stage, next_stage))
+                )
+                stage_skips[next_stage] = _extend(stage_skips[next_stage], fetched_values=value)
+                current_stage = next_stage
                 continue
-            if crosses and holder == stage_of[value.source]:
-                ways[holder + 1] = replace(ways[holder + 1], input_name=value.name)
+            if is_stage_output and current_stage == stage_of[value.source]:
+                stage_skips[current_stage + 1] = replace(stage_skips[current_stage + 1], input_name=value.name)
             else:
-                ways[holder] = _extend(ways[holder], sent_values=value)
-                ways[holder + 1] = _extend(ways[holder + 1], arriving_values=value)
-            holder += 1
-    return list(ways)
+                stage_skips[current_stage] = _extend(stage_skips[current_stage], sent_values=value)
+                stage_skips[current_stage + 1] = _extend(stage_skips[current_stage + 1], arriving_values=value)
+            current_stage += 1
+    return list(stage_skips)
 
 
 @dataclass(frozen=True)
@@ -163,13 +165,13 @@ class Returning:
         return next_stage - stage - 1 if self.fifos else 0
 
 
-def _extend(skips: Skips, **more: Any) -> Skips:
+def _extend(skips: Skips, **additions: Any) -> Skips:
     """Return ``skips`` with values appended to some attributes."""
-    longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
+    longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in additions.items()}
     return replace(skips, **longer)
 
 
-def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
+def _branch_stages(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
     """Yield a stage per branch of ``group``'s single parallel layer; labels travel with the first branch."""
     named_layer = network.layers[start]
     if len(group) != 1 or not isinstance(named_layer.layer, Parallel):

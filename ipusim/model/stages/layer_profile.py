@@ -47,37 +47,37 @@ def layer_profile(
     accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
     forward, backward, halves = _passes(stage, batch, itemsize)
-    width = accumulator_itemsize or itemsize
+    sum_itemsize = accumulator_itemsize or itemsize
     variables = {
-        name: VariableSize(size, itemsize, width(name) if callable(width) else width)
+        name: VariableSize(size, itemsize, sum_itemsize(name) if callable(sum_itemsize) else sum_itemsize)
         for name, size in stage.parameter_sizes.items()
         if name not in stage.frozen_names
     }
     profile = _forward_profile(stage, forward, batch, itemsize, label_bytes)
     if not training:
         return with_variables(profile, variables.values(), (), None, itemsize)
-    reused = [variables[name] for name, uses in stage.uses.items() if name in variables for _ in range(uses - 1)]
-    mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
-    accumulation = (*mapped, *accumulation_work(reused, None, reduction))
-    owned = [size for name, size in variables.items() if name in stage.owned_sizes]
+    further_uses = [variables[name] for name, uses in stage.uses.items() if name in variables for _ in range(uses - 1)]
+    first_uses = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
+    accumulation = (*first_uses, *accumulation_work(further_uses, None, reduction))
+    owned_sizes = [size for name, size in variables.items() if name in stage.owned_sizes]
     kept_bytes = saved_bytes(stage, batch, itemsize)
-    arriving = stage.skips.elements(stage.skips.arriving_values) if stage.skips else 0
+    arriving_elements = stage.skips.elements(stage.skips.arriving_values) if stage.skips else 0
     profile = replace(
         profile,
         backward=(*backward, *accumulation),
         backward_input=halves[0],
         backward_weights=(*halves[1], *accumulation),
-        gradient_bytes=batch * itemsize * (math.prod(stage.shapes[0]) + arriving) * stage.needs_input_gradient,
+        gradient_bytes=batch * itemsize * (math.prod(stage.shapes[0]) + arriving_elements) * stage.needs_input_gradient,
         waiting_bytes=2 * profile.waiting_bytes,  # values forward, and their gradients backward
         stash_bytes=kept_bytes.stash,
         rest_bytes=kept_bytes.rest_bytes,
-        weight_gradient_bytes=itemsize * _most_weights(stage),
+        weight_gradient_bytes=itemsize * _largest_layer_weights(stage),
         tables=_tables(stage, batch, itemsize),
     )
     if stage.checkpoints:
         own_labels = label_bytes if stage.loss is not None else 0
         profile = _with_checkpoints(stage, profile, forward, batch, itemsize, own_labels)
-    return with_variables(profile, variables.values(), owned, optimizer, itemsize)
+    return with_variables(profile, variables.values(), owned_sizes, optimizer, itemsize)
 
 
 def _forward_profile(
@@ -99,32 +99,35 @@ def _forward_profile(
         label_bytes=0 if stage.is_last else passing_labels,
         input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used_elements)
         + (label_bytes if stage.labels_travel_on or stage.loss is not None else 0),
-        working_bytes=element_bytes * _most_touched(stage),
+        working_bytes=element_bytes * _largest_layer_elements(stage),
         waiting_bytes=element_bytes * sum(depth * math.prod(value.shape) for value, depth in skips.stored_values),
         tables=replace(_tables(stage, batch, itemsize), gradients=0),
         layers=stage.layers,
     )
 
 
-def _most_touched(stage: LayerStage) -> int:
+def _largest_layer_elements(stage: LayerStage) -> int:
     """Return the largest sum of a layer's input and output elements, per sample.
 
     The output of a loss is negligible, and changes of view access no memory.
     """
     sizes = [*map(math.prod, stage.shapes), 0]
     layers = zip(stage.layers_and_loss, pairwise(sizes), strict=False)
-    return max((sum(ends) for named_layer, ends in layers if not isinstance(named_layer.layer, View)), default=0)
+    return max(
+        (sum(sizes_of_layer) for named_layer, sizes_of_layer in layers if not isinstance(named_layer.layer, View)),
+        default=0,
+    )
 
 
-def _most_weights(stage: LayerStage) -> int:
+def _largest_layer_weights(stage: LayerStage) -> int:
     """Return the number of weights of the layer with most weights that learn on the IPU."""
     layers = zip(stage.layers_and_loss, stage.shapes, strict=False)
-    learn = (
+    trained_layers = (
         entry
         for entry in layers
         if not isinstance(entry[0].layer, OnHost) and entry[0].trained_names(entry[1], stage.frozen)
     )
-    return max((parameter_count(named_layer.layer, shape) for named_layer, shape in learn), default=0)
+    return max((parameter_count(named_layer.layer, shape) for named_layer, shape in trained_layers), default=0)
 
 
 def _passes(
@@ -135,14 +138,14 @@ def _passes(
     Forward work is in the order of layers, backward work from the last layer to the lowest that the pass reaches. The
     first layer that learns has only a second half, and a frozen layer only a first half.
     """
-    first = not stage.needs_input_gradient
-    lowest = stage.first_trained if first else 0
+    ends_in_stage = not stage.needs_input_gradient
+    lowest = stage.first_trained if ends_in_stage else 0
     forward: list[Work] = []
     backward: list[Work] = []
     halves: list[Halves] = []
     for index, (named_layer, shape) in enumerate(zip(stage.layers_and_loss, stage.shapes, strict=False)):
         try:
-            cost = named_layer.layer.cost(shape, batch, itemsize, not first or index > lowest)
+            cost = named_layer.layer.cost(shape, batch, itemsize, not ends_in_stage or index > lowest)
         except ModelError as error:
             raise ModelError(f"layer {named_layer.name!r} on {batch} samples of shape {shape}: {error}") from None
         forward.append(cost.forward)
@@ -151,12 +154,12 @@ def _passes(
             halves.append(Halves(cost.halves.input, Work(itemsize=itemsize)))
         elif index >= lowest:
             backward.append(cost.backward)
-            is_lowest = first and index == lowest < len(stage.named_layers)
+            is_lowest = ends_in_stage and index == lowest < len(stage.named_layers)
             halves.append(all_later(cost.backward) if is_lowest else cost.halves)
     halves.reverse()
-    into = tuple(half.input for half in halves if not half.input.is_nothing)
-    weights = tuple(half.weights for half in halves if not half.weights.is_nothing)
-    return tuple(forward), tuple(reversed(backward)), (into, weights)
+    input_halves = tuple(half.input for half in halves if not half.input.is_nothing)
+    weight_halves = tuple(half.weights for half in halves if not half.weights.is_nothing)
+    return tuple(forward), tuple(reversed(backward)), (input_halves, weight_halves)
 
 
 def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
@@ -180,14 +183,14 @@ def _with_checkpoints(
     keeps the stash of the final cluster, labels included; this stash is released before activations are recomputed.
     """
     starts = (0, *stage.checkpoints, len(forward))
-    first = 0 if stage.needs_input_gradient else stage.first_needed
-    recomputed = stage.clusters[first : -1 if stage.is_last else None]
-    inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
-    values = sum(batch * math.prod(stage.shapes[position]) * itemsize for position in inner)
-    tail = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
+    first_cluster = 0 if stage.needs_input_gradient else stage.first_needed
+    recomputed = stage.clusters[first_cluster : -1 if stage.is_last else None]
+    kept_checkpoints = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
+    kept_bytes = sum(batch * math.prod(stage.shapes[position]) * itemsize for position in kept_checkpoints)
+    final_stash = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,
-        recompute=forward[starts[first] : starts[-2] if stage.is_last else None],
-        checkpoint_bytes=profile.input_bytes - own_labels + values + tail,
-        cluster_bytes=max([0, *(saved_bytes(cluster, batch, itemsize).stash - tail for cluster in recomputed)]),
+        recompute=forward[starts[first_cluster] : starts[-2] if stage.is_last else None],
+        checkpoint_bytes=profile.input_bytes - own_labels + kept_bytes + final_stash,
+        cluster_bytes=max([0, *(saved_bytes(cluster, batch, itemsize).stash - final_stash for cluster in recomputed)]),
     )

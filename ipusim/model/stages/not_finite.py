@@ -18,8 +18,8 @@ from ipusim.model.stages.stage import LayerStage, Stage
 
 def is_finite(arrays: Any) -> bool:
     """Whether every number of an array, or of a tuple of arrays, is finite."""
-    arrays_of = arrays if isinstance(arrays, tuple) else (arrays,)
-    return all(bool(np.isfinite(array).all()) for array in arrays_of)
+    results = arrays if isinstance(arrays, tuple) else (arrays,)
+    return all(bool(np.isfinite(array).all()) for array in results)
 
 
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
@@ -32,13 +32,13 @@ def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, k
     if not isinstance(stage, LayerStage):
         return f"the function{_floating_point_error(lambda: stage.bind(parameters).forward(x, labels, key))}"
     findings: list[_WatchedLayer] = []
-    watched = replace(
+    watched_stage = replace(
         stage,
         named_layers=tuple(_watch(named_layer, findings) for named_layer in stage.named_layers),
         loss=None if stage.loss is None else _watch(stage.loss, findings),
     )
-    watched.bind(parameters).forward(x, labels, key)
-    return findings[0].words() if findings else "a sum"
+    watched_stage.bind(parameters).forward(x, labels, key)
+    return findings[0].words() if findings else "a sum"  # joins, such as the sum of two values, are not watched
 
 
 class _WatchedLayer:

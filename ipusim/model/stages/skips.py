@@ -124,6 +124,7 @@ class SkippingStage(InParts):
         return y
 
     def _enter(self, x: Any) -> tuple[Array, dict[str, Array]]:
+        """Return the input of the first piece, and the skip values that come with it by name."""
         y, *other_values = x if self._arriving else (x,)
         values = dict(zip(self._arriving, other_values, strict=True))
         if self._skips.input_name:
@@ -131,10 +132,12 @@ class SkippingStage(InParts):
         return y, values
 
     def _finish(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
+        """Return the result of a piece after its join, and add the values taken from the result to ``values``."""
         if piece.join is not None:
             y = piece.join.combine(y, values[piece.join.skip_value.name])
         values.update((value.name, value.take(y)) for value in piece.skip_values)
         return y
 
     def _leave(self, y: Any, values: Mapping[str, Array]) -> Any:
+        """Return the output of the stage, with the values that leave it."""
         return (y, *(values[name] for name in self._leaving_names)) if self._leaving_names else y

@@ -60,7 +60,7 @@ class Stage(Protocol):
         """Return the initial values of variables that passes change without an optimizer."""
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Return the stage's passes on these parameters, which may afterwards only change in place."""
+        """Return the stage's passes on these parameters; afterwards the arrays may only change in place."""
 
 
 class PlacedLayer(NamedTuple):
@@ -176,8 +176,10 @@ class LayerStage:
         Parameters of an earlier layer use the earlier layer's position.
         """
         first = self.first_position
-        places = enumerate(zip(self.layers_and_loss, self.shapes, strict=False), first)
-        placed_layers = [PlacedLayer(position, named_layer, shape) for position, (named_layer, shape) in places]
+        shapes_by_position = enumerate(zip(self.layers_and_loss, self.shapes, strict=False), first)
+        placed_layers = [
+            PlacedLayer(position, named_layer, shape) for position, (named_layer, shape) in shapes_by_position
+        ]
         parameters: dict[str, Array] = {}
         for position, named_layer, shape in (*self.owners, *placed_layers):
             arrays = named_layer.layer.initial_parameters(shape, np.random.default_rng([seed, position]), dtype)
@@ -244,14 +246,14 @@ class LayerStage:
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters by layer, for passes on these arrays."""
-        several = {name: uses for name, uses in self.uses.items() if uses > 1}
+        shared_uses = {name: uses for name, uses in self.uses.items() if uses > 1}
         passes: Passes
         if self.checkpoints:
             clusters = [cluster.bind_layers(parameters) for cluster in self.clusters]
             passes = CheckpointedStage(clusters, keeps_tail=self.is_last, first_needed=self.first_needed)
         else:
             passes = self.whole(parameters)
-        return SummedStage(passes, several) if several else passes
+        return SummedStage(passes, shared_uses) if shared_uses else passes
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
         """Return the passes without recomputation, for evaluation."""

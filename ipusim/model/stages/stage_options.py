@@ -75,13 +75,13 @@ def with_options(
 ) -> StageProfile:
     """Return ``profile`` with the given options for the products of the passes."""
     halves = (profile.backward_input, profile.backward_weights)
-    into, weights = (None if cost is None else backward.apply_to(cost) for cost in halves)
+    input_half, weight_half = (None if cost is None else backward.apply_to(cost) for cost in halves)
     return replace(
         profile,
         forward=forward.apply_to(profile.forward),
         backward=backward.apply_to(profile.backward),
         update=update.apply_to(profile.update),
-        backward_input=into,
-        backward_weights=weights,
+        backward_input=input_half,
+        backward_weights=weight_half,
         recompute=None if profile.recompute is None else forward.apply_to(profile.recompute),
     )

@@ -44,7 +44,7 @@ def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """
     try:
         return outlined_bytes(stage, batch, itemsize)
-    except Exception:  # zeros support everything, or give a better error
+    except Exception:  # a run on zeros supports every operation, or gives a better error
         return measured_bytes(stage, batch, itemsize)
 
 
@@ -79,7 +79,7 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     arriving = [make((samples, *value.shape), dtype) for value in values]
     stage_input: Any = (x, *arriving) if arriving else x
     passes = stage.whole(parameters)
-    with np.errstate(all="ignore"):  # zeros may divide by zero although data would not
+    with np.errstate(all="ignore"):  # zeros may lead to a division by zero that data would not cause
         output, saved_values = passes.forward(stage_input, labels)
         # With skip connections, kept arrays are not sorted by layers, so all of them count.
         lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained

@@ -65,12 +65,13 @@ def assemble(request: Request) -> Job:
     """
     findings = Findings(request.is_set)
     options, functions, folder = request.options, request.functions, request.folder
+    # base has fixed schedules, counts and disturbances: requests that differ only in these share its cached results.
     base = findings.cached(with_stages, without_schedule_options(options), folder)
     requests = findings.cached(requested_stages, base) if functions is None else function_stages(functions)
     base = findings.cached(with_profile, base, requests, folder)
     training = _is_training(base, requests) if functions is None else functions.training
-    by_options = requests if functions is None else None
-    check_sections(with_schedule_options(base, options), by_options, training, findings)
+    stages_of_options = requests if functions is None else None
+    check_sections(with_schedule_options(base, options), stages_of_options, training, findings)
     layers = findings.cached(layered, base, requests, folder)
     io_tiles = resolve_io_tiles(options, findings)
     overlapped = io_tiles is not None and io_tiles.place_ops
@@ -81,21 +82,20 @@ def assemble(request: Request) -> Job:
     if schedule is not None:
         if schedule.in_phases and any(stage.describes_memory for stage in requests or ()):
             schedule = replace(schedule, period=None)  # memory on IPUs grows from period to period
-        system, laid_out_as = lay_out(
+        system, schedule_and_plan = lay_out(
             options, base, schedule, requests, training, overlapped, rates, findings, shorter=time_alone
         )
-        if laid_out_as is not None:
-            schedule, plan = laid_out_as
+        if schedule_and_plan is not None:
+            schedule, plan = schedule_and_plan
     if layers is not None and plan is not None:
         check_layers(layers, max(plan.fifo_depths, default=0) + 1, base, findings)
     if system is not None:
         system = with_disturbances(options, system, findings)
     requests, schedule, system = findings.settle(requests), findings.settle(schedule), findings.settle(system)
     plan, io_tiles = findings.settle(plan), findings.settle(io_tiles)
-    names = [stage.name for stage in requests]
-    offload = findings.settle(resolve_offloads(options, system, training, names, findings))
-    whole = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
-    short_count = next(short_counts(schedule, whole), whole.micro_batches) if time_alone else None
+    offload = findings.settle(resolve_offloads(options, system, training, [stage.name for stage in requests], findings))
+    whole_shape = replace(plan.shape, micro_batches=micro_batches_of(options, plan.shape.segments))
+    short_count = next(short_counts(schedule, whole_shape), whole_shape.micro_batches) if time_alone else None
     layout = DeviceAndPlan(schedule, system, plan, offload, io_tiles, short_count=short_count)
     content = _content(request, base, requests, training, layout, layers, findings)
     return _job(request, options, base, layout, content, findings)
@@ -104,7 +104,8 @@ def assemble(request: Request) -> Job:
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
     """Return the requested schedule; None after recording a problem.
 
-    With batch serialization, the default schedule is another one."""
+    Batch serialization has a default schedule of its own.
+    """
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
@@ -137,8 +138,10 @@ def _content(
         returns = returning(layout.schedule, layout.plan.shape)
         # Layers with arithmetic have state, so requests cannot share them.
         arguments = layers, options, returns, shape, training, layout.offload
-        computes = options.numerics != "off"
-        content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
+        has_arithmetic = options.numerics != "off"
+        content = (
+            Layered.content(*arguments, findings) if has_arithmetic else findings.cached(Layered.content, *arguments)
+        )
     return replace(content, profiles=shared()(apply_options, options, content.profiles, shape))
 
 
@@ -149,13 +152,13 @@ def _job(
         """Return the Job with other counts; if only the repeat count differs, the prices stay."""
         laid_out_count = layout.plan.shape.micro_batches
         if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
-            fewer = replace(program, repeat_count=repeat_count)
-            plan = complete(layout.plan, fewer, layout.system.replicas, layout.system.hosts)
-            return replace(job, program=fewer, plan=plan, in_part=False)
+            new_program = replace(program, repeat_count=repeat_count)
+            plan = complete(layout.plan, new_program, layout.system.replicas, layout.system.hosts)
+            return replace(job, program=new_program, plan=plan, in_part=False)
         shape = replace(layout.plan.shape, micro_batches=micro_batches)
         count = shape.count // shape.serialization
         new_options = options.with_pipeline(gradient_accumulation_count=count, repeat_count=repeat_count)
-        problems, plan = Findings(request.is_set), plain
+        problems, plan = Findings(request.is_set), incomplete_plan
         if (micro_batches, repeat_count) == (job.program.shape.micro_batches, job.program.repeat_count):
             refuse_large_whole(job, new_options, content.result_bytes, problems)
         if micro_batches != laid_out_count:
@@ -166,13 +169,15 @@ def _job(
     cache = shared()
     program = build_program(options, request.name, layout.schedule.name, content, layout.plan.shape)
     layout, program = layout.settle(options, program, findings)
-    plain = layout.plan
+    incomplete_plan = layout.plan
     program = replace(program, stages=cache(with_temporary, program.stages, layout.system))
     layout = replace(layout, plan=complete(layout.plan, program, layout.system.replicas, layout.system.hosts))
     micro_batches = micro_batches_of(options, layout.plan.shape.segments)
     layout = layout.with_buffers_of_whole(micro_batches)
-    short = layout.short_count
-    costs = price_run(options, layout.plan, program, layout.system, findings, content.result_bytes, short_count=short)
+    short_count = layout.short_count
+    costs = price_run(
+        options, layout.plan, program, layout.system, findings, content.result_bytes, short_count=short_count
+    )
     _check(request, base, layout)
     executions = program.repeat_count * options.steps
     fewer_executions = simulated_executions(program, costs, executions) < executions
@@ -189,7 +194,7 @@ def _job(
         content.workload,
         content.held_out,
         content.constant_loss,
-        in_part=short is not None and (short < micro_batches or fewer_executions),
+        in_part=short_count is not None and (short_count < micro_batches or fewer_executions),
         with_counts=job_with,
     )
     check_memory(job)
@@ -203,23 +208,26 @@ def _check(request: Request, base: Options, layout: DeviceAndPlan) -> None:
     built-in schedules at all counts. The Plan of a user's schedule is checked each time.
     """
     plan, schedule = layout.plan, layout.schedule
-    of_the_house = registry.is_of_the_house(schedule)
-    if isinstance(schedule, Repeating) or request.functions is not None or not of_the_house:
-        broken = _broken(plan)
-        if broken and isinstance(schedule, Repeating):  # the whole Plan gives the positions for the message
-            broken = _broken(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync)) or broken
-        if broken:
-            prefix = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
-            raise PlanError(f"{prefix}{broken}")
+    is_built_in = registry.is_of_the_house(schedule)
+    if isinstance(schedule, Repeating) or request.functions is not None or not is_built_in:
+        broken_rule = _broken_rule(plan)
+        if broken_rule and isinstance(schedule, Repeating):  # the whole Plan gives the positions for the message
+            broken_rule = (
+                _broken_rule(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync))
+                or broken_rule
+            )
+        if broken_rule:
+            prefix = "" if is_built_in else f"pipeline.schedule: {request.options.pipeline.schedule}: "
+            raise PlanError(f"{prefix}{broken_rule}")
         return
-    alike = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, layout.system.replicas
+    cache_key = base, schedule.name, plan.sync, plan.shape.fewest_micro_batches, layout.system.replicas
     cache = shared()
-    if not cache.find(check_plan, *alike):
+    if not cache.find(check_plan, *cache_key):
         check_plan(plan)
-        cache.keep(None, check_plan, *alike)
+        cache.keep(None, check_plan, *cache_key)
 
 
-def _broken(plan: Plan) -> str:
+def _broken_rule(plan: Plan) -> str:
     """Return the rule broken by a Plan; empty for a legal Plan."""
     try:
         check_plan(plan)

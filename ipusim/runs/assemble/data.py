@@ -81,6 +81,7 @@ def resolve_data(options: Options, base: Path, findings: Findings) -> Data | Non
 
 
 def _dataset(spec: DataSpec, base: Path, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
+    """Return the samples that ``spec`` describes, in ``dtype``; None after recording a problem."""
     match spec:
         case SyntheticSpec() | SyntheticTargetsSpec() | SyntheticTokensSpec():
             return _synthetic(spec, findings)
@@ -122,18 +123,20 @@ def _fits(samples: int, elements: int, findings: Findings) -> bool:
 
 
 def _synthetic(spec: _Synthetic, findings: Findings) -> Dataset | None:
-    draw = spec.samples, spec.noise, spec.seed
+    draw_options = spec.samples, spec.noise, spec.seed
     if isinstance(spec, SyntheticTokensSpec):
         fits = _fits(spec.samples, 2 * spec.length, findings)
-        return findings.attempt(("data",), synthetic_tokens, spec.length, spec.vocabulary, *draw) if fits else None
+        return (
+            findings.attempt(("data",), synthetic_tokens, spec.length, spec.vocabulary, *draw_options) if fits else None
+        )
     size = math.prod(spec.shape)
     if isinstance(spec, SyntheticSpec):
-        outputs, further = min(size, spec.classes), spec.label_count or 0
+        outputs, label_elements = min(size, spec.classes), spec.label_count or 0
         if not _enough_samples(spec, findings):
             return None
     else:
-        outputs, further = math.prod(spec.target_shape), 0
-    if not _fits(spec.samples, size + outputs + further, findings):
+        outputs, label_elements = math.prod(spec.target_shape), 0
+    if not _fits(spec.samples, size + outputs + label_elements, findings):
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
         text = (
@@ -142,8 +145,8 @@ def _synthetic(spec: _Synthetic, findings: Findings) -> Dataset | None:
         findings.add(("data", "shape"), text)
         return None
     if isinstance(spec, SyntheticSpec):
-        return findings.attempt(("data",), synthetic_classes, spec.shape, spec.classes, *draw, spec.label_count)
-    return findings.attempt(("data",), synthetic_targets, spec.shape, spec.target_shape, *draw)
+        return findings.attempt(("data",), synthetic_classes, spec.shape, spec.classes, *draw_options, spec.label_count)
+    return findings.attempt(("data",), synthetic_targets, spec.shape, spec.target_shape, *draw_options)
 
 
 def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
@@ -155,7 +158,7 @@ def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
 
 
 def _outlined(spec: _Synthetic, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
-    """Return outlines of any number of synthetic samples in ``dtype``; None after recording a problem."""
+    """Return outlines of the synthetic samples in ``dtype``, for any number; None after recording a problem."""
     problem_count = len(findings)
     for key in ("shape", "target_shape"):
         size = math.prod(getattr(spec, key, ()))

@@ -36,7 +36,11 @@ class DeviceAndPlan:
     """System of a program, with its Plan and offloading.
 
     Attributes:
-        schedule, system, plan, offload, io_tiles: values for the attributes of these names of Job and program.
+        schedule: schedule of the Job.
+        system: device of the Job.
+        plan: Plan of the Job.
+        offload: offloads of the program.
+        io_tiles: I/O tiles of the program.
         unused_reason: reason why requested I/O tiles are not used; empty if they are used.
         short_count: number of micro-batches to simulate if a short run may stand for the whole run; None if the whole
             run must be simulated.
@@ -57,16 +61,16 @@ class DeviceAndPlan:
         keeps all micro-batches: by a fixed number of tensors for each period.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
-        waits = plan.shape.stages > 1 and not plan.sync.meets
-        if self.short_count in (None, micro_batches) or not (waits or self.schedule.in_phases):
+        may_run_ahead = plan.shape.stages > 1 and not plan.sync.meets
+        if self.short_count in (None, micro_batches) or not (may_run_ahead or self.schedule.in_phases):
             return self
         step = self.schedule.step(plan.shape)
-        longer = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
+        longer_plan = plan_of(self.schedule, replace(plan.shape, micro_batches=count + step), plan.sync)
 
         def size_in_whole(number: int, longer_number: int) -> int:
             return number + (longer_number - number) * (micro_batches - count) // step
 
-        return replace(self, plan=plan.with_buffers(longer, size_in_whole))
+        return replace(self, plan=plan.with_buffers(longer_plan, size_in_whole))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
         """Return this Plan's memory, with peaks at the micro-batches of the whole run of ``micro_batches``.
@@ -78,11 +82,11 @@ class DeviceAndPlan:
         if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
             return memory
         step = self.schedule.step(self.plan.shape)
-        longer = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
+        longer_plan = plan_of(self.schedule, replace(self.plan.shape, micro_batches=count + step), self.plan.sync)
         renumbered = []
-        for peak, later in zip(memory.peaks, peaks(longer, memory.footprint), strict=True):
+        for peak, longer_peak in zip(memory.peaks, peaks(longer_plan, memory.footprint), strict=True):
             op = peak.op
-            if op is not None and later.op == op._replace(micro_batch=op.micro_batch + step):
+            if op is not None and longer_peak.op == op._replace(micro_batch=op.micro_batch + step):
                 op = op._replace(micro_batch=op.micro_batch + micro_batches - count)
             renumbered.append(peak._replace(op=op))
         return replace(memory, peaks=tuple(renumbered))
@@ -112,8 +116,8 @@ def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tup
     requests = findings.cached(requested_stages, base)
     rates = findings.cached(resolve_rates, base, request.folder)
     overlapped = options.system.io_tiles.place_ops_on_io_tiles
-    system, laid_out = lay_out(options, base, schedule, requests, training, overlapped, rates, findings)
-    return findings.settle(system), findings.settle(laid_out)[1]
+    system, schedule_and_plan = lay_out(options, base, schedule, requests, training, overlapped, rates, findings)
+    return findings.settle(system), findings.settle(schedule_and_plan)[1]
 
 
 def lay_out(

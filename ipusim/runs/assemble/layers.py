@@ -83,8 +83,8 @@ class Layered:
             return content
         held_out = None
         if data.held_out is not None and network.loss is not None:
-            whole = build_stages(network, [[name for group in layers for name in group]])  # no pipeline
-            held_out = HeldOut(data.held_out, whole, options.evaluate.every if options.evaluate else None)
+            one_stage = build_stages(network, [[name for group in layers for name in group]])
+            held_out = HeldOut(data.held_out, one_stage, options.evaluate.every if options.evaluate else None)
         workload = build_workload(options, stages, feed, training)
         return replace(
             content,
@@ -99,10 +99,10 @@ def _check_shared(
     stages: tuple[LayerStage, ...], mapping: tuple[int, ...], offload: Offload, findings: Findings
 ) -> None:
     """Record shared parameters if the sharing stages are on different IPUs, or if replicas shard weights."""
-    home: dict[str, int] = {}
+    first_stage: dict[str, int] = {}
     for number, stage in enumerate(stages):
         for name in stage.parameter_names:
-            first = home.setdefault(name, number)
+            first = first_stage.setdefault(name, number)
             if mapping[first] != mapping[number]:
                 text = (
                     f"expected stages {stages[first].name!r} and {stage.name!r}, which both use {name}, on the same "
@@ -117,7 +117,8 @@ def _check_shared(
 def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
     """Return the rule for values that wait on an IPU for a later stage.
 
-    None if the schedule does not support such values, and under batch serialization."""
+    None under batch serialization, or if the schedule does not support such values.
+    """
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)

@@ -51,6 +51,7 @@ PASS_BYTES: Final = 300
 SIMULATED_EXECUTIONS: Final = 4
 #: Maximum number of cycles of a run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
+#: Advice at the end of messages about the size of a model.
 _MAKE_SMALLER: Final = ": make it smaller, or simulate only time with numerics: off"
 
 
@@ -86,9 +87,11 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
             findings.add(path, text + _MAKE_SMALLER)
             break
     batch = options.pipeline.micro_batch_size
-    inner = [inner_sizes(entry.layer, shape) for entry, shape in zip(network.layers, network.shapes, strict=False)]
-    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved_elements for layer in inner)
-    for layer, path in zip(inner, paths, strict=False):
+    layer_sizes = [
+        inner_sizes(entry.layer, shape) for entry, shape in zip(network.layers, network.shapes, strict=False)
+    ]
+    sizes = sum(math.prod(shape) for shape in network.shapes) + sum(layer.saved_elements for layer in layer_sizes)
+    for layer, path in zip(layer_sizes, paths, strict=False):
         if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
             text = (
                 f"expected a layer with at most {MAX_ACTIVATION_ELEMENTS} output elements at once, got {batch} "
@@ -116,12 +119,12 @@ def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> Pl
     Returns:
         The shape; None if no smaller count is legal.
     """
-    most = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
-    if shape.micro_batches <= most:
+    most_count = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
+    if shape.micro_batches <= most_count:
         return shape
     step = math.lcm(multiple(shape), shape.serialization)
-    fewer = most // step * step
-    return replace(shape, micro_batches=fewer) if fewer and shape.micro_batches % step == 0 else None
+    fewer_count = most_count // step * step
+    return replace(shape, micro_batches=fewer_count) if fewer_count and shape.micro_batches % step == 0 else None
 
 
 def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> None:
@@ -203,7 +206,8 @@ def check_sums(timeline: Timeline, system: System, costs: Costs) -> Timeline:
     if tracks * cycles > MAX_SUM:
         text = (
             f"expected a run of at most {MAX_SUM // tracks} cycles on {tracks} tracks of IPUs, links and host, "
-            f"with a sum of 64 bits, got a run of {cycles}: use fewer steps, less work or smaller disturbances"
+            f"as sums over tracks have 64 bits, got a run of {cycles}: use fewer steps, less work or smaller "
+            "disturbances"
         )
         raise RequestError([Problem(("pipeline",), text)])
     return timeline
@@ -247,13 +251,13 @@ def price_run(
             text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: use fewer steps or less work"
             findings.add(("pipeline",), text)
         elif system.disturbances:
-            most = most_spans(plan, system, costs, executions) * parts
-            _refuse_disturbances(system, (longest, most, executions), findings)
+            most_count = most_spans(plan, system, costs, executions) * parts
+            _refuse_disturbances(system, (longest, most_count, executions), findings)
         part = ""
         if short_count is not None:
-            whole = micro_batches, executions
+            all_counts = micro_batches, executions
             micro_batches, executions = short_count, simulated_executions(program, costs, executions)
-            if whole != (micro_batches, executions):
+            if all_counts != (micro_batches, executions):
                 runs = f"{executions} execution{'s' * (executions > 1)}"
                 part = f", of which {micro_batches} micro-batches in {runs} are simulated,"
         shape = replace(plan.shape, micro_batches=micro_batches)
@@ -267,7 +271,7 @@ def price_run(
 
 
 def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings: Findings) -> None:
-    """Refuse a whole run that exceeds memory, with the problem of :func:`price_run`, without its Plan.
+    """Refuse a whole run that exceeds memory, with the problem of :func:`price_run`, but without making its Plan.
 
     In point-to-point, spans grow by the same number per period, so two short Plans give the number of the whole run.
 
@@ -280,7 +284,7 @@ def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings:
     Raises:
         RequestError: with the problem.
     """
-    shape, laid_out = job.program.shape, job.plan.shape.micro_batches
+    shape, laid_out_count = job.program.shape, job.plan.shape.micro_batches
     is_linear = not (job.plan.sync.meets or job.system.disturbances or element_bytes or job.schedule.period is None)
     if not is_linear or laid_out_shape(shape, job.schedule.multiple) != shape:
         return
@@ -288,9 +292,9 @@ def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings:
     def spans_of(part: Job) -> int:
         return most_spans(part.plan, part.system, part.costs, job.executions)
 
-    parts = -(-shape.micro_batches // laid_out)  # bounds from above
-    large = parts * spans_of(job) * SPAN_BYTES + shape.passes * PASS_BYTES > MAX_RUN_BYTES
-    if large and parts * most_cycles(job.plan, job.system, job.costs, job.executions) <= MAX_CYCLES:
+    parts = -(-shape.micro_batches // laid_out_count)  # rounded up, so that the estimates are upper bounds
+    is_too_large = parts * spans_of(job) * SPAN_BYTES + shape.passes * PASS_BYTES > MAX_RUN_BYTES
+    if is_too_large and parts * most_cycles(job.plan, job.system, job.costs, job.executions) <= MAX_CYCLES:
         _check_size(options, shape, job.of_whole(spans_of), "up to", findings)
         findings.raise_if_any()
 

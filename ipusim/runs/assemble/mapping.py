@@ -17,6 +17,7 @@ from ipusim.runs.request.schema import Options
 from ipusim.schedules.placement import V, zigzag
 from ipusim.schedules.schedule import Schedule
 
+#: Path of the option with the IPU of each stage.
 MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 
 
@@ -54,12 +55,12 @@ class DeviceMapping:
 def resolve_mapping(
     options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> DeviceMapping | None:
-    """Return the IPUs of stages, given or default (:func:`_default`).
+    """Return the IPUs of stages, given or default (:func:`_default_mapping`).
 
     None for a mapping that does not fit. The reason is recorded, with Graphcore's message if the rule is Graphcore's.
     """
     stages, problem_count = len(requests), len(findings)
-    default = _default(options, schedule, requests, findings)
+    default = _default_mapping(options, schedule, requests, findings)
     mapping = options.pipeline.device_mapping if isinstance(options.pipeline.device_mapping, tuple) else default
     if len(findings) > problem_count:
         return None
@@ -69,18 +70,18 @@ def resolve_mapping(
     for position, (stage, ipus) in enumerate(zip(requests, mapping, strict=True)):
         with findings.collect((*MAPPING, position) if findings.is_set(MAPPING) else MAPPING):
             _check_ipus(stage, ipus)
-    flat = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
+    all_ipus = tuple(ipu for ipus in mapping for ipu in (ipus if isinstance(ipus, tuple) else (ipus,)))
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
     cycles = options.pipeline.cycles
-    if isinstance(cycles, tuple) and len(cycles) != len(flat) and len(findings) == problem_count:
-        text = f"expected the cycles of {len(flat)} stages, got the cycles of {len(cycles)}"
+    if isinstance(cycles, tuple) and len(cycles) != len(all_ipus) and len(findings) == problem_count:
+        text = f"expected the cycles of {len(all_ipus)} stages, got the cycles of {len(cycles)}"
         findings.add(("pipeline", "cycles"), text)
     if len(findings) > problem_count:
         return None
-    return DeviceMapping(flat, sizes if max(sizes) > 1 else ())
+    return DeviceMapping(all_ipus, sizes if max(sizes) > 1 else ())
 
 
-def _default(
+def _default_mapping(
     options: Options, schedule: Schedule, requests: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
     """Return the IPUs of stages for a request without a list of IPUs; problems are recorded.
@@ -106,7 +107,7 @@ def _by_formula(
 ) -> tuple[int, ...]:
     """Return the IPUs of stages in a V (along the IPUs and back) or with virtual stages (several on each IPU).
 
-    Empty after some of the problems that this function records.
+    Problems are recorded. After a problem that leaves no mapping, the result is empty.
     """
     stages, choice, virtual = len(requests), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
@@ -139,10 +140,10 @@ def _by_formula(
     return mapping
 
 
-def _multiples(stages: int, several: int) -> str:
+def _multiples(stages: int, factor: int) -> str:
     """Return the multiples of ``several`` next to a number of stages, in words."""
-    multiple = (stages // several + 1) * several
-    return f"{multiple - several} or {multiple}" if stages > several else f"{multiple}"
+    multiple = (stages // factor + 1) * factor
+    return f"{multiple - factor} or {multiple}" if stages > factor else f"{multiple}"
 
 
 def _text(mapping: tuple[int | tuple[int, ...], ...]) -> str:

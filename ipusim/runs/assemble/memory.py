@@ -19,6 +19,7 @@ from ipusim.runs.problems import KeyPath, Problem, RequestError, dotted
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 
+#: Option with the number of samples in a micro-batch.
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
 #: Option with the place of the optimizer's state.
 _STATE: Final[KeyPath] = ("pipeline", "offload_weight_update_variables")
@@ -59,18 +60,18 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
     """Return the memory of the IPUs under ``plan`` with their limits, without refusing misfits."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
-    need = footprint(plan, program, options.code_bytes or 0, estimated)
-    has_limits = _mode(options, system) != "off"
+    program_footprint = footprint(plan, program, options.code_bytes or 0, estimated)
+    has_limits = _memory_option(options, system) != "off"
     return fit(
         plan,
-        need,
+        program_footprint,
         system.ipu.sram_bytes if has_limits else None,
         is_known=program.describes_memory,
-        streaming=remote_verdict(need, system) if has_limits else "",
+        streaming=remote_verdict(program_footprint, system) if has_limits else "",
     )
 
 
-def _mode(options: Options, system: System) -> str:
+def _memory_option(options: Options, system: System) -> str:
     return options.memory or ("off" if system.free else "error")
 
 
@@ -79,7 +80,7 @@ def check_memory(job: Job) -> None:
 
     The error names the option to change first, and a remedy. A request for a report raises no error.
     """
-    if _mode(job.request.options, job.system) != "error":
+    if _memory_option(job.request.options, job.system) != "error":
         return
     memory = job.memory
     if memory.too_large:
@@ -91,8 +92,8 @@ def check_memory(job: Job) -> None:
 
 
 def _refuse(job: Job, path: KeyPath, problem: str, remedy: str) -> None:
-    more = "" if job.request.functions is not None else "; `ipusim check` lists the memory and time of each change"
-    text = f"{problem} {remedy} With memory: report the program runs anyway{more}."
+    hint = "" if job.request.functions is not None else "; `ipusim check` lists the memory and time of each change"
+    text = f"{problem} {remedy} With memory: report the program runs anyway{hint}."
     raise RequestMemoryError(Problem(path, text), job, remedy)
 
 
@@ -104,21 +105,22 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
             f"{job.system.framework} keeps the optimizer's state on the IPUs by default, and the state fits in "
             f"Streaming Memory: set {dotted(_STATE)} to true."
         )
-    if feed := _feed(job, memory):
+    if feed := _too_large_queue(job, memory):
         return _feed_remedy(job, feed)
     if memory.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
         return _shorter_fifos(job)
     if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # tensors loaded by a weight update
-        return _elsewhere(job, Holder.PARAMETERS)
-    return _elsewhere(job, memory.largest)
+        return _spread_remedy(job, Holder.PARAMETERS)
+    return _spread_remedy(job, memory.largest)
 
 
 def _fits_offloaded(job: Job) -> bool:
     """Return whether the program fits if the optimizer's state moves to Streaming Memory.
 
-    False for a request that sets the place of the state, and for compilers that offload the state by default."""
-    by_default = job.system.framework in ON_POPART and not job.request.is_set(_STATE)
-    if not by_default or job.system.streaming is None or job.program.offload.variables_on_host:
+    False for a request that sets the place of the state, and for compilers that offload the state by default.
+    """
+    is_default_place = job.system.framework in ON_POPART and not job.request.is_set(_STATE)
+    if not is_default_place or job.system.streaming is None or job.program.offload.variables_on_host:
         return False
     offload = replace(job.program.offload, weight_update_variables=True)
     program = replace(job.program, offload=offload)
@@ -132,24 +134,25 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
     if schedule := registry.shallower(job.schedule, job.program.shape):
         remedies.append((("pipeline", "schedule"), f"use the schedule {schedule} with half the FIFO depth"))
-    last = (
+    last_remedy = (
         (_MICRO_BATCH, _USE_SMALLER_BATCH)
         if _can_be_smaller(job)
         else (("pipeline", "device_mapping"), _USE_MORE_STAGES)
     )
-    text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
-    return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
+    text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last_remedy[1]
+    return [*remedies, last_remedy][0][0], f"{text[0].upper()}{text[1:]}."
 
 
 def _can_be_smaller(job: Job) -> bool:
     """Return whether a smaller micro-batch exists and saves memory.
 
-    Stages known only by their cost save no memory."""
-    by_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
-    return by_samples and job.program.micro_batch_size > 1
+    Stages known only by their cost save no memory.
+    """
+    counts_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
+    return counts_samples and job.program.micro_batch_size > 1
 
 
-def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
+def _spread_remedy(job: Job, holder: Holder) -> tuple[KeyPath, str]:
     """Return the remedy for a holder that can also be spread over more IPUs by more stages."""
     match holder:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
@@ -174,24 +177,24 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
             )
 
 
-def _feed(job: Job, memory: Fit) -> str | None:
+def _too_large_queue(job: Job, memory: Fit) -> str | None:
     """Return the queue (infeed or outfeed) whose element exceeds memory; None if no queue has such an element.
 
     The element is in the queue's buffer, or stashed as the first stage's input. More stages do not help: the whole
     element arrives at one IPU, or leaves it.
     """
-    program, worst = job.program, memory.too_large[0]
+    program, fullest_peak = job.program, memory.too_large[0]
     shape = program.shape
     if memory.largest == Holder.STREAMS:
         sizes = {
-            "infeed": program.infeed.element_bytes if worst.ipu in shape.ipus_of(0) else 0,
-            "outfeed": program.outfeed.element_bytes if worst.ipu in shape.ipus_of(shape.stages - 1) else 0,
+            "infeed": program.infeed.element_bytes if fullest_peak.ipu in shape.ipus_of(0) else 0,
+            "outfeed": program.outfeed.element_bytes if fullest_peak.ipu in shape.ipus_of(shape.stages - 1) else 0,
         }
         return max(sizes, key=lambda name: sizes[name])
-    holders = [stage for stage in memory.footprint.stages if worst.ipu in stage.ipus]
+    stages_on_ipu = [stage for stage in memory.footprint.stages if fullest_peak.ipu in stage.ipus]
     first = memory.footprint.stages[0]
-    if memory.largest == Holder.FIFOS and program.shape.recomputes(0) and first in holders:
-        return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in holders) else None
+    if memory.largest == Holder.FIFOS and program.shape.recomputes(0) and first in stages_on_ipu:
+        return "infeed" if first.fifo_bytes == max(stage.fifo_bytes for stage in stages_on_ipu) else None
     return None
 
 
@@ -200,8 +203,8 @@ def _feed_remedy(job: Job, feed: str) -> tuple[KeyPath, str]:
     if job.request.is_set(path):
         return path, f"Make {feed}.element_bytes smaller: a whole element of the {feed} lies on this IPU."
     option: KeyPath = _MICRO_BATCH if _can_be_smaller(job) else ("data",)
-    smaller = f"{_USE_SMALLER_BATCH}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
+    advice = f"{_USE_SMALLER_BATCH}, or the samples" if _can_be_smaller(job) else "make the samples smaller"
     return option, (
-        f"{smaller[0].upper()}{smaller[1:]}: a whole element of the {feed} lies on this IPU, however many stages there "
+        f"{advice[0].upper()}{advice[1:]}: a whole element of the {feed} lies on this IPU, however many stages there "
         "are."
     )

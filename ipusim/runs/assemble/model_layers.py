@@ -37,17 +37,17 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     if _too_many(entries, findings):
         return []
     layers = list(_expand(entries, ("model", "layers"), (), {}))
-    earlier: set[str] = set()
-    wrong: dict[KeyPath, str] = {}
+    earlier_names: set[str] = set()
+    problems: dict[KeyPath, str] = {}
     for layer in layers:
         name = layer.spec.name
-        if name in earlier:
-            wrong.setdefault(layer.path, f"expected a different name for each layer, got {name!r} again")
+        if name in earlier_names:
+            problems.setdefault(layer.path, f"expected a different name for each layer, got {name!r} again")
         elif len(name) > MAX_NAME:
             text = f"expected a name of at most {MAX_NAME} characters with its number, got {name!r}"
-            wrong.setdefault(layer.path, text)
-        earlier.add(name)
-    for path, text in wrong.items():
+            problems.setdefault(layer.path, text)
+        earlier_names.add(name)
+    for path, text in problems.items():
         findings.add((*path, "name"), text)
     return layers
 
@@ -83,14 +83,14 @@ def _count(entry: LayerSpec) -> int:
 
 
 def _expand(
-    entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], around: Mapping[str, str]
+    entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], outer_names: Mapping[str, str]
 ) -> Iterator[RequestedLayer]:
     """Yield the expanded layers of ``entries`` at ``path``, within the repetition ``numbers``.
 
-    ``around`` maps names of surrounding layers, as written, to their numbered names.
+    ``outer_names`` maps names of surrounding layers, as written, to their numbered names.
     """
     layers = [entry for entry in entries if not isinstance(entry, RepeatSpec)]
-    names = {**around, **{layer.name: numbered_name(layer.name, numbers) for layer in layers}}
+    names = {**outer_names, **{layer.name: numbered_name(layer.name, numbers) for layer in layers}}
     for index, entry in enumerate(entries):
         entry_path = (*path, index)
         if isinstance(entry, RepeatSpec):

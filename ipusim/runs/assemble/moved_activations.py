@@ -41,8 +41,8 @@ def resolve_moved(
     for number, name in unknown_names:
         hint = did_you_mean(name, names, quoted=True)
         findings.add((*_PATH, "stages", number), expected_last(f"no stage is called {name!r}", hint, one_of(names)))
-    room = spec.to == "partner" or system.free or system.streaming is not None
-    findings.attempt(_PATH, check_moved, room, serialized=pipeline.batch_serialization_iterations > 1)
+    has_destination = spec.to == "partner" or system.free or system.streaming is not None
+    findings.attempt(_PATH, check_moved, has_destination, serialized=pipeline.batch_serialization_iterations > 1)
     if unknown_names:
         return None
     stages = None if spec.stages is None else tuple(sorted({names.index(name) for name in spec.stages}))
@@ -67,8 +67,8 @@ def _with_moves(schedule: Schedule, moves: MovedActivations) -> Schedule:
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, measured on a long enough run."""
-        passes = period_of_passes(shape)
-        count = schedule.legal_count(schedule.ramps(shape) + passes, shape)
-        return math.lcm(passes, period_of_moves(replace(shape, micro_batches=count)))
+        pass_period = period_of_passes(shape)
+        count = schedule.legal_count(schedule.ramps(shape) + pass_period, shape)
+        return math.lcm(pass_period, period_of_moves(replace(shape, micro_batches=count)))
 
     return replace(schedule, period=period)

@@ -42,7 +42,7 @@ def resolve_network(
     for layer in {layer.path: layer for layer in filter(is_loss, body)}.values():  # report each written layer once
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
-    tokens = dataset.x.dtype.kind in "iu"
+    are_tokens = dataset.x.dtype.kind in "iu"
     named_layers: list[NamedLayer[Layer]] = []
     shapes: dict[str, Shape] = {}
     for layer in body:
@@ -51,10 +51,12 @@ def resolve_network(
         with findings.collect(layer.path, f"{layer.spec.name} does not fit an input of shape {list(shape)}: "):
             if (
                 (new_layer := _build_layer(layer.spec, layer.path, base, findings)) is not None
-                and (new_layer := _joining(new_layer, layer, shape, shapes, findings)) is not None
-                and _shares(new_layer, layer, shape, named_layers, (dataset.sample_shape, *shapes.values()), findings)
+                and (new_layer := _with_source_shape(new_layer, layer, shape, shapes, findings)) is not None
+                and _can_share(
+                    new_layer, layer, shape, named_layers, (dataset.sample_shape, *shapes.values()), findings
+                )
             ):
-                tokens = _check_tokens(new_layer, tokens, dataset)
+                are_tokens = _check_tokens(new_layer, are_tokens, dataset)
                 shape = shapes[layer.spec.name] = new_layer.output_shape(shape)
                 named_layers.append(NamedLayer(layer.spec.name, new_layer))
     loss = None
@@ -69,7 +71,7 @@ def resolve_network(
     return Network(tuple(named_layers), dataset.sample_shape, loss, frozenset(spec.name for spec in frozen))
 
 
-def _joining(
+def _with_source_shape(
     layer: Layer, request: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
 ) -> Layer | None:
     """Return the layer; a joining layer gets the shape of the earlier output. None after recording a problem."""
@@ -77,15 +79,15 @@ def _joining(
         return layer
     path = (*request.path, "from")
     if layer.source not in shapes:
-        near = did_you_mean(layer.source, list(shapes))
+        hint = did_you_mean(layer.source, list(shapes))
         known_names = list_names([*shapes], layer.source) or "none"
-        findings.add(path, f"expected an earlier layer, got {layer.source!r}{near} (these are {known_names})")
+        findings.add(path, f"expected an earlier layer, got {layer.source!r}{hint} (these are {known_names})")
         return None
     layer = layer.with_source_shape(shapes[layer.source])
     return layer if findings.attempt(path, layer.output_shape, shape) is not None else None
 
 
-def _shares(
+def _can_share(
     layer: Layer,
     request: RequestedLayer,
     shape: Shape,
@@ -110,19 +112,19 @@ def _shares(
     return len(findings) == problem_count
 
 
-def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
-    """Return whether ``layer`` outputs whole numbers; ``tokens`` tells whether its input is whole numbers.
+def _check_tokens(layer: Layer, are_tokens: bool, dataset: Dataset) -> bool:
+    """Return whether ``layer`` outputs whole numbers; ``are_tokens`` tells whether its input consists of whole numbers.
 
     Raises ModelError for an embedding on other numbers, and for another layer on whole numbers.
     """
     if isinstance(layer, TakesTokens):
-        if not tokens:
+        if not are_tokens:
             raise ModelError("an embedding needs whole numbers, such as data of type synthetic_tokens")
         layer.check_ids(dataset.x)
         return False
-    if tokens and not isinstance(layer, View):
+    if are_tokens and not isinstance(layer, View):
         raise ModelError(f"the whole numbers of {dataset.name} need an embedding as the first layer")
-    return tokens
+    return are_tokens
 
 
 def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Findings) -> Loss | None:
@@ -182,7 +184,9 @@ def _inner(
         if isinstance(spec, PythonSpec) and spec.loss:
             findings.add((*path, index, "loss"), "expected no loss within a block, got a loss: a loss ends the model")
         elif isinstance(spec, BuiltSpec) and not spec.trainable:
-            text = "expected true within a block, got false: freeze the block, or make layers of the model of it"
+            text = (
+                "expected true within a block, got false: freeze the block, or put its layers directly into the model"
+            )
             findings.add((*path, index, "trainable"), text)
         elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:
             layers.append(NamedLayer(spec.name, layer))

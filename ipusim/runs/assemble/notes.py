@@ -84,9 +84,7 @@ def _without_effect(request: Request, options: Options, layout: DeviceAndPlan, c
             "accumulator_bytes."
         )
     if system.optimizer_update_interval is not None and system.framework is None:
-        yield (
-            "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
-        )
+        yield ("updates_optimizer will have no effect since no framework's host is simulated (system.host.framework).")
     if system.optimizer_values is not None and system.framework != "pytorch":
         yield "optimizer_values will have no effect since the framework is not pytorch (system.host.framework)."
     if pipeline.segments is not None and Feature.SEGMENTS not in layout.schedule.supports:
@@ -127,6 +125,6 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
     reason = "no other IPU is without a stage" if is_one_replica else "collectives of replicas keep their routes"
     for loss, spare in replacements(system, program.shape.mapping):
         if loss.spare and loss.ipu % system.shards in program.shape.mapping:
-            mended = f"on the same IPU, repaired, as {reason}"
-            place = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
+            repaired_place = f"on the same IPU, repaired, as {reason}"
+            place = repaired_place if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
             yield f"IPU {loss.ipu} is lost: its stages continue {place}."

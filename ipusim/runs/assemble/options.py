@@ -15,7 +15,9 @@ from ipusim.runs.request.pipeline_spec import StageOptionsSpec
 from ipusim.runs.request.schema import Options
 from ipusim.runs.request.system_spec import PoplarOptionsSpec
 
+#: Options with an item for each stage.
 _LISTS: Final = "forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"
+#: Paths of all options for the operations of stages.
 _KEYS: Final[tuple[KeyPath, ...]] = tuple(("pipeline", name) for name in (*_LISTS, "weight_update_poplar_options"))
 
 

@@ -66,24 +66,24 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
         (4, 8)
     """
     step = 1 if schedule.between else schedule.count_step(shape)
-    lower = max(shape.micro_batches, 0) // shape.segments // step * step
+    nearest_lower = max(shape.micro_batches, 0) // shape.segments // step * step
     # The minimum count of a built-in schedule is at most ``shape.steps``, or a group of micro-batches if larger.
-    tries = max(shape.steps + 2, schedule.count_step(shape) // step)
+    most_tries = max(shape.steps + 2, schedule.count_step(shape) // step)
 
     def first_legal(counts: Iterable[int]) -> list[int]:
-        legal = (count for count in islice(counts, tries) if _is_legal(schedule, shape, count, sync))
+        legal = (count for count in islice(counts, most_tries) if _is_legal(schedule, shape, count, sync))
         return list(islice(legal, 1))
 
-    higher = range(lower + step, lower + step * (tries + 1), step)
-    return (*first_legal(range(lower, 0, -step)), *first_legal(higher))
+    higher = range(nearest_lower + step, nearest_lower + step * (most_tries + 1), step)
+    return (*first_legal(range(nearest_lower, 0, -step)), *first_legal(higher))
 
 
 def _is_legal(schedule: Schedule, shape: PlanShape, count: int, sync: Sync | None) -> bool:
     shape = replace(shape, micro_batches=count * shape.segments)
     # A short run is as legal as the whole run that it stands for, and is laid out faster.
-    short = next(short_counts(schedule, shape), shape.micro_batches)
+    short_count = next(short_counts(schedule, shape), shape.micro_batches)
     try:
-        plan_of(schedule, replace(shape, micro_batches=short), sync)
+        plan_of(schedule, replace(shape, micro_batches=short_count), sync)
     except ProgramError:
         return False
     return True

@@ -43,8 +43,8 @@ class AccumulatorTypes:
 
     def __call__(self, name: str) -> np.dtype[Any]:
         """Return the type for a parameter, ``layer/W``; the parameter's entry takes precedence over its layer's."""
-        fitting = [entry for entry in self.by_name if name == entry[0] or name.startswith(f"{entry[0]}/")]
-        return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
+        entries = [entry for entry in self.by_name if name == entry[0] or name.startswith(f"{entry[0]}/")]
+        return max(entries, key=lambda entry: len(entry[0]))[1] if entries else self.otherwise
 
 
 def _accumulator_types(options: Options) -> AccumulatorTypes:
@@ -65,8 +65,8 @@ def check_accumulators(options: Options, stages: tuple[LayerStage, ...], finding
     for key in choice:
         if not any(name == key or name.startswith(f"{key}/") for name in names):
             path = ("pipeline", "gradient_accumulation_dtype", key)
-            near = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
-            findings.add(path, f"expected a layer with parameters, or one of these, got {key!r}{near}")
+            hint = did_you_mean(key, [*names, *(name.split("/")[0] for name in names)])
+            findings.add(path, f"expected a layer with parameters, or one of its parameters, got {key!r}{hint}")
 
 
 def timed_content(options: Options, requests: tuple[RequestedStage, ...], training: bool, segments: int = 1) -> Content:
@@ -128,15 +128,18 @@ def counted_profiles(
     """
     batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
     optimizer = _optimizer(options) if training else None
-    widths, reduction = _Widths(_accumulator_types(options)), options.pipeline.reduction_method
-    arguments = batch, itemsize, feed.label_bytes, training, optimizer, widths, reduction
+    accumulator_itemsize, reduction = (
+        _AccumulatorItemsize(_accumulator_types(options)),
+        options.pipeline.reduction_method,
+    )
+    arguments = batch, itemsize, feed.label_bytes, training, optimizer, accumulator_itemsize, reduction
     profiles = []
     for stage in stages:
         with findings.collect(("model",)):
             profiles.append(shared()(layer_profile, stage, *arguments))
     if len(profiles) == len(stages):
         outfeed, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(
+        profiles[-1] = _with_summed_results(
             profiles[-1], outfeed, sum(elements[position] for position in outfeed.sent_indices), itemsize
         )
     given_cycles = options.pipeline.cycles
@@ -147,8 +150,8 @@ def counted_profiles(
 
 
 @dataclass(frozen=True)
-class _Widths:
-    """Bytes of an element of each parameter's accumulator; compared by value."""
+class _AccumulatorItemsize:
+    """Bytes of an element of each parameter's accumulator; compared by value, as caches compare arguments."""
 
     types: AccumulatorTypes
 
@@ -207,7 +210,7 @@ def infeed_bytes(options: Options, feed: Feed | None) -> int:
 def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated: bool = True) -> Outfeed:
     """Return the outfeed: results, mode and bytes, stated or from the last stage.
 
-    Without stages, bytes are 0. With ``as_stated`` off, stated bytes are ignored.
+    Without stages, bytes are 0. Without ``as_stated``, stated bytes are ignored.
     """
     outfeed = _outfeed(options, stages)
     if as_stated and options.outfeed.element_bytes is not None:
@@ -235,7 +238,7 @@ def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
     )
 
 
-def _adding_up(profile: StageProfile, outfeed: Outfeed, elements: int, itemsize: int) -> StageProfile:
+def _with_summed_results(profile: StageProfile, outfeed: Outfeed, elements: int, itemsize: int) -> StageProfile:
     """Return the last stage's profile with the work of summing its results: read sum and results, write the sum."""
     if not outfeed.accumulate or isinstance(profile.forward, int):
         return profile

@@ -45,7 +45,7 @@ def with_schedule_options(base: Options, options: Options) -> Options:
 
     Reverses :func:`without_schedule_options`, so that all options can be checked.
     """
-    further = {"steps": options.steps, "disturbances": options.disturbances}
+    other_options = {"steps": options.steps, "disturbances": options.disturbances}
     return base.with_pipeline(**{name: getattr(options.pipeline, name) for name in _SCHEDULE_OPTIONS}).model_copy(
-        update=further
+        update=other_options
     )

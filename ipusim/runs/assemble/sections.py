@@ -88,7 +88,7 @@ def _check_outfeed(options: Options, requests: tuple[RequestedStage, ...], train
 def _check_checkpoints(
     options: Options, requests: tuple[RequestedStage, ...], has_operations: bool, findings: Findings
 ) -> None:
-    """Record checkpoints that are not layers, or in stages with given cycles."""
+    """Record checkpoints that are not layers, or that are in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     checkpoints = options.pipeline.recomputation_checkpoints or ()
     if checkpoints and not has_operations:
@@ -100,6 +100,6 @@ def _check_checkpoints(
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(checkpoints):
         if name not in names:
-            near = did_you_mean(name, names)
-            text = f"expected the name of a layer, got {name!r}{near} (the layers are {list_names(names, name)})"
+            hint = did_you_mean(name, names)
+            text = f"expected the name of a layer, got {name!r}{hint} (the layers are {list_names(names, name)})"
             findings.add((*key, index), text)

@@ -87,8 +87,8 @@ def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: 
     for index, name in enumerate(splits):
         path = ("pipeline", "splits", index)
         if name not in names:
-            near, known_names = did_you_mean(name, names), list_names(names, name)
-            findings.add(path, f"expected the name of a layer, got {name!r}{near} (the layers are {known_names})")
+            hint, known_names = did_you_mean(name, names), list_names(names, name)
+            findings.add(path, f"expected the name of a layer, got {name!r}{hint} (the layers are {known_names})")
         elif names.index(name) == 0:
             text = f"expected a layer after the first, got {name!r}, which would leave the first stage empty"
             findings.add(path, text)
@@ -120,23 +120,23 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
         else:
             start, stage_name = position, f"stage{index}"
             if isinstance(spec, NamedStageSpec):
-                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - then as a list
+                stage_name, spec, path = spec.name, spec.layers, (*path, "layers")  # noqa: PLW2901 - from here like a list
             for item, name in enumerate(map(str, spec)):
                 expected_name = names[position] if position < len(names) else None
                 if name == expected_name:
                     position += 1
                     continue
-                near = did_you_mean(name, names) if name not in names else ""
+                hint = did_you_mean(name, names) if name not in names else ""
                 expectation = f"the layer {expected_name!r}" if expected_name else "no more layers"
                 order = f" (the layers in order are {', '.join(names)})" if names else " (there is no model)"
-                findings.add((*path, item), f"expected {expectation}, got {name!r}{near}{order}")
+                findings.add((*path, item), f"expected {expectation}, got {name!r}{hint}{order}")
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(stage_name, tuple(layers[start:position]))
     if names and specs and all(isinstance(spec, TimedStageSpec) for spec in specs):
         text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
-        text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
+        text = f"expected all layers of the model in stages, got no stage with {', '.join(names[position:])}"
         findings.add(("pipeline", "stages"), text)
 
 
@@ -158,11 +158,11 @@ def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
 
 
 def _check_names(stages: list[RequestedStage], findings: Findings) -> None:
-    earlier: set[str] = set()
+    earlier_names: set[str] = set()
     for index, stage in enumerate(stages):
         own_names = [cost.name for cost in stage.concurrent] or [stage.name]
         for number, name in enumerate(own_names):
-            if name in earlier:
+            if name in earlier_names:
                 text = f"expected a different name for each stage, got {name!r} again"
                 findings.add(("pipeline", "stages", index, *([number] if len(own_names) > 1 else []), "name"), text)
-            earlier.add(name)
+            earlier_names.add(name)

@@ -40,9 +40,9 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.repeating import with_period
 from ipusim.schedules.schedule import Schedule
 
-#: Options with their problems.
+#: Problems: path of an option, and text.
 _Problems = Iterator[tuple[KeyPath, str]]
-_NANOSECONDS = 10**9
+_NANOSECONDS_PER_SECOND: Final = 10**9
 #: Options of a weight update on IPUs.
 _UPDATE_OPTIONS: Final = (
     "offload_weight_update_variables",
@@ -73,7 +73,7 @@ def resolve_system(
             devices=devices.devices,
             pipelined=pipelined,
             clock_hz=spec.clock,
-            overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS,
+            overhead_ns=None if spec.overhead is None else spec.overhead * _NANOSECONDS_PER_SECOND,
             rates=rates,
             host_rates=_host_rates(options),
             remote_buffers=spec.enable_remote_buffers,
@@ -84,22 +84,22 @@ def resolve_system(
         system = replace(system, framework=host.framework, hosts=host.count)
         return replace(system, optimizer_update_interval=host.updates_optimizer, optimizer_values=host.optimizer_values)
 
-    for check in (_costs_where_free, _streaming_where_none, _two_overheads):
-        wrong = list(check(spec, rates, findings))
-        for key, text in wrong:
+    for check in (_cost_problems, _streaming_problems, _overhead_problems):
+        problems = list(check(spec, rates, findings))
+        for key, text in problems:
             findings.add(key, text)
-        if wrong:
+        if problems:
             return None
     device = findings.attempt(path, build, (0,))
     if device is None:
         return None
     count = device.count
-    outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
-    if not outside:
+    stages_outside = [stage for stage, ipu in enumerate(mapping) if ipu >= count]
+    if not stages_outside:
         system = findings.attempt(("system",), build, mapping)
         return None if system is None else _join(spec, system, mapping, findings)
     if findings.is_set(MAPPING):
-        for stage in outside:
+        for stage in stages_outside:
             text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
             findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; use a larger device, or another IPU")
     else:
@@ -112,10 +112,10 @@ def resolve_system(
 def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
     """Return a system with the disturbances of the options; None after recording problems."""
     disturbances: tuple[Disturbance, ...] = tuple(spec.build() for spec in options.disturbances)
-    wrong = list(problems_of(disturbances, system))
-    for number, key, text in wrong:
+    problems = list(problems_of(disturbances, system))
+    for number, key, text in problems:
         findings.add(("disturbances", number, key), text)
-    return None if wrong else system.disturbed(disturbances) if disturbances else system
+    return None if problems else system.disturbed(disturbances) if disturbances else system
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
@@ -134,13 +134,12 @@ def resolve_offloads(
     ``names`` are the names of the stages.
     """
     pipeline, problem_count = options.pipeline, len(findings)
-    on_host = pipeline.variables_on_host and training
-    if on_host:
+    updates_on_host = pipeline.variables_on_host and training
+    if updates_on_host:
         text = "expected false or absent with variables_on_host, as IPUs then have no part in the weight update"
         for option in _UPDATE_OPTIONS:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
-    stage = names[0]
     has_memory, serialized = system.streaming is not None, pipeline.batch_serialization_iterations > 1
 
     def check(option: str, rule: Callable[..., None], *values: bool | None, **flags: Any) -> None:
@@ -151,32 +150,36 @@ def resolve_offloads(
     activations = activations if isinstance(activations, bool) else None
     check("offload_activations", check_activations, activations, serialized=serialized)
     # Inference offloads no tensors of the weight update; related options only give warnings.
-    state = pipeline.offload_weight_update_variables if training and not on_host else False
-    sums = pipeline.offload_gradient_accumulation_buffers if training else False
-    in_parts = pipeline.replicated_optimizer_state_sharding and training
-    weights_in_parts = False if on_host else pipeline.replicated_weight_sharding
-    check("offload_weight_update_variables", check_weight_update_variables, state)
-    check("offload_gradient_accumulation_buffers", check_accumulation_buffers, sums)
-    check("replicated_weight_sharding", check_weight_sharding, weights_in_parts, pipeline.offload_weights, stage=stage)
+    offloads_state = pipeline.offload_weight_update_variables if training and not updates_on_host else False
+    offloads_sums = pipeline.offload_gradient_accumulation_buffers if training else False
+    shards_state = pipeline.replicated_optimizer_state_sharding and training
+    shards_weights = False if updates_on_host else pipeline.replicated_weight_sharding
+    check("offload_weight_update_variables", check_weight_update_variables, offloads_state)
+    check("offload_gradient_accumulation_buffers", check_accumulation_buffers, offloads_sums)
+    check("replicated_weight_sharding", check_weight_sharding, shards_weights, pipeline.offload_weights, stage=names[0])
     if len(findings) > problem_count:
         return None
-    least = options.system.minimum_remote_tensor_size
-    popart = system.framework in ON_POPART
     offload = resolve_offload(
-        state, sums, activations, remote_memory=has_memory, serialized=serialized, minimum_bytes=least, popart=popart
+        offloads_state,
+        offloads_sums,
+        activations,
+        remote_memory=has_memory,
+        serialized=serialized,
+        minimum_bytes=options.system.minimum_remote_tensor_size,
+        popart=system.framework in ON_POPART,
     )
     offload = replace(
         offload,
         minimum_elements=options.system.minimum_sharded_elements,
-        variables_on_host=on_host,
+        variables_on_host=updates_on_host,
         moved=moves if training else None,
     )
     return findings.attempt(
         ("pipeline", "replicated_optimizer_state_sharding"),
         resolve_sharding,
         offload,
-        in_parts,
-        weights_in_parts,
+        shards_state,
+        shards_weights,
         pipeline.offload_weights,
         replicas=system.replicas,
         remote_memory=has_memory,
@@ -184,17 +187,17 @@ def resolve_offloads(
     )
 
 
-def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
+def _cost_problems(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
     """Yield a problem for each cost of copies, or of the host, that a request sets on the free system."""
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
-    costly: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
-    costly += [("rates", rate.name) for rate in _changed_rates(rates, findings) if rate.part != "computation"]
+    cost_paths: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
+    cost_paths += [("rates", rate.name) for rate in _changed_rates(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
-        for path in costly:
+        for path in cost_paths:
             yield path, "expected no cost on the free system, where copies and the host are free, got a cost"
 
 
-def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
+def _overhead_problems(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
     """Yield a problem for each fixed part of a copy's cost, if the request also sets ``system.overhead``.
 
     ``system.overhead`` is the total of these parts.
@@ -207,7 +210,7 @@ def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems
 
 
 def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
-    """Return rates set by a request, or changed by its file of rates."""
+    """Return the rates that a request sets, or that its file of rates changes."""
     if not rates.file and not findings.is_set(("rates",)):
         return []
     return [
@@ -217,8 +220,8 @@ def _changed_rates(rates: Rates, findings: Findings) -> list[Rate]:
     ]
 
 
-def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
-    """Yield problems: remote buffers without Streaming Memory, or its figures without remote buffers."""
+def _streaming_problems(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
+    """Yield a problem for remote buffers without Streaming Memory, or for its figures without remote buffers."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         machines = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {machines}, got {spec.name}"
@@ -234,8 +237,8 @@ def _streaming(spec: StreamingMemorySpec) -> dict[str, Fraction | int]:
 
 
 def _host_rates(options: Options) -> Mapping[str, Fraction]:
-    no_rates = ("framework", "updates_optimizer", "optimizer_values", "count", "sum_over")
-    rates = {name: rate for name, rate in options.system.host if name not in no_rates and rate is not None}
+    other_keys = ("framework", "updates_optimizer", "optimizer_values", "count", "sum_over")
+    rates = {name: rate for name, rate in options.system.host if name not in other_keys and rate is not None}
     return {f"{name}_bytes_per_s": rate for name, rate in rates.items()}
 
 
@@ -248,7 +251,7 @@ def _join(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings: 
     return None if device is None else replace(system, joined=device)
 
 
-def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, findings: Findings) -> KeyPath:
+def _refused_option(schedule: Schedule, shape: PlanShape, sync: Sync | None, findings: Findings) -> KeyPath:
     """Return the option that the schedule, or the requested sync mode, does not support."""
 
     def is_refused(mode: Sync | None) -> bool:
@@ -263,12 +266,12 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
     if 0 < shape.group_size < len(set(shape.mapping)):
         return "pipeline", "micro_batch_group_size"
     serialized = shape.serialization > 1 and Feature.BATCH_SERIALIZATION not in schedule.supports
-    infers = not shape.training and Feature.INFERENCE not in schedule.supports
-    by_schedule = shape.overlapped_io or serialized or infers
-    return (None if by_schedule else _placed_by(findings)) or ("pipeline", "schedule")
+    refuses_inference = not shape.training and Feature.INFERENCE not in schedule.supports
+    by_schedule = shape.overlapped_io or serialized or refuses_inference
+    return (None if by_schedule else _placing_option(findings)) or ("pipeline", "schedule")
 
 
-def _placed_by(findings: Findings) -> KeyPath | None:
+def _placing_option(findings: Findings) -> KeyPath | None:
     """Return the option that places the stages. If the schedule places them, return None."""
     options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
     return next(filter(findings.is_set, options), None)
@@ -288,7 +291,7 @@ def resolve_plan(
         text = "expected at least two stages to shard, got one stage: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)
         return None
-    laid_out: PlanShape | None = shape
+    plan_shape: PlanShape | None = shape
     try:
         if shorter and laid_out_shape(shape, schedule.multiple) == shape:
             checked_sync(schedule, shape, sync)
@@ -297,12 +300,12 @@ def resolve_plan(
         if shorter:
             count = next(short_counts(schedule, shape), shape.micro_batches)
             shape = replace(shape, micro_batches=count)
-        laid_out = laid_out_shape(shape, schedule.multiple)
-        if laid_out is not None:
-            return schedule, plan_of(schedule, laid_out, sync)
+        plan_shape = laid_out_shape(shape, schedule.multiple)
+        if plan_shape is not None:
+            return schedule, plan_of(schedule, plan_shape, sync)
         refuse_passes(options, shape, findings)
     except CountError as error:
-        if laid_out != shape:
+        if plan_shape != shape:
             refuse_passes(options, shape, findings)
             return None
         text = str(error)
@@ -312,10 +315,10 @@ def resolve_plan(
                     text += f" The nearest counts of {schedule.name}: {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
-        findings.add(_refused_at(schedule, shape, sync, findings), str(error), error)
+        findings.add(_refused_option(schedule, shape, sync, findings), str(error), error)
     except ProgramError as error:
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
-        path = ("pipeline", "schedule") if several_ipus else _placed_by(findings) or MAPPING
+        path = ("pipeline", "schedule") if several_ipus else _placing_option(findings) or MAPPING
         findings.add(path, str(error) + remedy, error)
     except PlanError as error:  # from a user's schedule
         findings.add(("pipeline", "schedule"), str(error), error)

@@ -20,7 +20,8 @@ from ipusim.model.layers.network import NamedLayer
 from ipusim.model.rows import Key, Row, row_of
 from ipusim.runs.request.fields import Choice, CycleCount, Name, Node, Quantity, expects
 
-#: Annotations for numbers and units. Cycles are limited to some hours, so that the longest run fits in 64 bits.
+#: Pydantic annotations of numbers, by kind of unit. Cycles are limited to some hours, so that the longest run fits in
+#: 64 bits.
 _UNITS: Final[dict[str, Any]] = {
     "cycles": CycleCount(10**14),
     "share": Quantity("share", 0, 10, "0 to 1000 %", whole=False),
@@ -47,17 +48,16 @@ class RowSpec(Node):
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
     """Return the pydantic model of ``row``.
 
-    Its keys are the keys of ``base``, inherited keys, ``type``, and the row's other keys.
-
+    The model has the keys of ``base``, then inherited keys, ``type``, and the row's other keys.
     ``inner`` is the annotation of a layer within the layer.
     """
     inherited_fields = {key.argument: _field(key, inner) for key in row.keys if key.inherited}
     own_fields = {key.argument: _field(key, inner) for key in row.keys if not key.inherited}
     kind: Any = Literal[row.kind]
-    return _made_of(row, base, {**inherited_fields, "type": (kind, ...), **own_fields})
+    return _model_of(row, base, {**inherited_fields, "type": (kind, ...), **own_fields})
 
 
-def _made_of(row: Row, base: type[RowSpec], fields: dict[str, Any]) -> type[Any]:
+def _model_of(row: Row, base: type[RowSpec], fields: dict[str, Any]) -> type[Any]:
     name = "".join(part.title() for part in row.kind.split("_"))
     spec = create_model(
         f"{name}Spec", __base__=base, __doc__=row.doc, __module__=__name__, __cls_kwargs__={"title": row.kind}, **fields
@@ -69,28 +69,28 @@ def _made_of(row: Row, base: type[RowSpec], fields: dict[str, Any]) -> type[Any]
 def _field(key: Key, inner: Any) -> tuple[Any, Any]:
     default = ... if key.default is MISSING else key.default
     alias = key.name if key.name != key.argument else None
-    return _read_as(key.hint, inner), Field(default=default, alias=alias, description=key.doc)
+    return _pydantic_hint(key.hint, inner), Field(default=default, alias=alias, description=key.doc)
 
 
-def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each kind of annotation
+def _pydantic_hint(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each kind of annotation
     """Return pydantic's annotation for a dataclass field with the annotation ``hint``."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is EarlierLayer:
         return Name
     if origin is Annotated:
-        return Annotated[_read_as(args[0], inner), *map(_mark, args[1:])]
+        return Annotated[_pydantic_hint(args[0], inner), *map(_pydantic_mark, args[1:])]
     if origin is Literal:
         return Annotated[hint, Choice(args)]
     if isinstance(hint, type) and is_dataclass(hint):
         return keys_of(hint)
     if origin in (Union, UnionType):
-        return reduce(or_, (_read_as(argument, inner) for argument in args))
+        return reduce(or_, (_pydantic_hint(argument, inner) for argument in args))
     if origin is NamedLayer:
         return inner
     if origin is tuple and args[-1] is not ...:
-        return _as_many(args)
+        return _pair_of_numbers(args)
     if origin is tuple:
-        return _list_of(_read_as(args[0], inner))
+        return _list_of(_pydantic_hint(args[0], inner))
     return hint
 
 
@@ -98,10 +98,10 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
 def keys_of(kind: Any) -> type[Any]:
     """Return the pydantic model of a dataclass without alternatives, which has no key ``type``."""
     row = row_of(kind)
-    return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
+    return _model_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
 
 
-def _mark(mark: Any) -> Any:
+def _pydantic_mark(mark: Any) -> Any:
     """Return pydantic's counterpart of a metadata object in an annotation."""
     if isinstance(mark, OneOf):
         return Choice(mark.names)
@@ -110,7 +110,7 @@ def _mark(mark: Any) -> Any:
     return Field(title=mark.name) if isinstance(mark, ScenarioName) else mark
 
 
-def _as_many(items: tuple[Any, ...]) -> Any:
+def _pair_of_numbers(items: tuple[Any, ...]) -> Any:
     """Return the annotation of a pair of whole numbers with equal bounds; a joint message states the bounds once."""
     (kind,) = set(items)
     _, *bounds = get_args(kind)

@@ -15,10 +15,11 @@ from ipusim.runs.request.derived import RowSpec, keys_of
 from ipusim.runs.request.fields import expects, kind_of
 from ipusim.runs.request.kinds import OneOfKinds
 
+#: Class of each kind of disturbance.
 _KINDS: Final[dict[str, Any]] = {row_class.kind: row_class for row_class in classes(["ipusim.hardware.disturbances"])}
 
 
-def _kind(value: object) -> str | None:
+def _tag_of(value: object) -> str | None:
     """Return a disturbance's tag by the key of its kind. A misspelt key is also accepted; a later check refuses it."""
     if not isinstance(value, dict):
         return kind_of(value)
@@ -39,7 +40,7 @@ else:
     #: Deviation from the rates.
     DisturbanceSpec = Annotated[
         Any,
-        OneOfKinds(_kind, _models),
+        OneOfKinds(_tag_of, _models),
         Field(
             json_schema_extra=expects(
                 f"a disturbance, which has a key out of {one_of(_KINDS)}, such as {{ipu: 2, slower: 1.5}}"

@@ -36,7 +36,9 @@ _SIGNS: Final = {
     "less than": (False, False),
     "more than": (True, False),
 }
+#: Comparison: a sign or words, then a quantity.
 _COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
+#: Range: two quantities, joined by words or by dots.
 _RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
 #: Quantity with a tolerance in per cent of itself, above, below or to both sides. Shares have none, as % is their unit.
 _TOLERANT: Final = re.compile(r"(.+?)\s*(\+-|±|\+|-)\s*([0-9]{1,4}(?:\.[0-9]{1,9})?)\s*%", re.DOTALL)
@@ -119,25 +121,25 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     """Return lower bound, upper bound and whether both are inclusive; None without comparison or range."""
     if not isinstance(value, str):
         return None
-    comparison, span = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
+    comparison, range_match = _COMPARISON.fullmatch(value), _RANGE.fullmatch(value)
     if figure.unit == "share" and _TOLERANT.fullmatch(value):
         raise QuantityError(f"expected a share without a tolerance, or a range such as 18 %..22 %, got {show(value)}")
-    if (comparison or span) and figure.unit in ("name", "fits"):
+    if (comparison or range_match) and figure.unit in ("name", "fits"):
         hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
         raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
     if comparison:
         from_below, within = _SIGNS[comparison[1]]
         limit = _quantity(figure, comparison[2], value)
         return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
-    if span is None:
+    if range_match is None:
         around = _TOLERANT.fullmatch(value)
         if around is None or around[2] not in ("+-", "±") or figure.unit in ("name", "fits"):
             return None
         least, most = (_quantity(figure, f"{around[1]} {sign} {around[3]} %", value) for sign in "-+")
         return least, most, True
-    low, high = (end.strip() for end in (span[1] or span[3], span[2] or span[4]))
+    low, high = (end.strip() for end in (range_match[1] or range_match[3], range_match[2] or range_match[4]))
     if _UNITLESS_NUMBER.fullmatch(low):  # the upper bound's unit applies to both bounds
-        low += high[bare.end() :] if (bare := _UNITLESS_NUMBER.match(high)) else ""
+        low += high[number.end() :] if (number := _UNITLESS_NUMBER.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
 
 

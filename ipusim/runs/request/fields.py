@@ -35,14 +35,13 @@ from ipusim.runs.problems import one_of, show
 
 #: JSON Schema of the word ``none``, accepted by some keys in place of null.
 NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
-
-
 #: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
-#: Text for an interval in session runs, such as ``every 5 session runs``; and the maximum interval.
+#: Text for an interval in session runs, such as ``every 5 session runs``.
 _INTERVAL: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
+#: Maximum interval, in session runs.
 _MOST_SESSION_RUNS: Final = 10**6
-#: Cycles as a text.
+#: Text of a number of cycles, without a unit of time.
 _CYCLES_TEXT: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
 
@@ -53,11 +52,10 @@ class Node(BaseModel):
 
 
 def kind_of(value: object) -> str | None:
-    """Return the discriminator tag of ``value``; None without a kind.
+    """Return the discriminator tag of ``value``; None for a value without a kind.
 
-    A tag is ``<python>``, or the value's ``type`` in angle brackets.
-
-    The brackets distinguish tags from keys in the paths of validation errors. They enclose the kind's title.
+    A tag is ``<python>``, or the value's ``type`` in angle brackets, which is also the title of the kind. The brackets
+    distinguish tags from keys in the paths of validation errors.
     """
     if isinstance(value, Node):
         return f"<{value.model_config['title']}>"
@@ -126,7 +124,7 @@ class Quantity:
 
 @dataclass(frozen=True)
 class SessionRuns:
-    """Annotation of a field that says how often something happens, read as a number of session runs; 0: never."""
+    """Annotation of a field that says how often something happens, read as a number of session runs; 0 means never."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
@@ -255,8 +253,8 @@ class Choice:
         names = self._names()
         spelt = dict.fromkeys([*names, *(case(name) for name in names for case in _CASES)])
         if self.pattern:
-            also = {"anyOf": [{"enum": [*spelt]}, {"pattern": self.pattern}], "x-words": self.words}
-            return {"type": "string", **also, **expects(one_of([*names, self.words])), "x-names": [*names]}
+            choices = {"anyOf": [{"enum": [*spelt]}, {"pattern": self.pattern}], "x-words": self.words}
+            return {"type": "string", **choices, **expects(one_of([*names, self.words])), "x-names": [*names]}
         return {"type": "string", "enum": [*spelt], **expects(one_of(names)), "x-names": [*names]}
 
     def _names(self) -> tuple[str, ...]:
@@ -271,9 +269,8 @@ class Choice:
         raise PydanticCustomError("unexpected", "none of the names")
 
 
+#: Upper and lower case in which editors accept a name.
 _CASES = (str.lower, str.capitalize, str.upper)
-
-
 #: Bytes, such as ``4 KiB``.
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
 #: Bytes of a buffer, or ``all`` for one buffer of everything.
@@ -325,4 +322,5 @@ PythonName = Annotated[
 Axis = Annotated[int, Field(ge=1, le=65_536)]
 #: Shape of an array.
 Shape = Annotated[tuple[Axis, ...], Strict(False), Field(max_length=4)]
+#: Seed of random draws.
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]

@@ -69,11 +69,11 @@ def figure_of(name: str) -> tuple[Figure, str]:
             words = ", ".join(f"{head}.{choice}" for choice in ITEMS)
             raise QuantityError(f"expected {words} or {head}.NUMBER, got {name!r}{near}")
     unit = _UNITS.get(next((end for end in _UNITS if name.endswith(end)), ""), "any")
-    _check(name.split("."), name)
+    _check_path(name.split("."), name)
     return Figure(name, unit, "", name), ""
 
 
-def _check(keys: Sequence[str], name: str) -> None:
+def _check_path(keys: Sequence[str], name: str) -> None:
     """Check the path ``keys`` against the types of a summary; raises QuantityError for a path without a value."""
     kind: Any = Summary
     for depth, key in enumerate(keys):
@@ -86,7 +86,7 @@ def _check(keys: Sequence[str], name: str) -> None:
         elif is_dataclass(kind) and kind is not IpuUse:
             names = _fields(cast(type, kind))
             if key not in names:
-                raise QuantityError(_key_message(key, list(names), name, depth))
+                raise QuantityError(_unknown_key_message(key, list(names), name, depth))
             kind = names[key]
         elif kind is IpuUse or kind is Any:
             kind = Any  # cycles of an IPU by use
@@ -98,7 +98,7 @@ def _check(keys: Sequence[str], name: str) -> None:
         raise QuantityError(f"expected the path of one value in summary.json, got {name!r}, which has several")
 
 
-def _key_message(key: str, keys: list[str], name: str, depth: int) -> str:
+def _unknown_key_message(key: str, keys: list[str], name: str, depth: int) -> str:
     if depth:
         return f"expected a path in summary.json, got {name!r}: no key {key!r}{did_you_mean(key, keys)}"
     near = did_you_mean(key, figure_names()) or did_you_mean(key, keys)

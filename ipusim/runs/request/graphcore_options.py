@@ -64,7 +64,9 @@ OTHER_ARGUMENTS: Final = (
         "only in `ipusim.ipu`, without effect: functions capture no gradients here",
     ),
 )
+#: Reason why options that stop a run on floating-point exceptions have no effect.
 _NEVER_STOPS: Final = "no operation stops a run: the run's notes name the first value that is not finite"
+#: Reason why options of the scheduler have no effect.
 _AS_WRITTEN: Final = "operations run in program order"
 #: Attributes of ``IPUConfig`` without a scenario key, as no simulation depends on them.
 OTHER_ATTRIBUTES: Final = tuple(
@@ -123,13 +125,13 @@ OTHER_OPTIMIZERS: Final = (
 @cache
 def arguments() -> tuple[GraphcoreOption, ...]:
     """Return the arguments of ``pipelining_ops.pipeline`` with a scenario key, in schema order."""
-    return tuple(_rows(Options, (), Argument))
+    return tuple(_options_of(Options, (), Argument))
 
 
 @cache
 def attributes() -> tuple[GraphcoreOption, ...]:
     """Return the attributes of ``IPUConfig`` with a scenario key, in schema order."""
-    return tuple(_rows(Options, (), Attribute))
+    return tuple(_options_of(Options, (), Attribute))
 
 
 def instead_of(key: str) -> str:
@@ -158,7 +160,9 @@ def optimizers() -> tuple[GraphcoreOption, ...]:
     return (*kinds, GraphcoreOption(wrapper.graphcore, wrapper.doc, ("optimizer", wrapper.kind)))
 
 
-def _rows(node: type[Node], prefix: tuple[str, ...], mark_class: type[GraphcoreName]) -> Iterator[GraphcoreOption]:
+def _options_of(
+    node: type[Node], prefix: tuple[str, ...], mark_class: type[GraphcoreName]
+) -> Iterator[GraphcoreOption]:
     for key, field in node.model_fields.items():
         path = (*prefix, key)
         kind, optional = _without_none(field.annotation)
@@ -170,7 +174,7 @@ def _rows(node: type[Node], prefix: tuple[str, ...], mark_class: type[GraphcoreN
                 effect = mark.effect or field.description or ""
                 yield GraphcoreOption(name, effect, path, kind=kind, optional=optional, default=default, least=least)
         if isinstance(kind, type) and issubclass(kind, Node):
-            yield from _rows(kind, path, mark_class)
+            yield from _options_of(kind, path, mark_class)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

@@ -1,7 +1,7 @@
 """Define the keys of a scenario's layers: a class of keys for each kind of layer.
 
-An item is told by its key ``type``, ``python`` or ``repeat``. Classes of typed layers are derived from the table of
-layers (:mod:`ipusim.model.layers.table`), with Keras' names.
+The key ``type``, ``python`` or ``repeat`` of an item selects the class of its keys. Classes of typed layers are derived
+from the table of layers (:mod:`ipusim.model.layers.table`), with Keras' names.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BuiltSpec(RowSpec):
     name: Name = Field(description="the layer's name, for splits, weights and charts")
     trainable: bool = Field(
         default=True,
-        description="whether its parameters learn; false freezes them, of a block all: they have no gradient and no "
-        "optimizer state, and the backward pass ends at the first layer that learns",
+        description="whether its parameters learn; false freezes all parameters of a layer or block: they have no "
+        "gradient and no optimizer state, and the backward pass ends at the first layer that learns",
     )
 
 
@@ -115,8 +115,9 @@ class RepeatSpec(Node, title="repeat"):
     layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
         min_length=1,
         max_length=MAX_LAYERS,
-        description="the layers in order; repetition 0 of `attention` is `attention0`, then `attention1`, and of "
-        "`conv2` `conv2_0`; `from` with the name of a repeated layer means the layer of the same repetition",
+        description="the layers in order; repetitions of `attention` are called `attention0`, `attention1` and so on, "
+        "repetitions of `conv2` are called `conv2_0` and so on; `from` with the name of a repeated layer means the "
+        "layer of the same repetition",
     )
 
 

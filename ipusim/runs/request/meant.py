@@ -13,7 +13,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?")
 #: Separators of a list of numbers or names written as a text, such as 28x28.
 _SEPARATOR: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
-_COUNT: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
+_COUNT: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")  # a number and a word, such as 8 samples
 _GROUPED_DIGITS: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:[.,]\d{1,6})?)\s*%")
 #: Kinds of single values.
@@ -43,15 +43,13 @@ def suggestion(value: object, node: Mapping[str, Any], siblings: Mapping[str, An
     if not isinstance(value, str | int) or isinstance(value, bool):
         return ""
     return _hint(
-        _of_list(str(value), node) or (_of_text(value.strip(), str(kind), siblings) if isinstance(value, str) else [])
+        _as_list(str(value), node)
+        or (_as_numbers_or_key(value.strip(), str(kind), siblings) if isinstance(value, str) else [])
     )
 
 
-def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
-    """Return the probable list behind a text as a single item.
-
-    Empty unless the key takes a list of numbers or names.
-    """
+def _as_list(text: str, node: Mapping[str, Any]) -> list[str]:
+    """Return the list that a text probably means, as a single item; empty if the key takes no such list."""
     items = [item.strip() for item in _SEPARATOR.split(text.strip("[]() "))]
     for choice in (node, *node.get("oneOf", ())):
         if choice.get("type") == "array" and all(_fits(item, choice.get("items", {})) for item in items):
@@ -59,10 +57,10 @@ def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _of_text(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
+def _as_numbers_or_key(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
     """Return the probable numbers behind a text, or sibling keys for its file."""
     numbers = _NUMBERS.get(kind)
-    return [*dict.fromkeys(numbers(text))] if numbers else _file_of(text, siblings)
+    return [*dict.fromkeys(numbers(text))] if numbers else _keys_for_file(text, siblings)
 
 
 def _hint(values: list[str]) -> str:
@@ -76,7 +74,7 @@ def _fits(item: str, node: Mapping[str, Any]) -> bool:
     return node.get("type") == "string" and re.fullmatch(node.get("pattern", "$"), item) is not None
 
 
-def _whole(text: str) -> list[str]:
+def _whole_numbers(text: str) -> list[str]:
     """Return the probable whole numbers behind a text."""
     if _INTEGER.fullmatch(text):
         return [f"{text}, without quotes"]
@@ -85,7 +83,7 @@ def _whole(text: str) -> list[str]:
     return [re.sub(r"\D", "", text)] if _GROUPED_DIGITS.fullmatch(text) else []
 
 
-def _real(text: str) -> list[str]:
+def _decimal_numbers(text: str) -> list[str]:
     """Return the probable numbers behind a text."""
     if _NUMBER.fullmatch(text):
         return [f"{text}, without quotes"]
@@ -94,10 +92,10 @@ def _real(text: str) -> list[str]:
     return with_point(text)
 
 
-_NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole, "number": _real}
+_NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole_numbers, "number": _decimal_numbers}
 
 
-def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
+def _keys_for_file(text: str, siblings: Mapping[str, Any]) -> list[str]:
     """Return sibling keys for a file called ``text``, as ``key: text (description)``."""
     patterns = {
         key: pattern

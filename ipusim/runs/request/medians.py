@@ -12,7 +12,7 @@ from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime
 from ipusim.runs.request.model_spec import StageCyclesSpec
 
 _Spec = TypeVar("_Spec", bound=StageCyclesSpec)
-_MICROSECONDS = 10**6
+_MICROSECONDS_PER_SECOND = 10**6
 
 
 def median(measurements: Sequence[_Spec], clock_hz: int) -> _Spec:
@@ -46,7 +46,7 @@ def _mean(values: Sequence[int], count: int) -> object:
     if all(isinstance(value, CyclesOfTime) for value in values):
         texts = [value.text for value in values if isinstance(value, CyclesOfTime)]
         seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
-        return f"{_decimal(seconds * _MICROSECONDS)} us"
+        return f"{_decimal(seconds * _MICROSECONDS_PER_SECOND)} us"
     return -(-sum(values) // count)
 
 

@@ -21,8 +21,9 @@ from ipusim.runs.request.meant import suggestion
 JsonNode = dict[str, Any]
 #: Last part of pydantic's path to an error in a mapping's key, not in its value.
 _KEY: Final = "[key]"
-#: Maximum length of an expectation before the hint, in characters; and maximum number of types in a hint.
+#: Maximum length of an expectation before the hint, in characters.
 _LONG_EXPECTATION: Final = 100
+#: Maximum number of types, or of options, in a hint.
 _MOST_TYPES: Final = 3
 #: Note after a truncated list of keys or names.
 _MORE_KEYS: Final = ", which `ipusim check --schema` lists"
@@ -51,7 +52,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
         value, names, of_key = path[-1], list(parent.get("properties", ())), True
         expectation, hint = (
             f"one of the keys {list_names(names, value, _MORE_KEYS)}",
-            _of_key(path, names, error["loc"], schema),
+            _key_hint(path, names, error["loc"], schema),
         )
     elif error["loc"][-1:] == (_KEY,):
         value, names, of_key = path[-1], [], True
@@ -72,13 +73,11 @@ def _message(expectation: str, value: str, hint: str) -> str:
     return expected_last(f"got {value}", hint, expectation)
 
 
-def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
-    """Return a hint at the probable meaning of an unknown key.
+def _key_hint(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
+    """Return a hint at the probable meaning of an unknown key; the first of several candidates wins.
 
-    The first of several candidates wins.
-
-    Candidates are: an option of Graphcore's, one of ``names``, the keys allowed there, a key of another type in the
-    same union, an option of another section, and the nearest of ``names``.
+    Candidates are, in this order: an option of Graphcore's; one of ``names`` (the keys allowed at this position); a key
+    of another type in the same union; an option of another section; and the nearest of ``names``.
     """
     key = str(path[-1])
     # Graphcore's options belong at the top, in the pipeline or in the system.
@@ -86,7 +85,7 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
         return graphcores
     if match := equal_name(key, names):
         return f"; did you mean {match}?"
-    if candidate := _of_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
+    if candidate := _in_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
         return f"; did you mean {candidate}?"
     if one_mistake_away(key, names):
         return did_you_mean(key, names)
@@ -96,10 +95,10 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
     )
 
 
-def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode) -> str | None:
-    """Return ``key of type a or b`` for other types with the key.
+def _in_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode) -> str | None:
+    """Return ``key of type a or b`` for other types with the key, in the union at ``location``.
 
-    The types belong to the union at ``location``. None for many types.
+    None if no other type has the key, or if many types have it.
     """
     tags = [position for position, part in enumerate(location) if _is_tag(part)]
     if not tags:
@@ -148,8 +147,8 @@ def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
 
 def _one_of(names: list[str], value: object) -> str:
     """Join names as an English list; a long list keeps only the nearest names to ``value``."""
-    few = list_names(names, value, _MORE_KEYS)
-    return few if few.endswith(_MORE_KEYS) else one_of(names)
+    nearest_names = list_names(names, value, _MORE_KEYS)
+    return nearest_names if nearest_names.endswith(_MORE_KEYS) else one_of(names)
 
 
 def _keys(node: JsonNode, schema: JsonNode) -> list[str]:
@@ -197,8 +196,8 @@ def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
         return target | {key: value for key, value in node.items() if key != "$ref"}
     options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
     if len(options) == 1:
-        further = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
-        return _resolve(options[0], schema) | further
+        other_keys = {key: value for key, value in node.items() if key not in ("anyOf", "default")}
+        return _resolve(options[0], schema) | other_keys
     return node
 
 

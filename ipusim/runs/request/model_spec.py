@@ -34,15 +34,15 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     )
 
     @model_validator(mode="after")
-    def _one_half(self) -> Self:
+    def _check_single_half(self) -> Self:
         """Refuse a half of a backward pass if the whole is not given, or is shorter than the half."""
         halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
         values = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
         if len(values) == 1:
             ((name, cycles),) = values
             if "backward" not in self.model_fields_set:
-                (second,) = halves.keys() - {name}
-                raise ValueError(f"expected backward or {second} in addition to {name}, got only {name}")
+                (other_half,) = halves.keys() - {name}
+                raise ValueError(f"expected backward or {other_half} in addition to {name}, got only {name}")
             if cycles > self.backward:
                 raise ValueError(f"expected {name} of at most backward, {self.backward} cycles, got {cycles}")
         return self
@@ -104,8 +104,8 @@ def _stage_kind(value: object) -> str | None:
     return "<named>" if isinstance(value, NamedStageSpec) or "layers" in keys else "<timed>"
 
 
-#: Stage: names of layers, with or without a name of the stage; a Python function; costs; or several such stages that
-#: run concurrently.
+#: Stage: names of layers, with or without a name of the stage; a Python function; costs; or the costs of several
+#: concurrent stages.
 StageSpec = Annotated[
     Annotated[
         tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=MAX_LAYERS), Tag("<layers>")

@@ -45,7 +45,7 @@ _Device = Annotated[
 
 
 def _dtype_kind(value: object) -> str:
-    # A choice has no title; a name of the choice identifies it (see the messages).
+    # A choice has no title, so that messages identify it by one of its names.
     return "<each>" if isinstance(value, dict) else "<float32>"
 
 
@@ -224,8 +224,8 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default="Auto",
-        description="time of recomputation, before or between the backward passes; Auto: with `framework: popart` and "
-        "`pytorch` inside the backward pass if the schedule allows, else the schedule's choice",
+        description="when activations are recomputed: before a backward pass, or inside it; Auto: with `framework: "
+        "popart` and `pytorch` inside the backward pass if the schedule allows, else the schedule's choice",
     )
     recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None,

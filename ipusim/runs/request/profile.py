@@ -24,8 +24,11 @@ from ipusim.runs.request.medians import median
 from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.model_spec import StageCyclesSpec, TimedStageSpec
 
+#: Columns of texts.
 _SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
+#: Columns of cycles or times.
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)
+#: Columns of bytes.
 _BYTES: Final = tuple(name for name in TimedStageSpec.model_fields if name.endswith("_bytes"))
 #: Columns of numbers by the spec of a row; columns of bytes are ignored if a model determines the bytes.
 _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
@@ -33,15 +36,17 @@ _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
     TimedStageSpec: (*_CYCLES, *_BYTES),
 }
 _REQUIRED_COLUMNS: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
-#: Aliases of columns.
+#: Column names by alias.
 _COLUMN_ALIASES: Final = {"weight_update": "update", "bytes": "output_bytes"}
 #: Names of summary rows over all stages, common in hand-written tables.
 _SUMMARY_ROWS: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
 #: Maximum number of stages in a message.
 _MOST_LISTED: Final = 5
+#: Maximum size of a file.
 _MOST_BYTES: Final = 2**22
 #: Units of columns of times: seconds and cycles of the tile clock.
 _TIMES: Final = (*UNITS["cycles"][0], *UNITS["seconds"][0])
+#: Units of columns of bytes.
 _SIZES: Final = tuple(UNITS["bytes"][0])
 #: Column title: a name with an optional unit of the numbers, as in ``forward [us]`` or ``forward_us``.
 _TITLE: Final = re.compile(rf"([^\[(]*?)(?:\s*[\[(]([^\[\]()]*)[\])]|[\s_-]+({'|'.join((*_TIMES, *_SIZES))}))?")
@@ -118,9 +123,9 @@ def read_profiles(path: Path, clock_hz: Callable[[str], int]) -> dict[str, tuple
     scenarios, problems = {}, list[str]()
     for name in dict.fromkeys(row.cells[_SCENARIO] for row in table.rows):
         rows = [row for row in table.rows if row.cells[_SCENARIO] == name]
-        scenarios[name], wrong = _stages(rows, table.titles, clock_hz(name))
+        scenarios[name], problems_of_scenario = _stages(rows, table.titles, clock_hz(name))
         refuse(_wrong_length(rows, f"{path}: {name}"))
-        problems += wrong
+        problems += problems_of_scenario
     refuse(problems)
     return scenarios
 
@@ -131,15 +136,15 @@ def has_stages(path: Path) -> bool:
         titles = next(read_lines(path, _MOST_BYTES), CsvLine(1, ())).cells
     except FileError as error:
         raise FileError(f"{path}: {error}") from None
-    return _STAGE in map(_key, titles)
+    return _STAGE in map(_column_name, titles)
 
 
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
     """Return errors for rows whose name belongs to a stage at another position."""
     return [
-        f"{row.position}: column {_STAGE}: expected {right!r} in this row, got {row.name!r}: list the stages in order"
-        for row, right in zip(rows, names, strict=False)
-        if row.name != right and row.name in names
+        f"{row.position}: column {_STAGE}: expected {name!r} in this row, got {row.name!r}: list the stages in order"
+        for row, name in zip(rows, names, strict=False)
+        if row.name != name and row.name in names
     ]
 
 
@@ -161,7 +166,7 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
         surplus = (
             matches.index(None) if None in matches and any(stage is not None for stage in matches) else len(stages)
         )
-        problem = f"{rows[surplus].position} is of no stage"
+        problem = f"{rows[surplus].position} belongs to no stage"
     else:
         by_name = len({*matches} - {None}) == len(rows)
         absent = [
@@ -182,10 +187,13 @@ def _read_measured(path: Path, clock_hz: int, file_name: str, kind: type[StageCy
     return stages
 
 
-def _table(path: Path, further: Sequence[str], file_name: str) -> CsvTable:
+def _table(path: Path, required: Sequence[str], file_name: str) -> CsvTable:
     """Return a file's rows with columns of measured stages, requiring columns ``further``."""
     columns = Columns(
-        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_REQUIRED_COLUMNS), allows_others=False, key=_key
+        (*required, _STAGE, *_CYCLES, *_BYTES, _SOURCE),
+        (*required, *_REQUIRED_COLUMNS),
+        allows_others=False,
+        key=_column_name,
     )
     table = read_table(path, columns, _MOST_BYTES, file_name)
     refuse([f"{file_name}:1: {problem}" for problem in _wrong_units(table.titles)])
@@ -210,9 +218,9 @@ def _stages(
     for row in rows:
         name = row.cells[_STAGE]
         number = [*read].index(name) if name in read else len(read)
-        spec, wrong = _spec(row, titles, clock_hz, kind, number)
-        wrong = [*_wrong_stage(name, number, names), *wrong]
-        problems += [f"{row.position}: {problem}" for problem in wrong]
+        spec, row_problems = _spec(row, titles, clock_hz, kind, number)
+        row_problems = [*_wrong_stage(name, number, names), *row_problems]
+        problems += [f"{row.position}: {problem}" for problem in row_problems]
         measurements = read.setdefault(name, []) if name else []
         if spec is not None:
             measurements.append((row, spec))
@@ -229,7 +237,7 @@ def _stages(
     return tuple(stages), problems
 
 
-def _key(title: str) -> str:
+def _column_name(title: str) -> str:
     """Return the column name of a title."""
     name = _TITLE.fullmatch(title)
     words = re.sub(r"[\s_-]+", "_", (name[1] if name else title).lower())
@@ -280,16 +288,18 @@ def _spec(
     try:
         spec = kind.model_validate(values, context={CLOCK_HZ: clock_hz})
     except ValidationError as error:
-        wrong = problems_of(error.errors(include_url=False), _schema(kind))
-        row_problems = [problem.text for problem in wrong if not problem.path]
+        spec_problems = problems_of(error.errors(include_url=False), _schema(kind))
+        row_problems = [problem.text for problem in spec_problems if not problem.path]
         cell_problems = [
-            _worded(str(problem.path[0]), problem.text, numbers, titles) for problem in wrong if problem.path
+            _cell_message(str(problem.path[0]), problem.text, numbers, titles)
+            for problem in spec_problems
+            if problem.path
         ]
         return None, [*row_problems, *cell_problems, *problems]
     return (None if problems else spec), problems
 
 
-def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[str, str]) -> str:
+def _cell_message(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[str, str]) -> str:
     """Return the message of a cell's error with its column; a fraction of a cycle gets advice on units."""
     title = titles[_STAGE if name == "name" else name]
     if text.startswith("expected a whole number of cycles") and numbers[name][-1:].isdecimal():
@@ -301,7 +311,7 @@ def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
     """Yield the error for a source that is a number: typically, the previous cell has a decimal comma."""
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
-        problem = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"
+        problem = f"column {titles[_SOURCE]}: expected the origin of the measurement, got {text!r}"
         yield f"{problem}{decimal_comma([row.cells[name] for name in titles][-2:])}"
 
 

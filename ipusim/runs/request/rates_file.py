@@ -16,6 +16,7 @@ from ipusim.runs.request.messages import JsonNode, problems_of
 from ipusim.runs.request.rates_spec import RatesSpec
 from ipusim.runs.yaml_text import Located
 
+#: Maximum size of a file of rates.
 _MOST_BYTES: Final = 1 << 17
 
 

@@ -15,7 +15,7 @@ from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.runs.request.fields import NameOfFile, Node, Quantity, expects
 
-_NANOSECONDS: Final = 10**9
+_NANOSECONDS_PER_SECOND: Final = 10**9
 
 
 def _type(rate: Rate) -> Any:
@@ -23,7 +23,7 @@ def _type(rate: Rate) -> Any:
     range_text = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
     match rate.unit:
         case "ns":
-            least, most = rate.least / _NANOSECONDS, rate.most / _NANOSECONDS
+            least, most = rate.least / _NANOSECONDS_PER_SECOND, rate.most / _NANOSECONDS_PER_SECOND
             return Annotated[Fraction, Quantity("seconds", least, most, range_text, whole=False)]
         case "bytes/s":
             return Annotated[Fraction, Quantity("bytes per second", rate.least, rate.most, range_text, whole=False)]
@@ -82,5 +82,5 @@ def rates_of(spec: RatesSpec, file: str = "") -> Rates:
         value = getattr(spec, rate.name)
         if value is not None:
             exact = Fraction(str(value))  # as written: 0.1 is a tenth
-            values[rate.attribute] = exact * _NANOSECONDS if rate.unit == "ns" else exact
+            values[rate.attribute] = exact * _NANOSECONDS_PER_SECOND if rate.unit == "ns" else exact
     return replace(DEFAULT_RATES.with_values(**values), file=file)

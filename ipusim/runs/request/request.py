@@ -26,6 +26,7 @@ from ipusim.runs.request.system_spec import SystemSpec
 from ipusim.runs.yaml_text import MAX_DEPTH
 from ipusim.schedules import registry
 
+#: Types of plain values that need no conversion.
 _PLAIN: Final = frozenset((str, float, bool, type(None)))
 #: Number of keys in a message's path to an option nested too deeply.
 _SHOWN_DEPTH: Final = 4
@@ -85,7 +86,7 @@ class Request:
     ) -> Request:
         """Return the Request of options with the keys of a scenario.
 
-        Sequences may be tuples or arrays, and numbers NumPy's.
+        Sequences may also be tuples or arrays, and numbers may be NumPy numbers.
 
         Args:
             data: options by a scenario's keys.
@@ -185,7 +186,7 @@ class Request:
 
     def without_defaults(self) -> dict[str, Any]:
         """Return the options in the format of :meth:`to_dict`, without options set to their defaults."""
-        data: dict[str, Any] = plain(_changes(self.options))
+        data: dict[str, Any] = plain(_different_from_defaults(self.options))
         return data
 
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
@@ -236,10 +237,11 @@ def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 
 def plain(value: Any, path: KeyPath = ()) -> Any:
     """Return a copy of options as plain data, as if read from YAML.
 
-    Plain data are lists, Python's numbers, and file names as text.
+    Sequences become lists, numbers become Python's numbers, and file names become text. ``path`` is the path
+    of ``value`` in the options.
 
-    ``path`` is the path of ``value`` in the options. Raises RequestError for data nested too deeply, such as a list
-    that contains itself, and for whole numbers with too many digits.
+    Raises RequestError for data nested too deeply, such as a list that contains itself, and for whole numbers with too
+    many digits.
     """
     kind = type(value)
     if kind in _PLAIN:  # the usual case, and the fastest to check
@@ -286,23 +288,23 @@ def options_set(value: Any, convert: Callable[[NameOfFile], str] = str) -> Any:
     return value.text if isinstance(value, CyclesOfTime | Expectation) else value
 
 
-def _changes(value: Any) -> Any:
+def _different_from_defaults(value: Any) -> Any:
     """Return options that differ from their defaults, by key."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         differing = {
-            name: _changes(option)
+            name: _different_from_defaults(option)
             for name in fields
             if name in value.model_fields_set
             and (option := getattr(value, name)) != fields[name].get_default(call_default_factory=True)
         }
-        return {fields[name].alias or name: option for name, option in differing.items() if not _says_nothing(option)}
+        return {fields[name].alias or name: option for name, option in differing.items() if not _is_empty(option)}
     if isinstance(value, tuple):
-        return [_changes(option) for option in value]
+        return [_different_from_defaults(option) for option in value]
     return options_set(value)
 
 
-def _says_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return isinstance(value, dict | list) and (not value or all(option == {} for option in value))
 
 
@@ -347,6 +349,6 @@ def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
     names = [str(item.get("name", "")) if isinstance(item, dict) else "" for item in items]
     if name in names:
         return names.index(name)
-    near = did_you_mean(name, [entry for entry in names if entry])
-    text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{near}"
+    hint = did_you_mean(name, [entry for entry in names if entry])
+    text = f"expected an index of {dotted(path)} or the name of an item in it, got {name!r}{hint}"
     raise RequestError([Problem(item_path, text)])

@@ -1,7 +1,7 @@
 """Define the schema of a scenario: all keys with kind, bounds, unit and meaning.
 
-Bounds keep valid scenarios within memory and 64-bit cycles; the product of the counts is checked during resolution of
-the scenario.
+Bounds keep valid scenarios within memory and 64-bit cycles; the product of the counts is checked when a Job is
+assembled.
 """
 
 from __future__ import annotations

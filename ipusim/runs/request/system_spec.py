@@ -77,7 +77,8 @@ class HostSpec(Node, title="host"):
         default=None,
         description="number of values that a pytorch program sends for each variable, each in "
         "`rates.pytorch_optimizer_value`: one for each attribute given to PopTorch's optimizer and not marked as "
-        "constant, such as the learning rate; default: 3, as Graphcore's BERT (learning rate, epsilon, loss scaling)",
+        "constant, such as the learning rate; default: 3, as in Graphcore's BERT (learning rate, epsilon, loss "
+        "scaling)",
     )
 
 
@@ -224,8 +225,8 @@ class SystemSpec(Node, title="system"):
         default=None,
         description="bytes of an IPU's gradients that replicas collect and then sum together, IPU after IPU; 0: the "
         "gradients of each variable separately; all: the gradients of all IPUs at once; replicas that update parts of "
-        "variables collect nothing, unless all; default: 0 if `host.framework` is popart or pytorch, which merge no "
-        "gradients by default, else all",
+        "variables collect gradients only if all; default: 0 if `host.framework` is popart or pytorch, which merge "
+        "no gradients by default, else all",
     )
 
     @property

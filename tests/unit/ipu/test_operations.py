@@ -261,7 +261,7 @@ OF_PROGRAM_ERROR = [
 ]
 OF_MODEL_ERROR = [
     (lambda u: rnn_ops.PopnnLSTM(2, activation="softmax"), "in a recurrent layer, got 'softmax'"),
-    (lambda u: nn_ops.ctc_loss(WORDS, SCORES, [1, 1], [3, 4], 3), "samples of 1 to 3, got 4 in 1"),
+    (lambda u: nn_ops.ctc_loss(WORDS, SCORES, [1, 1], [3, 4], 3), "samples of 1 to 3 time steps, got 4 in sample 1"),
     (lambda u: math_ops.serialized_matmul(X, X.T, 2, "b_rows"), "divides b_rows, which is 3, got 2"),
     (lambda u: math_ops.serialized_matmul(X, X.T, 1, "rows"), "unknown serialization dimension 'rows'"),
     (lambda u: custom_ops.codelet_expression_op(lambda x: x.sum(), X), "expected an array of the inputs' shape"),

@@ -131,7 +131,7 @@ def test_synthetic_targets_are_learnt():
     ("make", "message"),
     [
         (lambda: synthetic_classes((4,), 1, 10), "at least 2 classes, got 1"),
-        (lambda: synthetic_classes((4,), 5, 4), "at least 5 samples, one a class, got 4"),
+        (lambda: synthetic_classes((4,), 5, 4), "at least 5 samples, one for each class, got 4"),
         (lambda: synthetic_classes((0,), 2, 4), r"sizes from 1 upwards in a shape, got \(0,\)"),
         (lambda: synthetic_classes((4,), 2, 4, noise=-1), "noise of 0 or more, got -1"),
         (lambda: synthetic_targets((4,), (-1,), 4), r"sizes from 1 upwards in a shape, got \(-1,\)"),

@@ -285,7 +285,7 @@ REFUSED = {
     ),
     "no positions": (lambda: TakePositions(0), "at least 1 position to take, got 0"),
     "few positions": (lambda: TakePositions(6).output_shape((5, 4)), r"at least 6 positions to take, got shape \(5, 4"),
-    "loss of none": (lambda: MaskedSoftmaxCrossEntropy(0), "at least 1 position to take the loss of, got 0"),
+    "loss of none": (lambda: MaskedSoftmaxCrossEntropy(0), "the loss of at least 1 position, got 0"),
     "few logits": (
         lambda: MaskedSoftmaxCrossEntropy(3).check_labels((2, 4), np.zeros((1, 3), int)),
         r"logits of at least 3 positions and an axis of classes, got shape \(2, 4\)",
@@ -305,12 +305,18 @@ REFUSED = {
     "activation": (lambda: ActivationLayer("gulu"), "unknown activation 'gulu': expected one of identity, relu"),
     "filters": (lambda: Conv2D(0, (1, 1)), "at least 1 filter, got 0"),
     "transposed filters": (lambda: Conv2DTranspose(0, (1, 1)), "at least 1 filter, got 0"),
-    "transposed kernel": (lambda: Conv2DTranspose(1, (1, 1), (0, 1)), r"two strides from 1, got \(1, 1\) and \(0, 1\)"),
+    "transposed kernel": (
+        lambda: Conv2DTranspose(1, (1, 1), (0, 1)),
+        r"two strides of at least 1, got \(1, 1\) and \(0, 1\)",
+    ),
     "no image to make larger": (
         lambda: Conv2DTranspose(1, (1, 1)).output_shape((4, 4)),
         r"height, width and channels, got .* shape \(4, 4\)",
     ),
-    "crop to nothing": (lambda: Concatenate("a", (0, 2)), r"a height and a width from 1 to crop to, got \(0, 2\)"),
+    "crop to nothing": (
+        lambda: Concatenate("a", (0, 2)),
+        r"a crop to a height and a width of at least 1, got \(0, 2\)",
+    ),
     "larger crop": (
         lambda: Concatenate("a", (3, 2)).with_source_shape((2, 5, 4)).output_shape((3, 2, 1)),
         r"at least \[3, 2\] in height and width, got the output of a with \[2, 5, 4\]",
@@ -323,8 +329,11 @@ REFUSED = {
         lambda: Concatenate("a").with_source_shape((5, 4)).output_shape((3, 4)),
         r"the axes \[3\] before its last one, got the output of a with \[5, 4\]",
     ),
-    "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "beside the input is its network's to know"),
-    "join alone": (lambda: Concatenate("a").forward({}, np.ones((1, 2))), "to join 'a' is its stage's to do"),
+    "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "only a network provides the output of 'a'"),
+    "join alone": (
+        lambda: Concatenate("a").forward({}, np.ones((1, 2))),
+        "only a stage joins the output of 'a' with its input",
+    ),
     "groups of filters": (lambda: Conv2D(4, (1, 1), groups=3), "divides the 4 filters, got 3"),
     "groups of channels": (
         lambda: Conv2D(4, (1, 1), groups=2).output_shape((5, 5, 3)),
@@ -337,7 +346,7 @@ REFUSED = {
     ),
     "short sequence": (lambda: Conv1D(1, 3).output_shape((2, 4)), "no shorter than the window of 3 steps, got 2"),
     "no sequence": (lambda: Conv1D(1, 3).output_shape((2, 4, 1)), r"steps and channels, got .* shape \(2, 4, 1\)"),
-    "kernel": (lambda: Conv2D(1, (0, 1)), r"two sizes and two strides from 1, got \(0, 1\)"),
+    "kernel": (lambda: Conv2D(1, (0, 1)), r"two sizes and two strides of at least 1, got \(0, 1\)"),
     "padding": (lambda: Conv2D(1, (1, 1), padding="full"), "unknown padding 'full'"),
     "no window": (lambda: Conv2D(1, (3, 3)).output_shape((2, 5, 1)), r"no smaller than the window \(3, 3\), got \(2,"),
     "no image": (lambda: MaxPool2D().output_shape((4, 4)), r"height, width and channels, got .* shape \(4, 4\)"),
@@ -351,11 +360,11 @@ REFUSED = {
     "ctc of no class": (lambda: CTC(1).check_labels((3, 4), np.array([[4]])), "labels from 0 to 3, got label 4"),
     "ctc without room": (
         lambda: CTC(2).check_labels((2, 4), np.array([[0, 1], [1, 1]])),
-        "needs 3 time steps for the 2 labels of sample 1, as a blank stands between two that are the same, got 2",
+        "needs 3 time steps for the 2 labels of sample 1, as a blank stands between equal labels, got 2",
     ),
     "ctc of too much time": (
         lambda: CTC(1, timed=True).check_labels((2, 4), np.array([[0, 2], [0, 3]])),
-        "on 2 time steps needs samples of 1 to 2, got 3 in 1",
+        "on 2 time steps needs samples of 1 to 2 time steps, got 3 in sample 1",
     ),
     "slope": (lambda: LSTM(2, "gelu"), "expected one of identity, relu, tanh, sigmoid, hard_sigmoid .* got 'gelu'"),
     "time": (lambda: LSTM(2).output_shape((3,)), "time steps and elements, got 1"),

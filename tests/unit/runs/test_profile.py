@@ -159,7 +159,8 @@ def test_a_name_that_leads_to_no_profile_is_refused(load, own, tmp_path, cycles,
         ),
         (
             "a,9,3,5",
-            "3: column source: expected who measured it, got '5'; if 3,5 is a number with a decimal comma, write 3.5",
+            "3: column source: expected the origin of the measurement, got '5'; if 3,5 is a number with a decimal "
+            "comma, write 3.5",
         ),
         (
             "a,5,5,3,x",
@@ -182,8 +183,8 @@ def test_decimal_commas_and_units_below_a_unit_say_what_to_write(own, text, mess
         ("stage3 stage1", "got 2: none for stage 0 (dense1) and stage 2 (dense3)"),
         ("0 1 2", "got 3: none for stage 3 (logits, cel)"),
         ("a dense3", "got 2: none for stage 2 (dense3) and stage 3 (logits, cel)"),
-        ("0 1 2 3 4", "got 5: p.csv:6 is of no stage"),
-        ("dense1 dense2 other dense3 logits", "got 5: p.csv:4 is of no stage"),
+        ("0 1 2 3 4", "got 5: p.csv:6 belongs to no stage"),
+        ("dense1 dense2 other dense3 logits", "got 5: p.csv:4 belongs to no stage"),
     ],
 )
 def test_a_row_too_few_says_which_stage_has_none_and_one_too_many_which_it_is(load, own, stages, got):

@@ -346,7 +346,7 @@ CASES = {
     "layer in no stage": (
         "splits: [logits]",
         "stages: [[flatten, hidden], [logits]]",
-        "bad.yaml:12:11: pipeline.stages: expected all layers of the model in stages, got none with cel",
+        "bad.yaml:12:11: pipeline.stages: expected all layers of the model in stages, got no stage with cel",
     ),
     "stage of an unknown layer": (
         "splits: [logits]",
@@ -476,7 +476,7 @@ CASES = {
         "samples: 64",
         "samples: 64, hold_out: 64",
         "bad.yaml:3:75: data.hold_out: synthetic: cannot hold out 64 of 64 samples: expected a number from 1 to "
-        "63, or a fraction of as many samples",
+        "63, or a fraction that gives such a number",
     ),
     "no data": (
         f"data: {DATA}\n",

@@ -181,7 +181,7 @@ def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkey
         ),
         (
             "a:\n  b: {c: 1}\n  - d\n",
-            "s.yaml:3:3: expected a key as in the lines above, got '-': all items of a list have one",
+            "s.yaml:3:3: expected a key as in the lines above, got '-': in a list every item begins with '-'",
         ),
         ("a: {type: sgd, rate: 0,01}\n", "s.yaml:1:24: a: expected a key, got '01'; did you mean 0.01, with a point?"),
         (
