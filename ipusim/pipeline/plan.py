@@ -145,7 +145,7 @@ class Plan:
     def waiting(self) -> Mapping[tuple[int, int], int]:
         """Maximum number of waiting tensors by (source stage, target stage).
 
-        Empty in lock-step, for single tensors.
+        The mapping is empty in lock-step, where single tensors wait.
         """
         return {} if self._count_waiting is None else self._count_waiting()
 
