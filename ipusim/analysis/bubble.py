@@ -26,9 +26,9 @@ class Bubble:
             G micro-batches and free copies gives (N - 1) / (G + N - 1).
         overhead: (makespan - ideal) / ideal, where ideal is the arithmetic of the busiest IPU
             (GPipe's and Megatron-LM's bubble overhead; Narayanan et al. 2021, section 2.2).
-        rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any IPU's
-            first pass to the IPU's last; "bubble rate" of Qi et al., "Zero Bubble Pipeline
-            Parallelism" (arXiv 2401.10241, section 6). Their ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
+        rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any IPU's first pass to the same
+            IPU's last. This is the "bubble rate" of Qi et al., "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241,
+            section 6). Their ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
         span_idle_fraction: idle cycles from every IPU's first pass to its last, over the sum of these periods.
         idle_cycles: idle cycles, summed over IPUs.
         ideal_cycles: arithmetic of the busiest IPU.
@@ -46,9 +46,9 @@ class Bubble:
 
 def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     """Compute an execution's bubble by every definition."""
-    holders = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
-    compute = cycles_by_kind(timeline, execution)[holders][:, PASSES].sum(axis=1)
-    available = len(holders) * execution.makespan_cycles
+    ipus_with_stage = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
+    compute = cycles_by_kind(timeline, execution)[ipus_with_stage][:, PASSES].sum(axis=1)
+    available = len(ipus_with_stage) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
     timeline = timeline.peeled(execution.index)
@@ -58,7 +58,7 @@ def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     last = np.zeros(len(timeline.info.ipus), dtype=np.int64)
     np.minimum.at(first, ipu, timeline.start[rows])
     np.maximum.at(last, ipu, timeline.end[rows])
-    spans = np.maximum(last - first, 0)[holders]
+    spans = np.maximum(last - first, 0)[ipus_with_stage]
     cost, span_total = int(spans.max(initial=0)), int(spans.sum())
 
     idle = available - int(compute.sum())

@@ -54,12 +54,14 @@ class IdleCauses:
 
     Attributes:
         ipu: logical IPU of the device.
-        start, end: first cycle, and cycle after the last.
+        start: first cycle.
+        end: cycle after the last.
         cause: index into :data:`CAUSES`.
         stage: stage of the pass on another IPU that the idle IPU waits for; -1 for other causes.
         times: number of intervals that this entry represents.
         busy: cycles of arithmetic by IPU, weight updates included; shape (IPUs,).
-        recomputing, updating: cycles of ``busy`` spent on recomputation, and on weight updates.
+        recomputing: cycles of ``busy`` spent on recomputation.
+        updating: cycles of ``busy`` spent on weight updates.
         window_cycles: length of the examined window; busy plus idle cycles of every IPU.
     """
 
@@ -94,9 +96,10 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
 
     - fill and drain, then gaps in main: the waterfall's cycles of each part, equal for all IPUs as if they were
       balanced.
-    - imbalance of stages: further waits in a run with only passes; 0 if the waterfall has no imbalance.
-    - further parts of the waterfall: cycles of the part minus the IPU's own cycles of that part, as passes of other
-      IPUs are delayed by the difference. Waits for recomputation are listed apart from the IPU's own
+    - imbalance of stages: the further waits of a run that consists of passes alone; 0 if the waterfall has no
+      imbalance.
+    - further parts of the waterfall: the part's cycles in the waterfall minus the IPU's own cycles of that part,
+      because the difference delays passes of other IPUs. Waits for recomputation are listed apart from the IPU's own
       recomputation.
 
     Remaining waits stay waits for passes of other IPUs.
@@ -122,17 +125,17 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
         TimePart.DISTURBANCES: cycles[Idle.DISTURBANCES],
     }
     if waterfall is not None:
-        whole = waterfall.cycles
-        balanced_waits = whole[TimePart.FILL_AND_DRAIN] + whole[TimePart.GAPS_IN_MAIN]
-        waits_alone = whole[TimePart.USEFUL] + balanced_waits + whole[TimePart.IMBALANCE] - computes
-        gaps: dict[TimePart, Column | int] = {part: whole[part] - column for part, column in parts.items()}
-        gaps[TimePart.IMBALANCE] = waits_alone - balanced_waits if whole[TimePart.IMBALANCE] else 0
-        for part, less in gaps.items():
-            shift = np.minimum(waits, np.maximum(less, 0))
-            parts[part], waits = parts[part] + shift, waits - shift
+        run_cycles = waterfall.cycles
+        balanced_waits = run_cycles[TimePart.FILL_AND_DRAIN] + run_cycles[TimePart.GAPS_IN_MAIN]
+        waits_of_passes_alone = run_cycles[TimePart.USEFUL] + balanced_waits + run_cycles[TimePart.IMBALANCE] - computes
+        missing: dict[TimePart, Column | int] = {part: run_cycles[part] - column for part, column in parts.items()}
+        missing[TimePart.IMBALANCE] = waits_of_passes_alone - balanced_waits if run_cycles[TimePart.IMBALANCE] else 0
+        for part, missing_cycles in missing.items():
+            moved = np.minimum(waits, np.maximum(missing_cycles, 0))
+            parts[part], waits = parts[part] + moved, waits - moved
     columns = [(part.value, column) for part, column in parts.items()]
-    place = list(parts).index(TimePart.RECOMPUTATION)
-    columns[place : place + 1] = [
+    index = list(parts).index(TimePart.RECOMPUTATION)
+    columns[index : index + 1] = [
         (TimePart.RECOMPUTATION.value, idle.recomputing),
         (RECOMPUTATION_WAITS, parts[TimePart.RECOMPUTATION] - idle.recomputing),
     ]
@@ -169,8 +172,8 @@ def idle_causes(
     inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
     busy, recomputing, updating = (_work_cycles(track, of_kinds(track.kind, group), begin, finish) for group in kinds)
-    for (of_pass, number), share in (shares or {}).items():
-        rows = (track.kind == KIND_OF_PASS[of_pass]) & (track.stage == number)
+    for (pass_kind, number), share in (shares or {}).items():
+        rows = (track.kind == KIND_OF_PASS[pass_kind]) & (track.stage == number)
         recomputing += _work_cycles(track, rows, begin, finish) * share.numerator // share.denominator
     ipu, start, end, cause, stage, times = (column[inside] for column in (ipu, start, end, cause, stage, times))
     return IdleCauses(ipu, start, end, cause, stage, times, busy, recomputing, updating, finish - begin)
@@ -207,27 +210,27 @@ def _waits(track: IpuSpans) -> Intervals:
     waits, released = ended_waits(track)
     has_release = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
-    # A wait ended by a tensor is for the sender until the transfer starts, then for the transfer.
+    # A wait that a tensor ended counts as a wait for the sender until the transfer starts, then for the transfer.
     is_send = has_release & of_kinds(kind, SEND_KINDS)
     start, end = track.start[waits], track.end[waits]
     switch = np.where(is_send, np.clip(timeline.start[released], start, end), end)
-    # Host copies on an IPU's own I/O tiles ended the wait: the whole wait is for the host.
+    # If a host copy on the IPU's own I/O tiles ended the wait, the whole wait is for the host.
     is_host_copy = has_release & ~is_send & (source == track.ipu[waits])
     streamed = of_kinds(kind, STREAMED_KINDS)
-    on_way, loads = (
+    transit_rows, streamed_rows = (
         np.flatnonzero(is_send & (switch < end) & (streamed == is_streamed)) for is_streamed in (False, True)
     )
     host_rows = np.flatnonzero(is_host_copy)
-    further = np.flatnonzero(~is_host_copy & (switch > start))
+    split_rows = np.flatnonzero(~is_host_copy & (switch > start))
     on_io_tiles = has_release & of_kinds(kind, IO_TILE_KINDS)
     pieces = _pieces(
         track,
-        waits[further],
-        np.where(has_release, source, track.ipu[waits])[further],
-        switch[further],
-        on_io_tiles[further],
+        waits[split_rows],
+        np.where(has_release, source, track.ipu[waits])[split_rows],
+        switch[split_rows],
+        on_io_tiles[split_rows],
     )
-    whole = [
+    single_pieces = [
         (
             track.ipu[waits[index]],
             begin[index],
@@ -237,12 +240,14 @@ def _waits(track: IpuSpans) -> Intervals:
             waits[index],
         )
         for index, begin, cause in (
-            (on_way, switch, Idle.COPIES),
-            (loads, switch, Idle.STREAMING),
+            (transit_rows, switch, Idle.COPIES),
+            (streamed_rows, switch, Idle.STREAMING),
             (host_rows, start, Idle.HOST),
         )
     ]
-    ipu, starts, ends, cause, stage, span = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
+    ipu, starts, ends, cause, stage, span = (
+        np.concatenate(columns) for columns in zip(pieces, *single_pieces, strict=True)
+    )
     return ipu, starts, ends, cause, stage, span
 
 

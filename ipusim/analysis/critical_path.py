@@ -47,7 +47,7 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     The path leads from the run's start to the end of the last span on an IPU. If this span is a wait for the host, the
     path ends with the host's work. The search follows causes backwards from the end. Every span on the path begins in
     the cycle in which the previous span ends, so their lengths add up to the run's length. Waits are never on the path;
-    their causes are. Among equally long paths, as in every even pipeline, an IPU's own span takes precedence over a
+    their causes are. Among equally long paths, as in every balanced pipeline, an IPU's own span takes precedence over a
     tensor that arrives in the same cycle. Inside a block the search goes backwards from copy to copy, until it enters
     two copies at the same row: from there the path repeats.
 
@@ -55,7 +55,7 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
     """
     compact = timeline.contiguous()
-    segment = _Walk(compact, timeline.blocks).back_from(_last_span(compact), 0, timeline.blocks.outermost)
+    segment = _BackwardSearch(compact, timeline.blocks).back_from(_last_span(compact), 0, timeline.blocks.outermost)
     if compact.start[segment.rows[-1]] != compact.start[0]:
         raise TimelineError(
             f"expected a cause of span {segment.rows[-1]}, which begins in cycle {compact.start[segment.rows[-1]]}"
@@ -98,7 +98,7 @@ class _PathSegment:
         return counts
 
 
-class _Walk:
+class _BackwardSearch:
     """Backward search along causes, through a Timeline with one copy of every block."""
 
     def __init__(self, timeline: Timeline, blocks: Blocks) -> None:
@@ -107,7 +107,7 @@ class _Walk:
             column.tolist() for column in (timeline.cause, timeline.start, timeline.end)
         )
         self._waits = of_kinds(timeline.kind, WAITS).tolist()
-        self._copies: dict[tuple[Repeat, int], _PathSegment] = {}
+        self._paths_within_copies: dict[tuple[Repeat, int], _PathSegment] = {}
 
     def back_from(self, row: int, first: int, inside: Sequence[Repeat]) -> _PathSegment:
         """Return the path from row ``first`` to ``row``; ``inside`` lists the blocks between."""
@@ -118,15 +118,15 @@ class _Walk:
             if block is None:
                 segment.add(_PathSegment([row], [], self._cause_before(row)))
             else:
-                segment.add(self._block(block, row, block.times - 1))
+                segment.add(self._path_through_block(block, row, block.times - 1))
             for block in inside:
                 size = block.last - block.first
                 # The cause just before a block may lie in the block's second-to-last copy.
                 if block.last <= row and max(block.first - size, 0) <= segment.cause < block.first:
-                    segment.add(self._block(block, segment.cause + size, block.times - 2))
+                    segment.add(self._path_through_block(block, segment.cause + size, block.times - 2))
         return segment
 
-    def _block(self, block: Repeat, row: int, copy: int) -> _PathSegment:
+    def _path_through_block(self, block: Repeat, row: int, copy: int) -> _PathSegment:
         """Return the path through a block's copies to ``row`` in the copy of number ``copy``.
 
         The row at which the search enters a copy determines the path through all earlier copies. Once such a row
@@ -137,14 +137,14 @@ class _Walk:
         size = block.last - block.first
         while True:
             if entries is not None and row in entries:
-                begin, earlier = entries[row]
-                rounds, copy = divmod(copy, earlier - copy)
+                begin, earlier_copy = entries[row]
+                rounds, copy = divmod(copy, earlier_copy - copy)
                 for segment in segments[begin:]:
                     path.repeat(segment, rounds)
-                entries = None
+                entries = None  # after the period, single copies remain
             elif entries is not None:
                 entries[row] = (len(segments), copy)
-            segment = self._copy(block, row)
+            segment = self._path_within_copy(block, row)
             segments.append(segment)
             copy_number, row = copy, segment.cause
             while NONE < row < block.first and copy:
@@ -159,11 +159,11 @@ class _Walk:
         path.cause = row
         return path
 
-    def _copy(self, block: Repeat, row: int) -> _PathSegment:
+    def _path_within_copy(self, block: Repeat, row: int) -> _PathSegment:
         """Return the path to ``row`` within one copy of a block."""
-        if (block, row) not in self._copies:
-            self._copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
-        return self._copies[block, row]
+        if (block, row) not in self._paths_within_copies:
+            self._paths_within_copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
+        return self._paths_within_copies[block, row]
 
     def _cause_before(self, row: int) -> int:
         """Return the row of the span that let ``row`` begin, never a wait; NONE at the start of the run."""
@@ -207,7 +207,8 @@ class PathPart:
     Attributes:
         kind: kind of span.
         stage: number of the stage; -1 for spans without a stage.
-        spans, cycles: number and total length of these spans on the path.
+        spans: number of these spans on the path.
+        cycles: their total length.
     """
 
     kind: SpanKind
@@ -217,7 +218,7 @@ class PathPart:
 
 
 def path_parts(timeline: Timeline, path: CriticalPath) -> tuple[PathPart, ...]:
-    """Divide the critical path by kind and stage, longest part first; cycles add up to the run's."""
+    """Divide the critical path by kind and stage, longest part first; cycles add up to the length of the run."""
     rows = np.flatnonzero(path.spans)
     cycles = timeline.end[rows] - timeline.start[rows]
     kind = timeline.kind[rows]

@@ -40,7 +40,8 @@ class DisturbanceCost:
     """Cost of a run's disturbances.
 
     Attributes:
-        cycles, plain_cycles: length of the run, with and without disturbances.
+        cycles: length of the run.
+        plain_cycles: length of the run without disturbances.
         waits: further cycles of waits, keyed by waiting IPU and awaited IPU; only values above 0. A chain of waiting
             IPUs counts for the IPU at its end. If cables are disturbed, only disturbed IPUs count as awaited: healthy
             IPUs wait for copies over these cables.
@@ -54,7 +55,7 @@ class DisturbanceCost:
         slow_ipus: slower logical IPUs, ascending.
         cables: slower, late or dead cables.
         cable_cycles: further cycles in which IPUs wait for copies over these cables or around them, summed over IPUs.
-            All further idle cycles of the run if only cables are disturbed, else idle cycles for copies.
+            If only cables are disturbed, these are all further idle cycles of the run, else those for copies.
         cables_alone: whether only cables are disturbed.
     """
 
@@ -93,8 +94,10 @@ class DisturbanceCost:
         return {
             "slowdown": self.slowdown,
             "cycles_without": self.plain_cycles,
-            "waits": [{"ipu": ipu, "for_ipu": source, "cycles": more} for (ipu, source), more in self.waits.items()],
-            "idle_cycles": {key_of(cause.words): more for cause, more in self.idle.items()},
+            "waits": [
+                {"ipu": ipu, "for_ipu": source, "cycles": further} for (ipu, source), further in self.waits.items()
+            ],
+            "idle_cycles": {key_of(cause.words): further for cause, further in self.idle.items()},
             "slow_ipus": list(self.slow_ipus),
             "cables": [as_plain(cable) for cable in self.cables],
             "cable_cycles": self.cable_cycles,
@@ -108,9 +111,9 @@ class MoreIdle:
     """Further idle cycles of a run against the undisturbed run.
 
     Attributes:
-        cycles: further idle cycles, summed over IPUs; negative for fewer.
+        cycles: further idle cycles, summed over IPUs; negative if the run has fewer.
         waits: further cycles of waits, keyed by waiting IPU and awaited IPU; only values above 0.
-        by_cause: further idle cycles by cause, summed over IPUs; only values above 0, ``cycles`` at most.
+        by_cause: further idle cycles by cause, summed over IPUs; only values above 0, and at most ``cycles``.
     """
 
     cycles: int
@@ -128,9 +131,9 @@ def more_idle(timeline: Timeline, plain: Timeline) -> MoreIdle:
     Returns:
         Further idle cycles in total, by awaited IPU, and by cause.
     """
-    more = idle_by_root(timeline) - idle_by_root(plain)
-    by_ipu, by_cause = more.sum(axis=2), np.minimum(more.sum(axis=(0, 1)), more.sum())
+    further = idle_by_root(timeline) - idle_by_root(plain)
+    by_ipu, by_cause = further.sum(axis=2), np.minimum(further.sum(axis=(0, 1)), further.sum())
     np.fill_diagonal(by_ipu, 0)
     waits = {(int(ipu), int(source)): int(by_ipu[ipu, source]) for ipu, source in np.argwhere(by_ipu > 0).tolist()}
     causes = {cause: int(by_cause[number]) for number, cause in enumerate(CAUSES) if by_cause[number] > 0}
-    return MoreIdle(int(more.sum()), waits, causes)
+    return MoreIdle(int(further.sum()), waits, causes)

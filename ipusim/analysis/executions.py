@@ -75,15 +75,15 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
         return ()
     index, kind = timeline.execution[rows], timeline.kind[rows]
     # Rows are sorted by start, so an execution's first row is its earliest.
-    present, first, number = np.unique(index, return_index=True, return_inverse=True)
+    indices, first, number = np.unique(index, return_index=True, return_inverse=True)
     first = rows[first]
     shift = peeled.blocks.cycles_of_executions()
     start, end = (peeled.start - shift)[first], (peeled.end - shift)[rows]
-    last = np.zeros(len(present), dtype=np.int64)
+    last = np.zeros(len(indices), dtype=np.int64)
     np.maximum.at(last, number, end)
     # Transfers of the weight update from and to Streaming Memory have a time-step number one higher than the last.
     work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
-    pipeline_end = np.zeros(len(present), dtype=np.int64)
+    pipeline_end = np.zeros(len(indices), dtype=np.int64)
     np.maximum.at(pipeline_end, number[work], end[work])
     pipeline_end = np.maximum(start, pipeline_end)
     columns = (

@@ -14,12 +14,12 @@ from ipusim.base.units import enumerated, format_bytes, format_figure, format_se
 
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
-#: Differences of versions 2 and 3 from version 4, phrased to follow "it".
+#: Differences of versions 2 and 3 from version 4; messages put "it" before them.
 _VERSION_DIFFERENCES: Final = (
     "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
     "counts gaps in main as fill and drain, so that its parts of the time are left out"
 )
-#: Differences of every older ``summary.json``, phrased to follow "it".
+#: Differences of every older ``summary.json``, by version; messages put "it" before them.
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
     2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_VERSION_DIFFERENCES}",
@@ -50,7 +50,8 @@ class FigureUnit:
     Attributes:
         example: expectation for messages.
         text: function that formats a value.
-        least, most: bounds of values.
+        least: least possible value.
+        most: largest possible value.
         chart_scale: factor from a value to its number on charts; charts of seconds choose a unit.
     """
 
@@ -91,7 +92,7 @@ class Figure:
         column: column in files of sweeps.
         head: heading of the terminal column, with the unit of rates.
         in_tables: whether tables of several runs have the column, where a run has a value.
-        chart: name on charts with unit; charts of times choose a unit.
+        chart: name on charts, with the unit; charts of times choose their unit.
     """
 
     name: str
@@ -134,7 +135,7 @@ class Figure:
         return FIGURE_UNITS[self.unit].text(value)
 
     def cell(self, value: Any) -> str:
-        """Format a value for a column, whose heading has the unit of rates; ``-`` for None."""
+        """Format a value for a column; the heading has the unit of rates, and None becomes ``-``."""
         if value is None:
             return "-"
         return format_figure(value) if self.unit == "samples per second" else self.text(value)

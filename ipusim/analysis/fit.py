@@ -74,11 +74,11 @@ class Fit:
                 "peak_bytes": peak.bytes,
                 "peak_pass": peak.during,
                 "excess_bytes": self.excess_bytes(peak),
-                "resident_bytes": footprint_of.resident_bytes,
-                "remote_bytes": footprint_of.remote_bytes,
+                "resident_bytes": ipu_footprint.resident_bytes,
+                "remote_bytes": ipu_footprint.remote_bytes,
                 "holders": {holder.key: size for holder, size in peak.holders},
             }
-            for peak, footprint_of in zip(self.peaks, self.footprint.ipus, strict=True)
+            for peak, ipu_footprint in zip(self.peaks, self.footprint.ipus, strict=True)
         ]
 
     def excess_bytes(self, peak: Peak) -> int:
@@ -99,9 +99,11 @@ class Fit:
         return 0 if self.sram_bytes is None else max(peak.bytes - self.sram_bytes, 0)
 
     def _assumed_bytes(self, peak: Peak) -> int:
-        return next(footprint_of.assumed_bytes for footprint_of in self.footprint.ipus if footprint_of.ipu == peak.ipu)
+        return next(
+            ipu_footprint.assumed_bytes for ipu_footprint in self.footprint.ipus if ipu_footprint.ipu == peak.ipu
+        )
 
-    def _code(self, peak: Peak) -> str:
+    def _code_text(self, peak: Peak) -> str:
         """Return words about an IPU's code, to follow its bytes; empty if the request states the code."""
         if assumed := self._assumed_bytes(peak):
             return f", {format_bytes(assumed)} of it code (assumed)"
@@ -115,42 +117,43 @@ class Fit:
             case Fits.NO:
                 return f"Memory: {Fits.NO}: {self.out_of_memory}"
             case Fits.WITHOUT_CODE:
-                worst, *further = self.excess_peaks
+                worst, *others = self.excess_peaks
                 code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
                     f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
-                    f"{format_bytes(worst.bytes)}, {need}.{_further_misfits(further)}"
+                    f"{format_bytes(worst.bytes)}, {need}.{_further_misfits(others)}"
                 )
         if self.sram_bytes is None:
             return f"Memory: {Fits.YES}: this machine has no limit."
         most = self.fullest.bytes
-        full = [peak for peak in self.peaks if peak.bytes == most]
-        codes = {self._code(peak) for peak in full}
+        fullest_peaks = [peak for peak in self.peaks if peak.bytes == most]
+        codes = {self._code_text(peak) for peak in fullest_peaks}
         code = codes.pop() if len(codes) == 1 else ""
-        suffix, verb = (" each", "are") if full[1:] else ("", "is")
+        suffix, verb = (" each", "are") if fullest_peaks[1:] else ("", "is")
+        ipus = noun_with_numbers("IPU", [peak.ipu for peak in fullest_peaks])
         return (
-            f"Memory: every IPU fits; the fullest {verb} {noun_with_numbers('IPU', [peak.ipu for peak in full])} with "
-            f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{suffix}{code}."
+            f"Memory: every IPU fits; the fullest {verb} {ipus} with {format_bytes(most)} of "
+            f"{format_bytes(self.sram_bytes)}{suffix}{code}."
         )
 
     @property
     def out_of_memory(self) -> str:
         """Sentences about IPUs and Streaming Memory that are too small; empty if everything fits."""
-        return " ".join(filter(None, [self._too_full(), self.streaming]))
+        return " ".join(filter(None, [self._misfit_text(), self.streaming]))
 
-    def _too_full(self) -> str:
+    def _misfit_text(self) -> str:
         if not self.too_large:
             return ""
-        worst, *further = self.too_large
+        worst, *others = self.too_large
         holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_MOST_HOLDERS))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{self._need_text(worst)}{self._code(worst)}. Largest: {holders}.{_further_misfits(further)}"
+            f"{self._need_text(worst)}{self._code_text(worst)}. Largest: {holders}.{_further_misfits(others)}"
         )
 
     def _need_text(self, peak: Peak) -> str:
-        assert self.sram_bytes is not None, "or the sizes would fit"
+        assert self.sram_bytes is not None, "without a limit every size fits"
         return f"{format_bytes(self._excess_over_sram(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property
@@ -169,10 +172,10 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     if system.streaming is None:
         return ""
     totals: dict[int, int] = {}
-    for footprint_of in footprint.ipus:
-        for ipu in range(footprint_of.ipu, system.count, system.shards):
+    for ipu_footprint in footprint.ipus:
+        for ipu in range(ipu_footprint.ipu, system.count, system.shards):
             machine = system.streaming_memory_of(ipu)
-            totals[machine] = totals.get(machine, 0) + footprint_of.remote_bytes
+            totals[machine] = totals.get(machine, 0) + ipu_footprint.remote_bytes
     machine, size = max(totals.items(), key=lambda item: item[1])
     if size <= system.streaming.capacity_bytes:
         return ""
@@ -187,8 +190,8 @@ def _further_misfits(peaks: list[Peak]) -> str:
     """Return a sentence about further IPUs that do not fit; empty for an empty list."""
     if not peaks:
         return ""
-    do = "do" if peaks[1:] else "does"
-    return f" {noun_with_numbers('IPU', [peak.ipu for peak in sorted(peaks)])} {do} not fit either."
+    verb = "do" if peaks[1:] else "does"
+    return f" {noun_with_numbers('IPU', [peak.ipu for peak in sorted(peaks)])} {verb} not fit either."
 
 
 def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, is_known: bool = True, streaming: str = "") -> Fit:

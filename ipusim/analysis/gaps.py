@@ -36,11 +36,11 @@ def gaps_in_main(timeline: Timeline) -> int:
     if not main:
         return 0
     times = {execution.index: execution.times for execution in executions_of(timeline)}
-    executions, begins, ends = np.array([(phase.execution, phase.start, phase.end) for phase in main]).T
+    executions, starts, ends = np.array([(phase.execution, phase.start, phase.end) for phase in main]).T
     peeled = timeline.peeled()
     rows = np.flatnonzero(of_kinds(peeled.kind, PASSES) & np.isin(peeled.execution, executions))
     phase = np.searchsorted(executions, peeled.execution[rows])
-    inside = np.minimum(peeled.end[rows], ends[phase]) - np.maximum(peeled.start[rows], begins[phase])
+    inside_cycles = np.minimum(peeled.end[rows], ends[phase]) - np.maximum(peeled.start[rows], starts[phase])
     busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
-    np.add.at(busy, peeled.ipu[rows], np.maximum(inside, 0) * peeled.weights[rows])
+    np.add.at(busy, peeled.ipu[rows], np.maximum(inside_cycles, 0) * peeled.weights[rows])
     return sum(phase.cycles * times[phase.execution] for phase in main) - int(busy.max())

@@ -37,17 +37,17 @@ def idle_by_root(timeline: Timeline) -> Column:
     for _ in range(len(timeline.info.ipus)):
         if not len(wait):
             break
-        on_way = np.maximum(end - np.maximum(start, switch[wait]), 0)
-        np.add.at(table, (waiter, source[wait], later_cause[wait]), on_way * weight)
+        transit_cycles = np.maximum(end - np.maximum(start, switch[wait]), 0)
+        np.add.at(table, (waiter, source[wait], later_cause[wait]), transit_cycles * weight)
         end = np.maximum(np.minimum(end, switch[wait]), start)
         piece, during = spans_during(track, source[wait], start, end)
         waiter, weight, worker = waiter[piece], weight[piece], track.ipu[during]
         start = np.maximum(start[piece], track.start[during])
         end = np.maximum(np.minimum(end[piece], track.end[during]), start)
-        further = (source[during] != NONE) & (worker != waiter)
-        is_final = ~further
+        is_continued = (source[during] != NONE) & (worker != waiter)
+        is_final = ~is_continued
         cause = WAITS_FOR[track.kind[during]]
         cause = np.where(cause == NONE, NUMBER[Idle.PASSES], cause)
         np.add.at(table, (waiter[is_final], worker[is_final], cause[is_final]), ((end - start) * weight)[is_final])
-        waiter, wait, start, end, weight = (column[further] for column in (waiter, during, start, end, weight))
+        waiter, wait, start, end, weight = (column[is_continued] for column in (waiter, during, start, end, weight))
     return table

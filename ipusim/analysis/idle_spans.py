@@ -54,8 +54,8 @@ class IpuSpans:
         self.timeline = timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.per_ipu(rows)
-        holds = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
-        row, ipu = row[holds[ipu]], ipu[holds[ipu]]
+        holds_stage = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
+        row, ipu = row[holds_stage[ipu]], ipu[holds_stage[ipu]]
         order = np.lexsort((timeline.start[row], ipu))
         self.row, self.ipu = row, ipu = row[order], ipu[order]
         self.start, self.end = timeline.start[row], timeline.end[row]
@@ -74,10 +74,10 @@ def non_arithmetic(track: IpuSpans) -> Intervals:
 
 def _waits_for_sum(track: IpuSpans) -> npt.NDArray[np.bool_]:
     """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
-    summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
-    is_update_wait = np.zeros(len(summing), dtype=np.bool_)
-    is_update_wait[:-1] |= summing[1:] & follows
-    is_update_wait[1:] |= summing[:-1] & follows
+    is_sum, has_next = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
+    is_update_wait = np.zeros(len(is_sum), dtype=np.bool_)
+    is_update_wait[:-1] |= is_sum[1:] & has_next
+    is_update_wait[1:] |= is_sum[:-1] & has_next
     is_update_wait &= track.kind == SpanKind.HOST_WAIT
     is_update_wait &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
     return is_update_wait
@@ -88,14 +88,14 @@ def ended_waits(track: IpuSpans) -> tuple[Column, Column]:
     timeline, index = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_CAUSE_OF_KIND[track.kind] == NONE))
     successor = np.where(track.last[index], NONE, track.row[np.minimum(index + 1, len(track.row) - 1)])
     released = np.where(successor == NONE, NONE, timeline.cause[successor])
-    # A span of zero cycles, such as free host work, only passes a release on: use its cause.
-    while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
-        released = np.where(passing, timeline.cause[released], released)
+    # A span of zero cycles, such as free host work, only passes a release on, so its own cause counts.
+    while (is_passing_on := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
+        released = np.where(is_passing_on, timeline.cause[released], released)
     waits = of_kinds(timeline.kind, WAITS)
-    good = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
-    good &= timeline.ipu[released] >= 0
-    spans = np.where(good, released, NONE)
-    for number in np.flatnonzero(~good).tolist():
+    is_valid = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
+    is_valid &= timeline.ipu[released] >= 0
+    spans = np.where(is_valid, released, NONE)
+    for number in np.flatnonzero(~is_valid).tolist():
         spans[number] = _span_ending_wait(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
     return index, spans
 
@@ -106,8 +106,8 @@ def _span_ending_wait(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArr
     rows = np.flatnonzero(is_ending & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
     if not len(rows):
         return NONE
-    near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
-    return int(near[-1] if len(near) else rows[-1])
+    rows_of_replica = rows[timeline.replica[rows] == ipu // timeline.info.shards]
+    return int(rows_of_replica[-1] if len(rows_of_replica) else rows[-1])
 
 
 def spans_during(track: IpuSpans, ipu: Column, start: Column, end: Column) -> tuple[Column, Column]:

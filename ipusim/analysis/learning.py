@@ -15,7 +15,7 @@ from ipusim.model.evaluate import Evaluation
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import NONE
 
-#: Outfeed name of a training program's loss.
+#: Name of a training program's loss in the outfeed.
 LOSS = "loss"
 
 
@@ -78,7 +78,7 @@ class Learning:
 
     @property
     def diverged_at(self) -> int | None:
-        """First step with a loss that is not finite; None with finite losses only, or without finite losses."""
+        """First step with a loss that is not finite; None if every loss is finite, or no loss."""
         if self.warning:
             return None
         return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)

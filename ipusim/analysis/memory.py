@@ -74,7 +74,7 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
 
     Bytes are equal in all replicas; cycles differ only between replicas that run independently.
     """
-    return tuple(_curve(timeline.peeled(), footprint, footprint_of, replica) for footprint_of in footprint.ipus)
+    return tuple(_curve(timeline.peeled(), footprint, ipu_footprint, replica) for ipu_footprint in footprint.ipus)
 
 
 def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint, replica: int) -> MemoryCurve:
@@ -102,9 +102,9 @@ def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint
         row_of_entry = np.insert(row_of_entry, position, np.repeat(first, 2))
     bounds = np.searchsorted(row_of_entry, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
     blocks = [
-        (block, block._replace(first=first_of, last=last_of))
-        for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
-        if first_of < last_of
+        (block, block._replace(first=first_entry, last=last_entry))
+        for block, (first_entry, last_entry) in zip(timeline.repeats, bounds, strict=True)
+        if first_entry < last_entry
     ]
     entries = Entries(row_of_entry, time, columns[0], columns[1], tuple(entry_block for _, entry_block in blocks))
     if stashes:
@@ -125,7 +125,7 @@ class Steps(NamedTuple):
 
 
 def product_steps(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint) -> Steps:
-    """Return used bytes of an IPU's buffer for products over time, in replica 0.
+    """Return used bytes of an IPU's buffer for temporary values of products over time, in replica 0.
 
     The buffer is allocated during the whole run. A pass fills it with the stage's products; a weight update fills it
     with loaded bytes.
@@ -137,9 +137,9 @@ def product_steps(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFo
     if load_bytes:
         _, rows, last = _updates(timeline, ipu_footprint.ipu)
         first = timeline.start[rows]
-        room = dict(ipu_footprint.resident)[Holder.TEMPORARY]
+        buffer_bytes = dict(ipu_footprint.resident)[Holder.TEMPORARY]
         start, end = np.concatenate([start, first]), np.concatenate([end, last])
-        sizes = np.concatenate([sizes, np.full(len(first), min(load_bytes, room))])
+        sizes = np.concatenate([sizes, np.full(len(first), min(load_bytes, buffer_bytes))])
         order = np.argsort(start, kind="stable")
         start, end, sizes = start[order], end[order], sizes[order]
     time = np.stack([start, end], axis=1).ravel()
@@ -154,11 +154,11 @@ def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Co
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
     """Return execution, first row, and end of each weight update of ``ipu``."""
-    moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
+    update_kinds = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
     rows = np.flatnonzero(
         ((timeline.ipu == ipu) | (timeline.ipu == ALL_IPUS)) & (timeline.time_step == timeline.info.time_steps)
     )
-    rows = _of_kinds(timeline, rows, moves)
+    rows = _of_kinds(timeline, rows, update_kinds)
     execution, first, position = np.unique(timeline.execution[rows], return_index=True, return_inverse=True)
     end = np.zeros(len(first), dtype=np.int64)
     np.maximum.at(end, position, timeline.end[rows])
@@ -184,9 +184,11 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
             first, last = np.searchsorted(ipu_rows, block[:2]).tolist()
             if first == last:
                 continue
-            more = (block.times - 1) * int(levels.at_end[last - 1] - (levels.at_end[first - 1] if first else 0))
-            counts[first:last] += max(more, 0)
-            counts[last:] += more
+            kept_by_copies = (block.times - 1) * int(
+                levels.at_end[last - 1] - (levels.at_end[first - 1] if first else 0)
+            )
+            counts[first:last] += max(kept_by_copies, 0)
+            counts[last:] += kept_by_copies
         most = max(most, int(counts.max(initial=0)))
     return most
 

@@ -22,7 +22,8 @@ class Entries(NamedTuple):
     Attributes:
         row: row of the timeline, rising; two entries per pass.
         time: cycle from which an entry holds, rising.
-        live, in_fifos: bytes.
+        live: bytes alive in passes.
+        in_fifos: used bytes of FIFO buffers.
         repeats: blocks of entries that repeat.
     """
 
@@ -41,7 +42,8 @@ class _Events(NamedTuple):
         time: cycle of the event.
         stage: number of the stage.
         change: 1 if a micro-batch leaves the IPU, -1 if it returns.
-        low, high: bounds of the event's position among entries of passes.
+        low: least position of the event among entries of passes.
+        high: largest position of the event among entries of passes.
     """
 
     row: Column
@@ -88,10 +90,10 @@ def with_moves(
         ends.append(end)
     # At equal times, departures come before the next pass, and returns after the previous pass.
     bounds = (np.searchsorted(entries.time, events.time, side=side) for side in ("left", "right"))
-    first, last = (np.clip(place, events.low, np.maximum(events.high, events.low)) for place in bounds)
-    place = np.where(events.change > 0, first, last)
-    order = np.lexsort((-events.change, events.time, place))
-    events, place = _Events(*(column[order] for column in events)), place[order]
+    first, last = (np.clip(position, events.low, np.maximum(events.high, events.low)) for position in bounds)
+    position = np.where(events.change > 0, first, last)
+    order = np.lexsort((-events.change, events.time, position))
+    events, position = _Events(*(column[order] for column in events)), position[order]
     repeats = tuple(
         entry_block._replace(
             first=entry_block.first + int(np.searchsorted(events.time, start)),
@@ -101,15 +103,15 @@ def with_moves(
     )
 
     def extend(column: Column) -> Column:
-        return np.insert(column, place, column[place - 1])
+        return np.insert(column, position, column[position - 1])
 
-    time = np.insert(entries.time, place, events.time)
+    time = np.insert(entries.time, position, events.time)
     row, live, in_fifos = extend(entries.row), extend(entries.live), extend(entries.in_fifos)
-    for number, (counts, works) in stashes.items():
+    for number, (kept_counts, in_use) in stashes.items():
         changes = np.where(events.stage == number, events.change, 0)
-        away_count = np.cumsum(np.insert(np.zeros(len(entries.time), np.int64), place, changes))
-        less = less_by_moves(footprint.stages[number], extend(counts), extend(works), away_count)
-        live, in_fifos = live - less[0], in_fifos - less[1]
+        away_count = np.cumsum(np.insert(np.zeros(len(entries.time), np.int64), position, changes))
+        freed_bytes = less_by_moves(footprint.stages[number], extend(kept_counts), extend(in_use), away_count)
+        live, in_fifos = live - freed_bytes[0], in_fifos - freed_bytes[1]
     return Entries(row, time, live, in_fifos, repeats)
 
 
@@ -119,32 +121,34 @@ def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint)
     stages, count = len(timeline.info.stages), timeline.info.count
     keys = (timeline.execution * count + timeline.micro_batch) * stages + timeline.stage
     rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & on_ipu)
-    out = of_kinds(timeline.kind[rows], OUT_KINDS)
+    is_out = of_kinds(timeline.kind[rows], OUT_KINDS)
     recomputes = np.array([stage.has_recompute_pass for stage in footprint.stages])[timeline.stage]
-    uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _BACKWARD_KINDS)) & on_ipu
-    forward_place = _places_of(
+    is_use = (
+        np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _BACKWARD_KINDS)) & on_ipu
+    )
+    forward_position = _positions_of(
         entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & on_ipu), "right", 0
     )
-    use_place = _places_of(entries, keys, rows, np.flatnonzero(uses), "left", len(entries))
+    use_position = _positions_of(entries, keys, rows, np.flatnonzero(is_use), "left", len(entries))
     return _Events(
         rows,
-        np.where(out, timeline.end[rows], timeline.start[rows]),
+        np.where(is_out, timeline.end[rows], timeline.start[rows]),
         timeline.stage[rows],
-        np.where(out, 1, -1),
-        np.where(out, forward_place, 0),
-        np.where(out, len(entries), use_place),
+        np.where(is_out, 1, -1),
+        np.where(is_out, forward_position, 0),
+        np.where(is_out, len(entries), use_position),
     )
 
 
-def _places_of(
+def _positions_of(
     entries: Column, keys: Column, rows: Column, passes: Column, side: Literal["left", "right"], default: int
 ) -> Column:
     """Return every row's pass as a position in ``entries``, on one ``side``; ``default`` without a pass."""
     if not len(passes):
         return np.full(len(rows), default)
     passes = passes[np.argsort(keys[passes], kind="stable")]
-    match = passes[np.searchsorted(keys[passes], keys[rows]).clip(max=len(passes) - 1)]
-    return np.where(keys[match] == keys[rows], np.searchsorted(entries, match, side=side), default)
+    matching_passes = passes[np.searchsorted(keys[passes], keys[rows]).clip(max=len(passes) - 1)]
+    return np.where(keys[matching_passes] == keys[rows], np.searchsorted(entries, matching_passes, side=side), default)
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
@@ -160,9 +164,9 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     parts = [_Events(*(column[~inside & ~in_block] for column in events))]
     for shift in np.unique(copies[inside]).tolist():
         group = _Events(*(column[inside & (copies == shift)] for column in events))
-        anywhere = group._replace(low=np.zeros_like(group.low), high=np.full_like(group.high, np.iinfo(np.int64).max))
-        group = anywhere if shift else group  # the pass of a shifted event belongs to another copy
+        unbounded = group._replace(low=np.zeros_like(group.low), high=np.full_like(group.high, np.iinfo(np.int64).max))
+        group = unbounded if shift else group  # the pass that bounds a shifted event is in another copy
         parts.append(group._replace(time=group.time - shift * cycles))
-        outside = range(-shift) if shift < 0 else range(max(times - shift, 0), times)
-        parts += [group._replace(time=group.time + copy * cycles) for copy in outside]
+        other_copies = range(-shift) if shift < 0 else range(max(times - shift, 0), times)
+        parts += [group._replace(time=group.time + copy * cycles) for copy in other_copies]
     return _Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -18,7 +18,8 @@ class CopyRoute:
     """Route of one tensor between two IPUs.
 
     Attributes:
-        source, target: stage numbers.
+        source: number of the sending stage.
+        target: number of the receiving stage.
         backward: whether the tensor is a gradient.
         ipus: physical IPUs along the route, both ends included.
         bytes: size for one micro-batch.
@@ -49,9 +50,9 @@ class OrderReport:
         used: whether the run uses this order.
         ipus: physical IPU of each logical IPU.
         routes: routes of tensors between IPUs.
-        copy_cycles: cycles of the longest copy, sync included. In lock-step the merged copy of all tensors; with one
-            stage at a time the slowest stage's copy; in point-to-point the longest send on idle links.
-        execution_cycles: total cycles of an execution's copies, syncs included; in point-to-point total cycles of
+        copy_cycles: cycles of the longest copy, sync included: the merged copy of all tensors in lock-step, the slowest
+            stage's copy with one stage at a time, the longest send on idle links in point-to-point.
+        execution_cycles: total cycles of an execution's copies, syncs included; in point-to-point the total cycles of
             a replica's sends.
     """
 
@@ -132,8 +133,8 @@ def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Co
     cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
     copy_count, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
     total = sum(
-        cycle * len(range(copy, micro_batches, copy_count))
-        for (replica, copy, *_), cycle in cycles.items()
+        send_cycles * len(range(copy, micro_batches, copy_count))
+        for (replica, copy, *_), send_cycles in cycles.items()
         if not replica
     )
     return max(cycles.values(), default=0), total
@@ -147,7 +148,7 @@ def _routes(plan: Plan, program: PipelineProgram, system: System) -> tuple[CopyR
         for copy in stage_copies(program, edge):
             source, target = shape.mapping[copy.source], shape.mapping[copy.target]
             if source != target:
-                ways = system.route(source, target)
-                ipus = (ways[0].source, *(way.target for way in ways))
+                directions = system.route(source, target)
+                ipus = (directions[0].source, *(direction.target for direction in directions))
                 routes.append(CopyRoute(copy.source, copy.target, backward, ipus, copy.bytes))
     return tuple(routes)

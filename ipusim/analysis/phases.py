@@ -43,9 +43,10 @@ class Phase:
     Attributes:
         name: a member of PHASES.
         execution: number of the execution.
-        start, end: in cycles; a phase ends where the next begins, so that phases tile the execution.
-        first_time_step, last_time_step: covered time-steps, both included; None for the weight update,
-            and in point-to-point.
+        start: first cycle.
+        end: cycle after the last, in which the next phase begins, so that phases cover the execution.
+        first_time_step: first time-step; None for the weight update, and in point-to-point.
+        last_time_step: last time-step; None for the weight update, and in point-to-point.
     """
 
     name: str
@@ -66,7 +67,8 @@ class TimeSteps:
     """Time-steps with a recorded span, sorted by execution and number; columns of equal length.
 
     Attributes:
-        execution, time_step: numbers.
+        execution: number of the execution.
+        time_step: number within the execution.
         start: cycle in which the first IPU enters the time-step: the end of the previous merged copy. An outfeed that
             still runs belongs to the previous time-step.
         pass_counts: number of forward and backward passes in the time-step.
@@ -94,8 +96,8 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     )
     # Concurrent stages share one slot.
     positions = np.asarray(timeline.info.position_of)
-    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # last entry: rows without a stage
-    slots = of_kinds(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
+    is_first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # last entry: rows without a stage
+    slots = of_kinds(timeline.kind[rows], _SLOT_KINDS) & is_first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
         time_step=key % width,
@@ -105,7 +107,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions in order of time; repeated blocks as in :func:`executions_of`."""
+    """Return the phases of all executions in order of time; repeated blocks appear as in :func:`executions_of`."""
     return _phases(timeline.peeled(), executions_of(timeline))
 
 
@@ -119,11 +121,11 @@ def _phases(timeline: Timeline, executions: Iterable[Execution]) -> tuple[Phase,
         steps, overlap = time_steps(timeline), timeline.info.overlap
         phases = [_lock_step_phases(execution, steps, overlap) for execution in executions]
     else:
-        phases = [_begun_and_ended(execution, timeline) for execution in executions]
+        phases = [_point_to_point_phases(execution, timeline) for execution in executions]
     return tuple(chain.from_iterable(phases))
 
 
-def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase]:
+def _point_to_point_phases(execution: Execution, timeline: Timeline) -> Iterator[Phase]:
     """Yield the phases of an execution in point-to-point."""
     rows = np.flatnonzero(of_kinds(timeline.kind, PASSES) & (timeline.execution == execution.index))
     if len(rows):
@@ -137,10 +139,10 @@ def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase
         for name, (start, end) in zip((RAMP_UP, MAIN, RAMP_DOWN), pairwise(edges), strict=True):
             if start < end:
                 yield Phase(name, execution.index, start, end, None, None)
-    yield from _update(execution)
+    yield from _weight_update_phase(execution)
 
 
-def _update(execution: Execution) -> Iterator[Phase]:
+def _weight_update_phase(execution: Execution) -> Iterator[Phase]:
     if execution.update_cycles:
         yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, None, None)
 
@@ -151,10 +153,10 @@ def _lock_step_phases(execution: Execution, steps: TimeSteps, overlap: int) -> I
     if low < high:
         numbers, pass_counts = steps.time_step[low:high].tolist(), steps.pass_counts[low:high]
         edges = [execution.start, *steps.start[low + 1 : high].tolist(), execution.pipeline_end]
-        full = np.flatnonzero(pass_counts == overlap)
+        full_steps = np.flatnonzero(pass_counts == overlap)
         # Cuts are positions in ``numbers``: first full time-step, and end of the last full time-step.
-        first, last = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
+        first, last = (int(full_steps[0]), int(full_steps[-1]) + 1) if len(full_steps) else (len(numbers), len(numbers))
         for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, last), (RAMP_DOWN, last, len(numbers))):
             if begin < stop:
                 yield Phase(name, execution.index, edges[begin], edges[stop], numbers[begin], numbers[stop - 1])
-    yield from _update(execution)
+    yield from _weight_update_phase(execution)

@@ -12,9 +12,9 @@ from ipusim.timeline.timeline import NONE, Timeline
 def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     """Return start and end cycles of redone work, from each restart until the run is as far as before the loss.
 
-    Work lost with an IPU consists of whole executions and the begin of the interrupted execution. Redoing takes as long
-    as the lost work took, but ends at the latest with the second run of the interrupted execution, since a spare IPU
-    may have slower routes. If another loss interrupts redone work, the remainder follows after the next restart.
+    Work lost with an IPU consists of whole executions and the beginning of the interrupted execution. Redoing the work
+    takes as long as it took at first, but ends at the latest with the second run of the interrupted execution, since a
+    spare IPU may have slower routes. If another loss interrupts redone work, the rest follows after the next restart.
     """
     rows = timeline.rows(SpanKind.LOST_WORK)
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)
@@ -24,11 +24,15 @@ def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     remainder, last = 0, NONE
     for (start, end, under_way), next_start in zip(losses.T.tolist(), starts[1:], strict=True):
         remainder, last = max(remainder, end - start), max(last, under_way)
-        later = [execution for execution in executions if end <= execution.start < next_start]
-        if later:
-            begin = later[0].start
-            goal = next((execution for execution in later if execution.index == last), None)
-            caught_up = begin + remainder if goal is None else min(max(begin + remainder, goal.start), goal.end)
+        executions_after = [execution for execution in executions if end <= execution.start < next_start]
+        if executions_after:
+            begin = executions_after[0].start
+            interrupted_execution = next((execution for execution in executions_after if execution.index == last), None)
+            caught_up = (
+                begin + remainder
+                if interrupted_execution is None
+                else min(max(begin + remainder, interrupted_execution.start), interrupted_execution.end)
+            )
             stretches.append((begin, min(caught_up, next_start)))
             remainder = 0 if caught_up <= next_start else remainder - (next_start - begin)
     return tuple(stretches)

@@ -22,17 +22,29 @@ class RunTimes:
     """Times of a run, computed from its Timeline. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
-        name, system, schedule, sync, selection_order, clock_hz, training, executions: identification of the run.
-        stages, mapping, ipus: stage names, logical IPU of each stage, and physical IPU of each logical IPU.
-        replicas: number of pipeline replicas; mapping belongs to the first.
-        count, micro_batch_size, overlap: micro-batches of an execution, samples of each, and slots of a full time-step.
+        name: name of the run.
+        system: name of the machine.
+        schedule: name of the schedule.
+        sync: sync mode.
+        selection_order: selection order of the IPUs.
+        clock_hz: tile clock.
+        training: whether the program trains.
+        executions: number of executions of the pipeline.
+        stages: names of the stages.
+        mapping: logical IPU of each stage, in the first replica.
+        ipus: physical IPU of each logical IPU.
+        replicas: number of pipeline replicas.
+        count: micro-batches of an execution.
+        micro_batch_size: samples of a micro-batch.
+        overlap: slots of a full time-step.
         time_steps: number of time-steps of one execution; None in point-to-point.
         execution: number of the execution described by makespan, phases, IPUs and bubble.
         makespan_cycles: cycles of that execution's pipeline, without weight update.
         weight_update_cycles: weight update of that execution.
         execution_cycles: pipeline plus weight update of that execution.
-        fastest_execution_cycles, slowest_execution_cycles: extremes over all executions of the run.
-        phases: phases of that execution; they tile it.
+        fastest_execution_cycles: cycles of the fastest execution of the run.
+        slowest_execution_cycles: cycles of the slowest execution of the run.
+        phases: phases of that execution, without gaps.
         pipeline_use: cycles of every IPU in that execution's pipeline, without weight update.
         run_use: cycles of every IPU over the whole run.
         bubble: bubble of that execution, by every definition.
@@ -80,8 +92,8 @@ class RunTimes:
     @property
     def utilisation(self) -> float:
         """Arithmetic / (IPUs x makespan), for IPUs with a stage, in one execution's pipeline."""
-        holders = [use for use in self.pipeline_use if use.holds_stage]
-        return ratio(sum(use.compute_cycles for use in holders), len(holders) * self.makespan_cycles)
+        with_stage = [use for use in self.pipeline_use if use.holds_stage]
+        return ratio(sum(use.compute_cycles for use in with_stage), len(with_stage) * self.makespan_cycles)
 
     @property
     def idle_ipus(self) -> tuple[int, ...]:
@@ -163,7 +175,7 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
     info, window = timeline.info, find_execution(timeline, execution)
     cycles = [entry.execution_cycles for entry in executions_of(timeline)]
     time_steps = info.time_steps if info.has_time_steps else None
-    # Further fields have equal names and values in the Timeline's info.
+    # Other fields have equal names and values in the Timeline's info.
     info_fields = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
         **{field.name: info_fields[field.name] for field in fields(RunTimes) if field.name in info_fields},

@@ -10,7 +10,8 @@ from ipusim.timeline.kinds import SpanKind, of_kinds
 from ipusim.timeline.repeats import Column
 from ipusim.timeline.timeline import NONE, Timeline
 
-#: Passes that use tensors kept by the forward pass; the weight-gradient half of a backward pass needs other tensors.
+#: Passes that use tensors kept by the forward pass. A weight-gradient pass is none, because it uses tensors of the
+#: input-gradient pass.
 _BACKWARD = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 
 
@@ -19,8 +20,8 @@ class Stash(NamedTuple):
 
     Attributes:
         opens: row of the forward pass that begins storage when it starts; NONE without a row.
-        closes: row of the pass that ends storage when it ends: backward pass, its first half, or recomputation; NONE
-            without a row.
+        closes: row of the pass that ends storage when it ends: backward pass, input-gradient pass, or recomputation;
+            NONE without a row.
     """
 
     opens: Column
@@ -52,8 +53,8 @@ def stash_of(timeline: Timeline, rows: Column) -> Stash:
 
     keys = np.union1d(key(opens), key(closes))
     columns = []
-    for side in (opens, closes):
+    for pass_rows in (opens, closes):
         column = np.full(len(keys), NONE)
-        column[np.searchsorted(keys, key(side))] = side
+        column[np.searchsorted(keys, key(pass_rows))] = pass_rows
         columns.append(column)
     return Stash(*columns)

@@ -38,7 +38,8 @@ class StageCycles:
 
     Attributes:
         name: name of the stage.
-        forward_cycles, backward_cycles: cycles of its passes.
+        forward_cycles: cycles of its forward pass.
+        backward_cycles: cycles of its backward pass.
         recomputed_cycles: cycles of recomputation within its backward pass.
     """
 
@@ -66,8 +67,7 @@ class LearningSummary:
         mean_loss_by_step: mean loss of every step whose losses reached the host.
         constant_predictor_loss: loss of the best constant predictor; None if unknown.
         evaluations: evaluations on held-out data, in order.
-        diverged_at: first step with a loss that is not finite; None with finite losses only, or without finite
-            losses.
+        diverged_at: first step with a loss that is not finite; None if every loss is finite, or no loss.
     """
 
     mean_loss_by_step: tuple[float | None, ...]
@@ -95,10 +95,10 @@ class Summary(RunTimes):
         stage_cycles: cycles of each stage.
         memory: memory of the IPUs.
         learning: results of the arithmetic; None if only time is simulated.
-        find_verdict: computes use of the IPUs, slowest stages, and time on one IPU.
-        find_faster_order: finds the selection order with a shorter run; None if no order is faster.
-        find_waterfall: computes parts of the run's time; None if callers compute the waterfall.
-        find_disturbances: computes the cost of disturbances; None without disturbances.
+        find_verdict: function that returns use of the IPUs, slowest stages, and time on one IPU.
+        find_faster_order: function that returns the selection order with a shorter run, or None.
+        find_waterfall: function that returns the parts of the run's time, or None if callers compute the parts.
+        find_disturbances: function that returns the cost of disturbances, or None without disturbances.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute

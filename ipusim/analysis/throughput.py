@@ -20,7 +20,8 @@ class Throughput:
             accumulation count x replicas x hosts.
         samples: samples consumed during the run by all hosts and replicas.
         run_cycles: length of the run.
-        samples_per_s, micro_batches_per_s: mean rates; 0 for a run of zero cycles.
+        samples_per_s: mean rate of samples; 0 for a run of zero cycles.
+        micro_batches_per_s: mean rate of micro-batches; 0 for a run of zero cycles.
         weight_update_period_s: mean seconds from one weight update to the next
             (inference: from one execution to the next).
     """
@@ -34,12 +35,12 @@ class Throughput:
 
 
 def throughput_of(timeline: Timeline) -> Throughput:
-    """Return the rates of a run; an empty Timeline has only an effective batch size, and otherwise zeros."""
+    """Return the rates of a run; for an empty Timeline everything but the effective batch size is 0."""
     info, executions, timeline = timeline.info, executions_of(timeline), timeline.peeled()
-    calls, cycles = timeline.rows(*BETWEEN_KINDS), 0
+    rows_between, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if executions:
-        begin = int(timeline.start[calls].min(initial=executions[0].start))
-        cycles = int(timeline.end[calls].max(initial=executions[-1].end)) - begin
+        begin = int(timeline.start[rows_between].min(initial=executions[0].start))
+        cycles = int(timeline.end[rows_between].max(initial=executions[-1].end)) - begin
     return rates_of(info, cycles, sum(execution.times for execution in executions))
 
 
@@ -51,11 +52,11 @@ def rates_of(info: TimelineInfo, cycles: int, executions: int) -> Throughput:
         cycles: length of the run.
         executions: number of pipeline executions.
     """
-    per_execution = info.micro_batches * info.replicas * info.hosts
-    micro_batches = per_execution * executions
+    micro_batches_of_execution = info.micro_batches * info.replicas * info.hosts
+    micro_batches = micro_batches_of_execution * executions
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
-        effective_batch_size=info.micro_batch_size * per_execution,
+        effective_batch_size=info.micro_batch_size * micro_batches_of_execution,
         samples=micro_batches * info.micro_batch_size,
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,

@@ -70,12 +70,12 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, one_ipu: OneI
         The verdict.
     """
     info = timeline.info
-    holders = sorted(info.stages_of_ipu)
+    ipus_with_stage = sorted(info.stages_of_ipu)
     run_cycles = throughput_of(timeline).run_cycles
-    busy = int(cycles_by_kind(timeline)[holders][:, list(COMPUTE_KINDS)].sum())
+    busy = int(cycles_by_kind(timeline)[ipus_with_stage][:, list(COMPUTE_KINDS)].sum())
     passes, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
     return Verdict(
-        efficiency=ratio(busy, len(holders) * run_cycles),
+        efficiency=ratio(busy, len(ipus_with_stage) * run_cycles),
         slowest_stage=slowest[0],
         slowest_stages=slowest,
         slowest_ratio=ratio(passes[slowest[0]] * len(passes), sum(passes)),
@@ -103,7 +103,12 @@ def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
         return slowest_stages(costs, shape)
     cycles = [sum(passes[stage] for stage in stages) for stages in groups]
     return tuple(
-        sorted(stage for stages, each in zip(groups, cycles, strict=True) if each == max(cycles) for stage in stages)
+        sorted(
+            stage
+            for stages, group_cycles in zip(groups, cycles, strict=True)
+            if group_cycles == max(cycles)
+            for stage in stages
+        )
     )
 
 

@@ -2,8 +2,8 @@
 
 Parts are measured by simulations with and without each part. They are added to an empty run in the order of
 :class:`TimePart`, and each counts the cycles by which the run grows. :mod:`ipusim.runs.waterfall` simulates runs
-without some parts. Waits that remain with balanced stages give two parts: gaps in main
-(:func:`~ipusim.analysis.gaps.gaps_in_main`), and for the rest fill and drain.
+without some parts. Waits that remain with balanced stages are divided into two parts: gaps in main
+(:func:`~ipusim.analysis.gaps.gaps_in_main`), and fill and drain, which is the rest.
 """
 
 from __future__ import annotations

@@ -85,16 +85,16 @@ class Cache:
         """
         substitute = value if substitute is None else substitute
         first: _T
-        for first in self.find(_itself, substitute):
+        for first in self.find(_identity, substitute):
             return first
-        self.keep(value, _itself, substitute)
+        self.keep(value, _identity, substitute)
         self._marks[id(value)] = value, _Mark()  # keeps the value alive, so that the identity stays unique
         if len(self._marks) > _MOST_RESULTS:
             del self._marks[next(iter(self._marks))]
         return value
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 

@@ -124,7 +124,7 @@ def read_table(path: Path, columns: Columns, most_bytes: int, label: str = "") -
         raise FileError(f"{label}: {error}") from None
     header = lines[0] if lines else CsvLine(1, ())
     index_of, problems = _place_titles(header.cells, columns)
-    refuse([f"{label}:{header.number}: {problem}" for problem in problems or _untitled(lines, columns)])
+    refuse([f"{label}:{header.number}: {problem}" for problem in problems or _cells_without_title(lines, columns)])
     rows = tuple(
         CsvRow(
             f"{label}:{line.number}",
@@ -170,16 +170,16 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
     if value > 0 and not 1 / _MOST_VALUE <= value <= _MOST_VALUE:
         yield f"column {name}: expected a number from {1 / _MOST_VALUE:.0e} to {_MOST_VALUE:.0e}, got {text!r}"
     elif not value > 0:
-        near = with_point(text)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        near_names = with_point(text)
+        hint = f"; did you mean {' or '.join(near_names)}?" if near_names else ""
         yield f"column {name}: expected a number above 0, got {text!r}{hint}"
 
 
 def refuse(problems: Sequence[str]) -> None:
     """Raise FileError if there are problems, with a line per problem; long lists are cut."""
     if problems:
-        more = [f"and {len(problems) - _MOST_LISTED} more"] if len(problems) > _MOST_LISTED else []
-        raise FileError("\n".join([*problems[:_MOST_LISTED], *more]))
+        cut_note = [f"and {len(problems) - _MOST_LISTED} more"] if len(problems) > _MOST_LISTED else []
+        raise FileError("\n".join([*problems[:_MOST_LISTED], *cut_note]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
@@ -197,7 +197,7 @@ def _extra_cells(cells: Sequence[str], columns: int) -> Iterator[str]:
         yield f"{problem}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
 
 
-def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
+def _cells_without_title(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
     """Yield the error of an untitled column with cells, such as a pandas index."""
     for index, title in enumerate(() if columns.allows_others else lines[0].cells):
         cell = next((line.cells[index] for line in lines[1:] if index < len(line.cells) and line.cells[index]), "")
@@ -214,39 +214,41 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
         if key in names:
             index_of.setdefault(names[key], index)
     problems = [f"column {name!r} appears twice" for key, name in names.items() if keys.count(key) > 1]
-    strangers = [title for title, key in zip(titles, keys, strict=True) if key not in names and title]
+    unknown_titles = [title for title, key in zip(titles, keys, strict=True) if key not in names and title]
     absent = [name for name in columns.names if name not in index_of]
-    near = {title: [*all_nearest(columns.key(title), absent)] for title in strangers}
-    if not index_of and (_separator("".join(titles)) or not any(near.values())):
+    near_names = {title: [*all_nearest(columns.key(title), absent)] for title in unknown_titles}
+    if not index_of and (_separator("".join(titles)) or not any(near_names.values())):
         return {}, [_no_titles(titles, columns)]
     for name in columns.required_names:
         if name not in index_of:
-            wrong = next((title for title in strangers if name in near[title]), None)
-            hint = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
+            near_title = next((title for title in unknown_titles if name in near_names[title]), None)
+            hint = "" if near_title is None else f", got {near_title!r}; did you mean {name}?"
             others = [required for required in columns.required_names if required != name]
             besides = f" in addition to {', '.join(others)}" if others else ""
             problems.append(f"expected a column {name!r}{besides}{hint}")
-            if wrong is not None:
-                strangers.remove(wrong)
+            if near_title is not None:
+                unknown_titles.remove(near_title)
                 absent.remove(name)
     if not columns.allows_others:
-        right = f"expected columns out of {', '.join(columns.names)}"
-        problems += [f"{right}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in strangers]
+        expected = f"expected columns out of {', '.join(columns.names)}"
+        problems += [f"{expected}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in unknown_titles]
     return index_of, problems
 
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:
     """Return the message about a first row without any known title."""
-    right = f"expected the names of the columns, {', '.join(columns.required_names)}"
-    right += ", and others" if len(columns.names) > len(columns.required_names) else ""
+    expected = f"expected the names of the columns, {', '.join(columns.required_names)}"
+    expected += ", and others" if len(columns.names) > len(columns.required_names) else ""
     texts = ", ".join(repr(title[:_MOST_TITLE_CHARACTERS]) for title in titles[:_MOST_LISTED])
     if separator_name := _separator("".join(titles)):
-        return f"{right}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"
+        return (
+            f"{expected}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"
+        )
     if not titles:
-        return f"{right}, in the first row, got nothing"
+        return f"{expected}, in the first row, got nothing"
     if any(map(_NUMBER.fullmatch, titles)):
-        return f"{right}, in the first row, got values: {texts}"
-    return f"{right}, got {texts}"
+        return f"{expected}, in the first row, got values: {texts}"
+    return f"{expected}, got {texts}"
 
 
 def _separator(text: str) -> str:

@@ -52,14 +52,14 @@ def of_one_problem(text: str) -> str:
     half = MOST_SHOWN // 2
     if sum(map(len, lines)) <= MOST_SHOWN + half:
         return "\n".join(lines)
-    first = _within(lines, half)
-    last = _within(lines[:first:-1], half)
+    first = _lines_within(lines, half)
+    last = _lines_within(lines[:first:-1], half)
     rest_count = len(lines) - first - last
     excerpt = [*lines[:first], f"[... {rest_count:,} lines ...]", *lines[len(lines) - last :]]
     return "\n".join(without_middle(line, half) for line in excerpt)
 
 
-def _within(lines: Sequence[str], most: int) -> int:
+def _lines_within(lines: Sequence[str], most: int) -> int:
     """Return how many of the first lines fit into ``most`` characters, at least 1."""
     total = 0
     for number, line in enumerate(lines):

@@ -29,7 +29,9 @@ _CHUNK_BYTES: Final = 1 << 19
 #: Array names listed in a message.
 _MOST_LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
+#: Reader of an array's header, by version of NumPy's format.
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+#: Tests of a file's mode, with the kind in words.
 _KINDS: Final = (
     (stat.S_ISREG, "a file"),
     (stat.S_ISLNK, "a link, which is not followed in a folder of results"),
@@ -179,7 +181,7 @@ def read_arrays(
                 names_text = ", ".join(list(members)[:_MOST_LISTED]) + (", ..." if len(members) > _MOST_LISTED else "")
                 raise FileError(f"no array {name!r}; it holds {names_text or 'none'}")
         _check_unpacked([members[name].file_size for name in names], most_bytes)
-        return {name: _array(archive, members[name], name, unpickle) for name in names}
+        return {name: _read_array(archive, members[name], name, unpickle) for name in names}
 
 
 def array_names(file: BinaryIO) -> list[str]:
@@ -231,9 +233,9 @@ def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
         target = resolve(path) if follow else path.absolute()
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as folder:
-            new = Path(folder) / target.name
-            new.write_bytes(content)
-            new.replace(target)
+            new_file = Path(folder) / target.name
+            new_file.write_bytes(content)
+            new_file.replace(target)
 
 
 def check_target(path: Path) -> None:
@@ -252,17 +254,19 @@ def naming(path: Path) -> Iterator[None]:
         raise OutputError(f"{path}: cannot be written: {file}{error.strerror or error}; name another place") from error
 
 
-def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes], Any] | None) -> npt.NDArray[Any]:
+def _read_array(
+    archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes], Any] | None
+) -> npt.NDArray[Any]:
     subject = f"not a NumPy archive of plain arrays: {name!r}"
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise FileError(f"{subject} is compressed by method {info.compress_type}, which NumPy does not write")
     try:
         with archive.open(info) as member:
-            shape, fortran, dtype = _header(member, subject)
+            shape, fortran, dtype = _read_header(member, subject)
             if dtype.hasobject:
                 if unpickle is None:
                     raise FileError(f"{subject} holds Python objects, expected numbers")
-                return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, subject)
+                return _checked_objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, subject)
             need_bytes, file_bytes = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
             if need_bytes != file_bytes or min(shape, default=0) < 0:
                 raise FileError(f"{subject} says {dtype} of {shape}, {need_bytes} bytes, and has {file_bytes}")
@@ -274,11 +278,11 @@ def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes
         raise FileError(f"{subject} cannot be read: {_reason(error)}") from error
 
 
-def _header(member: Readable, subject: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(member: Readable, subject: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(member)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about headers from older Pythons, or invalid headers
+            warnings.simplefilter("ignore")  # warnings about old or invalid headers
             shape, fortran, dtype = _HEADERS[version](member)
     except (BadZipFile, zlib.error):
         raise
@@ -287,7 +291,7 @@ def _header(member: Readable, subject: str) -> tuple[tuple[int, ...], bool, np.d
     return shape, fortran, dtype
 
 
-def _objects(array: Any, shape: tuple[int, ...], subject: str) -> npt.NDArray[Any]:
+def _checked_objects(array: Any, shape: tuple[int, ...], subject: str) -> npt.NDArray[Any]:
     if not isinstance(array, np.ndarray) or array.shape != shape:
         raise FileError(f"{subject} says objects of {shape}, and holds something else")
     return array

@@ -58,7 +58,7 @@ class JsonStream:
         for _ in self._elements("{", "}"):
             key = self.value()
             if not isinstance(key, str):
-                raise self._wrong(f"expected a key in quotes, got {str(key)[:20]}")
+                raise self._error(f"expected a key in quotes, got {str(key)[:20]}")
             self._take(":")
             yield key
 
@@ -70,7 +70,7 @@ class JsonStream:
     def value(self) -> Any:
         """Return the next value, as a whole."""
         if self._text[self._position : self._position + 1] in _BLANK and not self.peek():
-            raise self._wrong("expected a value, got the end of the file: it is cut off")
+            raise self._error("expected a value, got the end of the file: it is cut off")
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._position)
@@ -78,11 +78,11 @@ class JsonStream:
                 if self._read():
                     continue
                 self._position = min(error.pos, len(self._text))
-                raise self._wrong(f"expected JSON, got other text: {error.msg}") from None
+                raise self._error(f"expected JSON, got other text: {error.msg}") from None
             except RecursionError:
-                raise self._wrong("expected JSON of ordinary depth, got values nested too deep") from None
+                raise self._error("expected JSON of ordinary depth, got values nested too deep") from None
             except ValueError:
-                raise self._wrong("expected JSON of ordinary numbers, got a number of thousands of digits") from None
+                raise self._error("expected JSON of ordinary numbers, got a number of thousands of digits") from None
             length = end - self._position
             if end + _EXPONENT_CHARACTERS > len(self._text) and self._read():
                 continue
@@ -114,7 +114,7 @@ class JsonStream:
         character = self.peek()
         if not character or character not in characters:
             text = repr(character) if character else "the end of the file: it is cut off"
-            raise self._wrong(f"expected {' or '.join(map(repr, characters))}, got {text}")
+            raise self._error(f"expected {' or '.join(map(repr, characters))}, got {text}")
         self._position += 1
 
     def _read(self) -> bool:
@@ -123,7 +123,7 @@ class JsonStream:
             return False
         rest_length = len(self._text) - self._position
         if rest_length > _MOST_VALUE:
-            raise self._wrong(f"expected elements of at most {_MOST_VALUE >> 20} MiB, got a larger one")
+            raise self._error(f"expected elements of at most {_MOST_VALUE >> 20} MiB, got a larger one")
         data = self._file.read(max(_CHUNK, rest_length))
         self._rest_bytes -= len(data)
         if self._rest_bytes < 0:
@@ -136,6 +136,6 @@ class JsonStream:
         self._text, self._position = self._text[self._position :] + self._decoder.decode(data, final=self._is_at_end), 0
         return bool(data)
 
-    def _wrong(self, problem: str) -> FileError:
+    def _error(self, problem: str) -> FileError:
         line = self._line + self._text.count("\n", 0, self._position)
         return FileError(f"{self._name}:{line}: {problem}")

@@ -15,7 +15,8 @@ class Look:
 
     Attributes:
         name: name in the legend.
-        face, ink: colour of the box and of its hatching, ``#rrggbb``.
+        face: colour of the box, ``#rrggbb``.
+        ink: colour of the hatching, ``#rrggbb``.
         hatch: matplotlib's hatch pattern, empty for none.
         number: colour of a micro-batch number on the box.
         word: text in boxes without a number, shown if the box is wide enough.

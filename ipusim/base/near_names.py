@@ -99,10 +99,10 @@ def _one_mistake(wrong: str, right: str) -> bool:
     """Whether an extra, missing, wrong or swapped letter turns ``right`` into ``wrong``."""
     if not wrong or not right or len(wrong) == len(right) == 1:
         return False
-    place = next((place for place, (a, b) in enumerate(zip(wrong, right, strict=False)) if a != b), len(right))
-    place = min(place, len(wrong))
-    is_swap = wrong[place : place + 2] == right[place : place + 2][::-1] and wrong[place + 2 :] == right[place + 2 :]
-    return is_swap or wrong[place + 1 :] in (right[place:], right[place + 1 :]) or wrong[place:] == right[place + 1 :]
+    index = next((index for index, (a, b) in enumerate(zip(wrong, right, strict=False)) if a != b), len(right))
+    index = min(index, len(wrong))
+    is_swap = wrong[index : index + 2] == right[index : index + 2][::-1] and wrong[index + 2 :] == right[index + 2 :]
+    return is_swap or wrong[index + 1 :] in (right[index:], right[index + 1 :]) or wrong[index:] == right[index + 1 :]
 
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
@@ -110,13 +110,18 @@ def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
     if len(numbers := _NUMBER.findall(wrong)) != 1:
         return []
     number = int(numbers[0][:_DIGITS])
-    alike = {
+    name_of_number = {
         int(match[0]): name
         for name in names
         if _NUMBER.sub("#", name) == _NUMBER.sub("#", wrong) and len(match := _NUMBER.findall(name)) == 1
     }
-    smaller, larger = [match for match in alike if match <= number], [match for match in alike if match > number]
-    return [alike[match] for match in (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))]
+    smaller, larger = (
+        [match for match in name_of_number if match <= number],
+        [match for match in name_of_number if match > number],
+    )
+    return [
+        name_of_number[match] for match in (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))
+    ]
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:

@@ -19,7 +19,7 @@ def unpickled(content: bytes) -> Any:
         FileError: for a pickle that names anything else, and for damaged bytes; the text is the reason.
     """
     try:
-        return _Plain(io.BytesIO(content), encoding="bytes").load()
+        return _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
     except FileError:
         raise
     except Exception as error:  # damaged bytes fail in many ways
@@ -46,7 +46,7 @@ _BUILDERS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 }
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return the function that builds an array; raises FileError for any other name."""
         if (module, name) not in _BUILDERS:

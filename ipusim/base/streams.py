@@ -11,6 +11,7 @@ from typing import Final, TextIO
 
 #: Substitutes for characters missing from an encoding, of equal width, to keep the columns of tables.
 _SUBSTITUTES: Final = {"→": ">", "µ": "u", "…": "."}
+#: Name of ipusim's handler of encoding errors.
 _ERRORS: Final = "ipusim"
 
 
@@ -28,16 +29,16 @@ class _Outlet(io.TextIOWrapper):
         try:
             return super().write(text)
         except OSError as error:
-            self._leave(error)
+            self._drop_later_text(error)
         return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
         except OSError as error:
-            self._leave(error)
+            self._drop_later_text(error)
 
-    def _leave(self, error: OSError) -> None:
+    def _drop_later_text(self, error: OSError) -> None:
         with io.FileIO(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), self.fileno())
         if self.fileno() == 1 and not isinstance(error, BrokenPipeError):
@@ -52,11 +53,11 @@ def prepare_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
-    sys.stdout = _taking_all(sys.stdout, sys.__stdout__, 1)
-    sys.stderr = _taking_all(sys.stderr, sys.__stderr__, 2)
+    sys.stdout = _accepting_all_text(sys.stdout, sys.__stdout__, 1)
+    sys.stderr = _accepting_all_text(sys.stderr, sys.__stderr__, 2)
 
 
-def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int) -> TextIO:
+def _accepting_all_text(stream: TextIO | None, original: TextIO | None, descriptor: int) -> TextIO:
     if stream is not None and (stream is not original or stream.isatty()):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)

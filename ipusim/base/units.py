@@ -113,8 +113,8 @@ def with_point(text: str) -> list[str]:
     if (match := _COMMA.fullmatch(text)) is None:
         return []
     whole, part, unit = match[1], match[2], (match[3] or "").rstrip()
-    grouped = len(part) == _THOUSAND and 0 < len(whole.lstrip("+-0")) <= _THOUSAND
-    return [f"{whole}.{part}{unit}", *([f"{whole}{part}{unit}"] if grouped else [])]
+    is_grouped = len(part) == _THOUSAND and 0 < len(whole.lstrip("+-0")) <= _THOUSAND
+    return [f"{whole}.{part}{unit}", *([f"{whole}{part}{unit}"] if is_grouped else [])]
 
 
 def format_numbers(count: int) -> str:

@@ -37,16 +37,16 @@ def side_by_side(
 
     Raises BrokenProcessPool for a worker ended from outside.
     """
-    if workers == 1:  # joblib would run the call in this process, which a call may end
+    if workers == 1:  # joblib would run the call in this process, and a call may end its process
         context = get_context("spawn")
-        pool = ProcessPoolExecutor(1, context, initializer=_leave_with, initargs=(os.getpid(),))
+        pool = ProcessPoolExecutor(1, context, initializer=_end_with_parent, initargs=(os.getpid(),))
         futures = [pool.submit(function, *arguments) for arguments in calls]
         try:
             yield from (future.result() for future in futures)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
         return
-    options = {"backend": "loky", "initializer": _leave_with, "initargs": (os.getpid(),)}
+    options = {"backend": "loky", "initializer": _end_with_parent, "initargs": (os.getpid(),)}
     parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
     results = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
     try:
@@ -59,7 +59,7 @@ def side_by_side(
             results.close()
 
 
-def _leave_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """End this worker process soon after its parent: a killed parent leaves its workers waiting forever."""
 
     def watch() -> None:

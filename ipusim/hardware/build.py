@@ -47,7 +47,7 @@ def build_system(
         select: device id in the machine's listing; default: the first device of this size.
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
         pipelined: whether the program is pipelined (False for sharded execution); used by AUTO.
-        clock_hz: tile clock; default: the generation's.
+        clock_hz: tile clock; default: the clock of the IPU generation.
         overhead_ns: time of an exchange's fixed parts without sync and hops, in place of the parts from ``rates``.
         rates: rates that price passes and communication between IPUs.
         host_rates: bytes per second by attribute name of HostSpec, in place of the machine's rates.
@@ -88,20 +88,20 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     the same IPUs. Raises DeviceError if no machine is large enough.
     """
     machine, ipus = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
-    alike = [
+    same_kind = [
         candidate
         for candidate in MACHINES.values()
         if candidate.ipu == machine.ipu and candidate.connection == machine.connection
     ]
-    large = [candidate for candidate in alike if candidate.count >= ipus]
-    if not large:
-        most = max(alike, key=lambda candidate: candidate.count)
+    large_enough = [candidate for candidate in same_kind if candidate.count >= ipus]
+    if not large_enough:
+        most = max(same_kind, key=lambda candidate: candidate.count)
         raise DeviceError(
             f"expected at most {most.count // system.count} hosts of {system.count} IPUs for sums over links, as "
             f"{most.name} has {most.count} IPUs, got {hosts}"
         )
     return build_system(
-        large[0].name,
+        large_enough[0].name,
         mapping=mapping,
         ipus=ipus,
         selection_order=system.selection_order,
@@ -111,7 +111,7 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
 
 
 def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Mapping[str, Fraction] | None) -> None:
-    """Refuse costs of copies and the host on a free machine; raises DeviceError."""
+    """Refuse stated costs on a machine with free copies and host; raises DeviceError."""
     if machine.free and (overhead_ns is not None or host_rates):
         raise DeviceError(
             f"copies and the host cost nothing on {machine.name}: expected no overhead_ns and no host_rates"
@@ -174,10 +174,10 @@ def replication_factor(ipus: int, shards: int) -> int:
 
 def _links(machine: Machine, device: Device) -> Topology | PodRing:
     # A partial ring has open ends. A whole pod is a torus even among several pods.
-    whole = device.count == machine.count
+    is_whole_machine = device.count == machine.count
     if device.count > POD_IPUS:
-        return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)
-    looped = machine.looped and (whole or device.count == POD_IPUS)
+        return PodRing(device.positions[0], device.count // POD_IPUS, looped=is_whole_machine)
+    looped = machine.looped and (is_whole_machine or device.count == POD_IPUS)
     return Topology(device.positions[0], device.count, looped, machine.rung)
 
 

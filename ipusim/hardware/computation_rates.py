@@ -31,7 +31,7 @@ class ComputationRates:
         meaning="share of the matrix unit's peak rate reached while rows stream through the unit",
         source=_FIT,
         plausible=("0.80", "0.95"),
-        evidence=f"{_PRODUCTS}, large n; PopLibs' estimate reaches the whole peak, as it has no memory conflicts",
+        evidence=f"{_PRODUCTS} with large n; PopLibs' estimate reaches the whole peak, as it knows no memory conflicts",
     )
     exchange_efficiency: Fraction = _computation(
         Fraction("1.191"),
@@ -41,14 +41,16 @@ class ComputationRates:
         "of tiles shares an operand",
         source=_FIT,
         plausible=("0.7", "1.3"),
-        evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule (ExchangeEstimator.cpp); fits",
+        evidence="Poplar tutorial 6 measures 0.5 % more than PopLibs' rule (ExchangeEstimator.cpp); fits lie "
+        "within the range",
     )
     compute_set_cycles: Fraction = _cycles(
         Fraction("614.6"),
         meaning="cycles of sync, start and control code of each compute set of products and vector work",
         source=_FIT,
         plausible=(300, 2000),
-        evidence=f"{_PRODUCTS}: the fixed 1,900 to 2,600 cycles of the smallest are about three sets; the sync is 150",
+        evidence=f"{_PRODUCTS}: the smallest products take a fixed 1,900 to 2,600 cycles, about three compute sets; a "
+        "sync takes 150",
     )
     vector_slowdown: Fraction = _computation(
         Fraction("3.053"),
@@ -57,7 +59,7 @@ class ComputationRates:
         meaning="cycles of a tile for an operation on the 8 bytes of its vector unit's path, with loads and stores",
         source=_FIT,
         plausible=("2.5", 5),
-        evidence="hand-written stencils reach 1.03 to 1.45 of 3.9 TFLOP/s in single precision; fits 2.8 to 5.2",
+        evidence="hand-written stencils reach 1.03 to 1.45 of 3.9 TFLOP/s in single precision; fits give 2.8 to 5.2",
     )
     transcendental_operations: Fraction = _computation(
         Fraction("4.7"),
@@ -67,8 +69,8 @@ class ComputationRates:
         source="the mean of PopLibs' cycles of these four functions in both types, divided by the cycles of a square "
         "(lib/popops/popopsCycleEstimators.hpp)",
         plausible=(2, Fraction("11.5")),
-        evidence="PopLibs' cycles: exp, log and tanh 2 in half precision and 3 to 6 in single, a square root of a half "
-        "11.5",
+        evidence="by PopLibs' cycles, exp, log and tanh take 2 in half precision and 3 to 6 in single precision, and a "
+        "square root takes 11.5 in half precision",
     )
     product_layout_cycles: Fraction = _cycles(
         900,
@@ -77,15 +79,15 @@ class ComputationRates:
         source=f"derived from {_BENCHMARKS}: the cycles that small products and convolutions of all three passes need "
         "in addition",
         plausible=(860, 1120),
-        evidence="benchmark rows: 1,120 from the rows of GC2 only; with 1,120 cycles the ratio of small products of "
-        "GC200 goes from 0.78 to 1.06",
+        evidence="PopLibs' benchmark rows of GC2 alone give 1,120 cycles; with 1,120 cycles the ratio for small "
+        "products of GC200 goes from 0.78 to 1.06",
     )
     pool_layout_cycles: Fraction = _cycles(
         3000,
         meaning="cycles for each pass of a pool to rearrange its operands",
         source=f"derived from {_BENCHMARKS}: the median of the cycles that 20 pools need in addition",
         plausible=(2000, 4000),
-        evidence="benchmark rows, except two pools of 8 x 8 images, which need more",
+        evidence="PopLibs' benchmark rows, except two pools of 8 x 8 images, which need more",
     )
     variable_layout_cycles: Fraction = _cycles(
         8_800,
@@ -93,8 +95,8 @@ class ComputationRates:
         "casts",
         source=PODS,
         plausible=(5000, 20_000),
-        evidence="ResNet-50's 161 variables leave -1.5 to 1.4 ms an update on a Bow, 1.1 on a GC200; six of a small "
-        "network 60,000 and 70,000 cycles on one IPU",
+        evidence="beyond the other simulated times, an update of ResNet-50's 161 variables takes -1.5 to 1.4 ms on a "
+        "Bow and 1.1 ms on a GC200, and six variables of a small network take 60,000 and 70,000 cycles on one IPU",
     )
     program_code: Fraction = _code(
         4490,
@@ -102,7 +104,8 @@ class ComputationRates:
         meaning="bytes on each tile for the code common to all programs and for the workers' stacks",
         source=f"{_PROFILER}: 32.8 MiB, less 25.9 of tensors and 0.6 of the layer's own code, over 1,472 tiles",
         plausible=(3000, 6000),
-        evidence="a sum of two numbers on GC2, with stacks 4,358 bytes (Graphcore's TensorFlow, compilation report)",
+        evidence="a sum of two numbers takes 4,358 bytes on GC2, with stacks (Graphcore's TensorFlow, compilation "
+        "report)",
     )
     compute_set_code: Fraction = _code(
         137,
@@ -111,5 +114,5 @@ class ComputationRates:
         "vertices",
         source=f"{_PROFILER}: 590 KiB of a dense layer over 1,472 tiles, of about three compute sets (assumed)",
         plausible=(50, 500),
-        evidence="one product stands for all; large and irregular exchanges take several times as much",
+        evidence="one product represents all compute sets; large and irregular exchanges take several times as much",
     )

@@ -20,12 +20,12 @@ from annotated_types import Ge, Le
 from ipusim.base.units import Unit, enumerated, format_numbers
 from ipusim.hardware.placed import Placement
 
-#: Tasks of a run's host: feeds, embedding tables, variables and host calls, with their ports; the network between
-#: hosts; the program between two session runs.
+#: Tasks of a run's host: feeds, embedding tables, variables and host calls, with ports; the network between hosts
+#: (``network``); the program between two session runs (``program``).
 HostPart = Literal["infeed", "outfeed", "tables", "variables", "outside", "network", "program"]
 #: Logical IPU of the device, numbered over replicas.
 Ipu = Annotated[int, Ge(0), Le(1023)]
-#: Key and text of a problem of a disturbance.
+#: Problems of a disturbance: pairs of key and text.
 Problems = Iterator[tuple[str, str]]
 #: Number of an IPU's cables listed in a message.
 _MOST_LISTED_CABLES: Final = 8
@@ -59,7 +59,7 @@ class Slower:
     link: Annotated[_Link | None, _Cable] = None
     host: Annotated[HostPart | None, Doc("part of the host's work, for all replicas")] = None
     streaming_memory: Annotated[
-        int | None, Ge(0), Le(255), Doc("machine of the Streaming Memory, with four IPUs each")
+        int | None, Ge(0), Le(255), Doc("number of the IPU-Machine with the Streaming Memory; each has four IPUs")
     ] = None
     delay: Annotated[
         _Cycles, Doc("additional latency of signals over the cable: cycles of the tile clock, or a time")
@@ -75,13 +75,13 @@ class Slower:
             yield "slower", f"expected one slower part: ipu, link, host or streaming_memory, got {count_text}"
         if self.delay and self.link is None:
             yield "delay", "expected a delay only with a link, got a delay without a link"
-        yield from _of_ipu(system, self.ipu)
-        yield from _of_link(system, self.link)
+        yield from _ipu_problems(system, self.ipu)
+        yield from _link_problems(system, self.link)
         memories = sorted({system.streaming_memory_of(ipu) for ipu in range(system.count)})
         if self.streaming_memory is not None and self.streaming_memory not in memories:
             text = f"expected a machine of the device, out of {', '.join(map(str, memories))}"
             yield "streaming_memory", f"{text}, got {self.streaming_memory}"
-        yield from _of_time(self.from_, self.until)
+        yield from _period_problems(self.from_, self.until)
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Delayed:
 
     def problems(self, system: Placement) -> Problems:
         """Yield problems: two IPUs without a common cable, an end before the begin."""
-        yield from _of_link(system, self.link)
-        yield from _of_time(self.from_, self.until)
+        yield from _link_problems(system, self.link)
+        yield from _period_problems(self.from_, self.until)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Jitter:
 
     def problems(self, system: Placement) -> Problems:
         """Yield a problem per IPU absent from the device."""
-        yield from _of_ipu(system, self.ipu)
+        yield from _ipu_problems(system, self.ipu)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Dead:
 
     def problems(self, system: Placement) -> Problems:
         """Yield problems: no common cable, or a later death in a system with collectives."""
-        yield from _of_link(system, self.link)
+        yield from _link_problems(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
             text = "expected a cable that is dead from the beginning, as collectives of replicas keep their routes"
             yield "from", f"{text}, got one that dies in cycle {int(self.from_)}"
@@ -181,11 +181,11 @@ class Lost:
 
     def problems(self, system: Placement) -> Problems:
         """Yield a problem per IPU absent from the device."""
-        yield from _of_ipu(system, self.ipu)
+        yield from _ipu_problems(system, self.ipu)
 
 
 def problems_of(disturbances: Sequence[Disturbance], system: Placement) -> Iterator[tuple[int, str, str]]:
-    """Yield the problems of disturbances on an undisturbed system: number, key and text.
+    """Yield the problems of disturbances on an undisturbed system: the disturbance's number, the key, and the text.
 
     If dead cables together cut an IPU off, the problem names the last of the cables.
     """
@@ -194,11 +194,11 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placement) -> Itera
         ((loss.checkpoint, loss.checkpoint_every) for loss in disturbances if isinstance(loss, Lost)), None
     )
     for number, disturbance in enumerate(disturbances):
-        wrong = list(disturbance.problems(system))
-        yield from ((number, *problem) for problem in wrong)
+        problems = list(disturbance.problems(system))
+        yield from ((number, *problem) for problem in problems)
         if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != checkpoint:
             yield number, "checkpoint_every", "expected the checkpoint and checkpoint_every of the first lost IPU"
-        if isinstance(disturbance, Dead) and not wrong:
+        if isinstance(disturbance, Dead) and not problems:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
             if lost_ipus := system.topology.drop(dead).cut_off:
                 ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost_ipus)
@@ -214,12 +214,12 @@ def dead_cables(disturbances: Sequence[Disturbance], system: Placement) -> froze
     )
 
 
-def _of_ipu(system: Placement, ipu: int | None) -> Problems:
+def _ipu_problems(system: Placement, ipu: int | None) -> Problems:
     if ipu is not None and ipu >= system.count:
         yield "ipu", f"expected an IPU {format_numbers(system.count)} of {system.name}, got {ipu}"
 
 
-def _of_link(system: Placement, link: tuple[int, int] | None) -> Problems:
+def _link_problems(system: Placement, link: tuple[int, int] | None) -> Problems:
     """Yield a problem if no cable joins two IPUs, listing the cables that end there."""
     if link is None:
         return
@@ -240,6 +240,6 @@ def _list_ipus(ipus: Sequence[int]) -> str:
     )
 
 
-def _of_time(first: int, end: int | None) -> Problems:
+def _period_problems(first: int, end: int | None) -> Problems:
     if end is not None and end < first:
         yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(end)}"

@@ -37,7 +37,7 @@ class FormulaText:
         return self.text if times == 1 else f"{times} * {self.within(_PRODUCT)}"
 
     def __pos__(self) -> FormulaText:
-        """Return the same number, in parentheses if a sum."""
+        """Return the number; sums get parentheses."""
         return FormulaText(self.within(_PRODUCT))
 
     def __add__(self, other: Any) -> FormulaText:
@@ -70,19 +70,19 @@ class FormulaText:
 
 
 class _Formula:
-    """Value of a formula, a module-level function of some numbers; the numbers may contain fractions."""
+    """Formula value for numbers, possibly fractions. Formulas are module-level functions."""
 
     formula: Callable[..., Any]
     numbers: tuple[Any, ...]
 
     def __new__(cls, formula: Callable[..., Any], *numbers: Any) -> Self:
         """Return the value of ``formula`` for ``numbers``."""
-        value = super().__new__(cls, formula(*numbers))  # type: ignore[call-arg]  # of a number
+        value = super().__new__(cls, formula(*numbers))  # type: ignore[call-arg]  # the second base is a number class
         value.formula, value.numbers = formula, numbers
         return value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return a copy's arguments in another process."""
+        """Return arguments for a copy, even in another process."""
         return type(self), (self.formula, *self.numbers)
 
     def __copy__(self) -> Self:
@@ -94,7 +94,7 @@ class _Formula:
         return self
 
     def as_text(self) -> FormulaText:
-        """Return the formula with numbers as text."""
+        """Return the formula's text with numbers."""
         text: FormulaText = self.formula(*map(formula_text, self.numbers))
         return text
 
@@ -110,7 +110,7 @@ class Cycles(_Formula, int):
 
 
 class Amount(_Formula, Fraction):
-    """Amount: a formula's value without rounding."""
+    """An amount: a formula's value without rounding."""
 
 
 class Sum(int):
@@ -129,14 +129,16 @@ class Sum(int):
         return cycles
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        """Return a copy's arguments."""
+        """Return arguments for a copy."""
         return (self.parts,)
 
 
 def addends(cycles: int) -> Iterator[tuple[int, int]]:
-    """Yield the addends of ``cycles`` with multiplicities; a number that is no Sum is its only addend."""
+    """Yield the addends of ``cycles`` with multiplicities; plain numbers have a single addend."""
     if isinstance(cycles, Sum):
-        yield from ((addend, times * often) for part, times in cycles.parts for addend, often in addends(part))
+        yield from (
+            (addend, outer_times * times) for part, outer_times in cycles.parts for addend, times in addends(part)
+        )
     else:
         yield cycles, 1
 

@@ -95,10 +95,10 @@ GC2: Final = sourced(
     sram_bytes_per_tile=(256 * 1024, _NET),
     clock_hz=(1_600_000_000, f"derived: 124.5 TFLOP/s of float16 ({_JIA}) over 1216 tiles x 32 MACs x 2"),
     fp16_macs_per_cycle_per_tile=(32, f"{_NET}: 8 convolution units of 4 halves"),
-    fp16_single_macs_per_cycle_per_tile=(32, f"{_NET}: as many units"),
+    fp16_single_macs_per_cycle_per_tile=(32, f"{_NET}: the same number of units"),
     fp32_macs_per_cycle_per_tile=(8, f"derived: 31.1 TFLOP/s of float32 ({_JIA}) over 1216 tiles x 1.6 GHz x 2"),
     exchange_bytes_per_cycle_per_tile=(4, f"{_NET}: ipuExchangeBandwidth"),
-    sram_bytes_per_cycle_per_tile=(24, "assumed: 45 TB/s as published is 23 bytes, taken as the 24 of GC200"),
+    sram_bytes_per_cycle_per_tile=(24, "assumed: the published 45 TB/s are 23 bytes, taken as 24 as on GC200"),
     internal_sync_cycles=(150, f"assumed as on GC200 ({_HOT_CHIPS})"),
 )
 
@@ -115,12 +115,15 @@ GC200: Final = sourced(
     fp16_macs_per_cycle_per_tile=(64, _GUIDE),
     fp16_single_macs_per_cycle_per_tile=(
         32,
-        "PopLibs tools/single_conv_layer.cpp: units as wide as what they store; "
-        "its benchmarks' large layers take 1216 / 1472 of the cycles of GC2 (tests/benchmark_results.csv)",
+        "PopLibs tools/single_conv_layer.cpp: a unit is as wide as the numbers that it stores; "
+        "large layers in PopLibs' benchmarks take 1216 / 1472 of GC2's cycles (tests/benchmark_results.csv)",
     ),
     fp32_macs_per_cycle_per_tile=(16, f"derived: 62.4 TFLOP/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz x 2"),
     exchange_bytes_per_cycle_per_tile=(4, f"derived: 7.8 TB/s ({_HOT_CHIPS}) over 1472 tiles x 1.325 GHz"),
-    sram_bytes_per_cycle_per_tile=(24, f"C. Blake's IPU notes, 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, 32 bytes"),
+    sram_bytes_per_cycle_per_tile=(
+        24,
+        f"C. Blake's IPU notes: 47.5 TB/s; {_HOT_CHIPS} says 62 TB/s, which are 32 bytes",
+    ),
     internal_sync_cycles=(150, f"{_HOT_CHIPS}: about 150 cycles on chip"),
 )
 

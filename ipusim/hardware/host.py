@@ -27,7 +27,7 @@ class HostSpec:
         sync_ns: synchronisation time between an IPU and the host.
         network_ns: latency between two hosts, for zero bytes.
         sources: origin of every figure, or ``assumed``.
-        data_rate_bytes_per_s: rate of the host's sample production for infeeds, shared by its replicas; None if
+        data_rate_bytes_per_s: host's production rate of samples, for the infeeds of several replicas; None if
             unlimited.
 
     Raises QuantityError for a rate not above zero, or a negative time.
@@ -76,12 +76,13 @@ RATES: Final = tuple(field.name for field in fields(HostSpec) if field.name.ends
 
 #: Source of the host's arithmetic rate for host calls.
 _CORE: Final = (
-    "assumed: one core at 2.25 GHz, 8 operations in float32 a cycle, of the dual EPYC 7742 that Graphcore's build and "
-    "test guide of IPU-POD DA systems recommends"
+    "assumed: one core with 8 float32 operations per cycle at 2.25 GHz, in the dual EPYC 7742 that Graphcore's build "
+    "and test guide of IPU-POD DA systems recommends"
 )
 _TRAFFIC_TEST: Final = "sample output of Graphcore's gc-hosttraffictest on one IPU of an M2000 (256-byte blocks)"
 
-#: Host of an M2000: small blocks with contention on both sides, therefore a lower bound.
+#: Host of an M2000. Its rates are lower bounds, because they were measured with small blocks and with contention on
+#: both sides.
 M2000_HOST: Final = sourced(
     HostSpec,
     infeed_bytes_per_s=(Fraction(3_300_000_000), f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s"),
@@ -99,5 +100,5 @@ M2000_HOST: Final = sourced(
     ),
 )
 
-#: M2000 figures for machines without published figures.
+#: Host of machines without published figures, with the figures of an M2000.
 ASSUMED_HOST: Final = replace(M2000_HOST, sources=dict.fromkeys(M2000_HOST.sources, "assumed as on an M2000"))

@@ -34,11 +34,11 @@ def broadcast_cycles(system: System, byte_count: int) -> int:
 
 
 def _messages_cycles(system: System, count: int, byte_count: int) -> int:
-    """Return the cycles of ``count`` consecutive messages between hosts."""
+    """Return the cycles of ``count`` consecutive messages between hosts, with the formula for tables of costs."""
     transfer = system.transfer_cycles(byte_count, system.host.network_bytes_per_s)
     start = 0 if system.free else duration_cycles(system.host.network_ns, system.clock_hz)
-    return Cycles(_messages, count, start, transfer)
+    return Cycles(_messages_formula, count, start, transfer)
 
 
-def _messages(count: Any, start: Any, transfer: Any) -> Any:
+def _messages_formula(count: Any, start: Any, transfer: Any) -> Any:
     return count * (start + transfer)

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-#: Number of micro-batches per draw.
+#: Number of consecutive micro-batches (a block) whose factors are drawn together.
 BLOCK: Final = 64
-#: Factors are multiples of 1 / PARTS; differences between mathematics libraries are far smaller.
+#: Factors are rounded to multiples of 1 / PARTS. Differences between mathematics libraries are far smaller, and vanish.
 PARTS: Final = 2**24
 #: Bound on absolute standard normal draws by Box and Muller's method, from uniform numbers of at least 2**-54.
 FARTHEST: Final = 8.66
@@ -38,7 +38,9 @@ class Draws:
         Args:
             ipu: IPU of the pass.
             kind: kind of the pass's span.
-            stage, execution, micro_batch: coordinates of the pass.
+            stage: stage of the pass.
+            execution: execution of the pass.
+            micro_batch: micro-batch of the pass.
         """
         return self._block(ipu, kind, stage, execution, micro_batch // BLOCK)[micro_batch % BLOCK]
 
@@ -64,8 +66,8 @@ def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.N
     """
     philox, bits = np.random.Philox(key=0), []
     state: Any = philox.state
-    for seed, ipu, kind, stage, execution, number in blocks:
-        text = f"({seed}, {ipu}, np.int64({int(kind)}), {stage}, {execution}, {number})"
+    for seed, ipu, kind, stage, execution, block_number in blocks:
+        text = f"({seed}, {ipu}, np.int64({int(kind)}), {stage}, {execution}, {block_number})"
         digest = blake2b(text.encode(), digest_size=16).digest()
         state["state"]["key"][:] = np.frombuffer(digest, ">u8")[::-1]
         philox.state = state  # a new Philox per key would take four times as long

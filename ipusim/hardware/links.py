@@ -28,8 +28,8 @@ class LinkDirection:
     """The IPU-Links from an IPU to a neighbour that serve one kind of traffic.
 
     Attributes:
-        source, target: physical IPU numbers, meaning positions in the ladder; for GW-Links the first IPUs of two
-            machines.
+        source: physical number (ladder position) of the sending IPU; for GW-Links, first IPU of the machine.
+        target: physical number of the receiving IPU; for GW-Links, first IPU of the machine.
         channel: ``rung`` for traffic that ends on this rung, ``machine rung`` for the same in an IPU-Machine,
             ``rung crossing`` for traffic to another rung, ``rail`` for a hop between rungs, ``gateway`` for a hop
             between pods, ``gateway pair`` for a device of two pods; ``rung detour`` and ``machine rung detour`` for the
@@ -65,7 +65,7 @@ class LinkDirection:
         return self.label
 
 
-@lru_cache(maxsize=256)  # asked for every link of every route
+@lru_cache(maxsize=256)  # called for every link of every route
 def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     link = rates.link_bytes_per_s * rates.link_efficiency
     gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency

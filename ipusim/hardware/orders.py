@@ -30,7 +30,7 @@ def _hoof(index: int, count: int) -> int:
     return 2 * index if index < half else count - 1 - 2 * (index - half)
 
 
-#: Functions from logical IPU and number of IPUs to ladder position, counted from the device's first IPU.
+#: By order: the function from logical IPU and number of IPUs to ladder position, counted from the device's first IPU.
 ORDERS: Final[dict[str, Callable[[int, int], int]]] = {"ZIGZAG": _zigzag, "SNAKE": _snake, "HOOF": _hoof}
 
 

@@ -16,7 +16,8 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
 
-#: Optimizer values per variable that Graphcore's BERT in PyTorch sends: learning rate, epsilon, scale of gradients.
+#: Number of optimizer values that Graphcore's BERT in PyTorch sends per variable: learning rate, epsilon, scale of
+#: gradients.
 _OPTIMIZER_VALUES: Final = 3
 
 

@@ -99,7 +99,7 @@ class PodRing:
 
     @cached_property
     def _reachable(self) -> dict[int, tuple[int, ...]]:
-        """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
+        """Neighbours by IPU, gateway neighbours before link neighbours."""
         return {
             ipu: (
                 *self._partners(ipu),
@@ -151,8 +151,8 @@ class PodRing:
             if pods[number] != pods[number + 1]:
                 links.append(LinkDirection(hop_start - offset, hop_end - offset, self._channel))
                 continue
-            is_last_alone = number == pods.index(pods[number]) and number + 2 == len(path)
-            rung: Channel = self.rung if is_last_alone else "rung crossing"
+            is_only_hop_in_last_pod = number == pods.index(pods[number]) and number + 2 == len(path)
+            rung: Channel = self.rung if is_only_hop_in_last_pod else "rung crossing"
             links.append(LinkDirection(hop_start, hop_end, rung if hop_start // 2 == hop_end // 2 else "rail"))
         return limit(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
 

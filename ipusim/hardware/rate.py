@@ -11,8 +11,9 @@ from ipusim.base.units import format_rate, format_seconds
 #: Costs that depend on a rate: passes on an IPU, communication between IPUs, host work between session runs, or code
 #: memory.
 Part = Literal["computation", "links", "host", "memory"]
-#: Common sources and bounds of rates.
+#: Source of rates fitted to pods.
 PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
+#: Bounds of rates that are shares.
 SHARE: Final = (Fraction(1, 100), 1)
 
 
@@ -22,9 +23,10 @@ class Rate:
 
     Attributes:
         attribute: name in :class:`Rates`, including the unit.
-        unit: unit of the value; a plain count or share names the counted things.
+        unit: unit of the value; for a count or a share, the things counted or the whole.
         default: value unless a scenario states another.
-        least, most: bounds of sensible values.
+        least: least sensible value.
+        most: largest sensible value.
         part: kind of costs priced by the rate.
         meaning: description of the rate.
         source: the default's origin, or ``assumed``.
@@ -65,7 +67,7 @@ class Rate:
         return f"{float(value):g} {self.unit}"
 
     def at_edge(self, value: Fraction | float) -> bool:
-        """Whether a value is within a hundredth of a plausible end, or beyond."""
+        """Whether a value is outside the plausible range, or within a hundredth of the range from one of its ends."""
         if self.plausible is None:
             return False
         low, high = self.plausible

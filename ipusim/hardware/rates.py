@@ -60,14 +60,14 @@ class Rates(ComputationRates):
         meaning="share of a link's nominal rate that its protocol leaves for data; assumed for GW-Links",
         source=f"{_UTIL}: linkEfficiency",
         plausible=("0.83", "0.85"),
-        evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if over 2 links",
+        evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if the traffic uses 2 links",
     )
     rung_links: Fraction = _links(
         4,
         meaning="IPU-Links of a C2 card, a rung, for traffic between the two IPUs of the card",
         source=f"{_UTIL}: numIntraIpuLinks",
         plausible=(4, 6),
-        evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
+        evidence="PopLibs of 2016 and Graphcore's glossary count all 6 links of a card",
     )
     machine_rung_bytes_per_s: Fraction = _link_rate(
         Fraction(423_312_076_496, 8 * 2),
@@ -191,13 +191,14 @@ class Rates(ComputationRates):
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
         "less the streams",
         plausible=(0, 158),
-        evidence="the same source, 3 and 20 times; a fit that includes the published times of BERT gives 118",
+        evidence="3 and 20 times slower, by the same source; a fit that includes the published times of BERT gives 118",
     )
     offchip_state_ns: Fraction = _offchip_ns(
         0,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, for "
         "any streamed part of the state; not in a PyTorch program",
-        source="assumed: none beside offchip_stream and optimizer_value; a fit to rows of BERT improves few of them",
+        source="assumed: no time beside offchip_stream and optimizer_value; a fit to published times of BERT improves "
+        "few of them",
         plausible=(0, 520),
         evidence="published times of BERT in PopART and TensorFlow, compared between two pod sizes, exceed the other "
         "simulated times by 0 to 0.35 s for 0.67 GB; a fit gives 100 ns",

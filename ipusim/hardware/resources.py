@@ -10,7 +10,7 @@ class Resource(NamedTuple):
 
     Attributes:
         kind: kind of the resource, such as ``IPU`` or ``link``.
-        name: number of a logical IPU, machine or replica, or a link's label.
+        name: number of a logical IPU, IPU-Machine or replica, or a link's label.
         track: kind of work of a host or host port, such as infeeds, as a
             :class:`~ipusim.timeline.host_track.HostTrack` value; None for other resources.
     """

@@ -25,7 +25,7 @@ def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz:
         raise QuantityError(f"expected a number of bytes from 0 up, got {byte_count}")
     if bytes_per_s <= 0:
         raise QuantityError(f"expected a transfer rate above 0 bytes/s, got {bytes_per_s}")
-    return Cycles(_transfer, byte_count, _positive(clock_hz), bytes_per_s)
+    return Cycles(_transfer_formula, byte_count, _positive(clock_hz), bytes_per_s)
 
 
 def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> Cycles:
@@ -38,7 +38,7 @@ def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> Cycles:
     """
     if nanoseconds < 0:
         raise QuantityError(f"expected a time from 0 ns up, got {nanoseconds} ns")
-    return Cycles(_duration, nanoseconds, Fraction(_positive(clock_hz), _NANOSECONDS))
+    return Cycles(_duration_formula, nanoseconds, Fraction(_positive(clock_hz), _NANOSECONDS))
 
 
 def _positive(clock_hz: int) -> int:
@@ -47,9 +47,9 @@ def _positive(clock_hz: int) -> int:
     return clock_hz
 
 
-def _transfer(amount: Any, clock_hz: Any, per_s: Any) -> Any:
+def _transfer_formula(amount: Any, clock_hz: Any, per_s: Any) -> Any:
     return ceil(amount * clock_hz / per_s)
 
 
-def _duration(nanoseconds: Any, per_ns: Any) -> Any:
+def _duration_formula(nanoseconds: Any, per_ns: Any) -> Any:
     return ceil(nanoseconds * per_ns)

@@ -1,4 +1,4 @@
-"""Define Streaming Memory: DRAM of an M2000 beside its four IPUs, the home of Poplar's remote buffers."""
+"""Define Streaming Memory: DRAM of an M2000 beside four IPUs, for Poplar's remote buffers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ M2000_STREAMING: Final = sourced(
     bytes_per_s=(Fraction(32 * 10**9), "assumed, 8 GB/s for each of four IPUs: no sound figure is published"),
     ipu_bytes_per_s=(
         Fraction(16 * 10**9),
-        "PCIe Gen4 x8 to the gateway, each way (relay of Graphcore's BMC user guide)",
+        "PCIe Gen4 x8 to the gateway, in each direction (a copy of Graphcore's BMC user guide)",
     ),
     capacity_bytes=(256 * 10**9, "up to 256 GB (IPU-POD datasheets)"),
 )

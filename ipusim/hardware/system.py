@@ -41,14 +41,14 @@ class System(Placement):
         rates: rates that price passes and communication between IPUs.
         free: whether sync, links, host and weight updates cost nothing; updates with given cycles keep these cycles.
         replicas: replicas of the program, on consecutive logical IPUs.
-        streaming: Streaming Memory per four physical IPUs; None with remote buffers disabled.
+        streaming: Streaming Memory per four physical IPUs; None without remote buffers.
         io_tiles: tiles per IPU reserved for host copies; ``ipu`` excludes the tiles.
         hosts: hosts that train together, with equal devices.
         joined: device of all hosts' IPUs, host by host, if gradients are summed over links; None if hosts sum them.
         framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
             code.
-        optimizer_update_interval: number of session runs after which the program sends its optimizer's values again;
-            0: never; None: 1 with a framework.
+        optimizer_update_interval: number of session runs after which the program sends its optimizer's values again.
+            0 means never; None means 1 with a framework.
         optimizer_values: number of values that a PyTorch program sends for each variable; None for the default.
         disturbances: deviations from the rates, set by :meth:`disturbed`.
 
@@ -121,7 +121,7 @@ class System(Placement):
     def sync_cycles(self) -> int:
         """Cycles to synchronise the device's IPUs; 0 for a single IPU.
 
-        Sum of the sync within an IPU, the signal among the IPUs, and the skew between arrivals.
+        The cycles are the sum of the sync within an IPU, the signal among the IPUs, and the skew between arrivals.
         """
         if self.count == 1 or self.free:
             return 0
@@ -160,7 +160,8 @@ class System(Placement):
         """Return the link directions from one logical IPU to another.
 
         Args:
-            source, target: logical IPUs.
+            source: logical IPU that sends.
+            target: logical IPU that receives.
 
         Returns:
             The route, in physical IPU numbers.
@@ -199,9 +200,12 @@ class System(Placement):
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(FixedParts(self.sync_cycles), ())
-        # Routes over the same channels have equal latency. Equal bytes on links of a kind take equal cycles.
-        alike = {tuple(direction.channel for direction in route): route for route, _ in routed}
-        latency_ns = max(sum(direction.latency_ns(self.rates) for direction in route) for route in alike.values())
+        # Equal computations are made once: routes over the same channels have equal latency, and equal bytes on links
+        # of a kind take equal cycles.
+        routes_by_channels = {tuple(direction.channel for direction in route): route for route, _ in routed}
+        latency_ns = max(
+            sum(direction.latency_ns(self.rates) for direction in route) for route in routes_by_channels.values()
+        )
         cycles: dict[tuple[Channel, int], int] = {}
         links = []
         for direction, byte_count in bytes_by_direction(routed):
@@ -248,7 +252,7 @@ class System(Placement):
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
     def host_data_cycles(self, byte_count: int) -> int:
-        """Return the cycles of the host's sample production, for any of its replicas.
+        """Return the host's cycles of sample production, shared by replicas.
 
         Args:
             byte_count: bytes of the samples.

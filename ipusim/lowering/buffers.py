@@ -31,16 +31,16 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
     direction = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
     rows = np.flatnonzero(direction | (kind == Pass.FORWARD))
     copies = len(shape.copies)
-    # By copy, direction, stage and micro-batch.
+    # Rows of passes by copy, direction, stage and micro-batch.
     row_of = np.full((copies, 2, shape.stages, shape.micro_batches), _UNREACHED)
     row_of[micro_batch[rows] % copies, direction[rows].astype(int), stage[rows], micro_batch[rows]] = rows
     pairs = [(stage, stage + 1) for stage in range(shape.stages - 1)]
     ways: dict[tuple[int, int], list[_Way]] = {}
     for copy, mapping in enumerate(shape.copies):
-        for stage, following in pairs:
-            there, back = (copy, 0, stage, following), (copy, 1, following, stage)
-            ways.setdefault((mapping[stage], mapping[following]), []).append(there)
-            ways.setdefault((mapping[following], mapping[stage]), []).append(back)
+        for stage, next_stage in pairs:
+            forward_way, backward_way = (copy, 0, stage, next_stage), (copy, 1, next_stage, stage)
+            ways.setdefault((mapping[stage], mapping[next_stage]), []).append(forward_way)
+            ways.setdefault((mapping[next_stage], mapping[stage]), []).append(backward_way)
     if shape.training:
         pairs += [(target, source) for source, target in pairs]
     return {pair: _most_between(shape, row_of, ways, *pair) for pair in pairs}

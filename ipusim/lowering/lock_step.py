@@ -77,11 +77,11 @@ def _on_io_tiles(reads: Table, results: Table, code: Code, period: int) -> Itera
     rows = np.concatenate([reads[:, :2] - [1, 0], results[:, :2] + [1, 0]])
     moments, moment_of = np.unique(rows, axis=0, return_inverse=True)
     step, ipu = moments.T
-    taken_moments, result_moments = np.split(moment_of.ravel(), [len(reads)])
-    into, out = np.full((2, len(moments)), NONE)
-    into[taken_moments] = reads[:, 4]
-    out[result_moments] = results[:, 4]
-    yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
+    read_moments, result_moments = np.split(moment_of.ravel(), [len(reads)])
+    infeed_batch, outfeed_batch = np.full((2, len(moments)), NONE)
+    infeed_batch[read_moments] = reads[:, 4]
+    outfeed_batch[result_moments] = results[:, 4]
+    yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, infeed_batch, outfeed_batch)
     yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
 
 
@@ -91,15 +91,15 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
         return
     ipu, stage, micro_batch, forward, use_row, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
     for way, row in ((Way.OUT, forward), (Way.BACK, use_row)):
-        step, out = table[row, 0], way is Way.OUT
+        step, is_out = table[row, 0], way is Way.OUT
         if side.moved.to == "partner":
-            begin = SortKey(ipu, step - (not out), _Rank.END)
-            end = SortKey(ipu, step + out, _Rank.AFTER_MEETING)
+            begin = SortKey(ipu, step - (not is_out), _Rank.END)
+            end = SortKey(ipu, step + is_out, _Rank.AFTER_MEETING)
         elif shape.overlapped_io:
-            io_step = step + (1 if out else -1)
+            io_step = step + (1 if is_out else -1)
             begin, end = SortKey(ipu, io_step, _Rank.BEGIN_IO), SortKey(ipu, io_step, _Rank.END_IO)
         else:
-            begin, end = (SortKey(ipu, step, _Rank.PASSES, row, place) for place in ((5, 6) if out else (-6, -5)))
+            begin, end = (SortKey(ipu, step, _Rank.PASSES, row, place) for place in ((5, 6) if is_out else (-6, -5)))
         for code, key in ((Code.MOVE, begin), (Code.MOVED, end)):
             yield items(key, code, stage, micro_batch, way)
 

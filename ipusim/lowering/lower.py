@@ -39,11 +39,11 @@ def check_sync(sync: Sync, shape: PlanShape) -> None:
     """Refuse features unsupported in a sync mode; raises UnsupportedProgramError."""
     if sync.meets:
         return
-    side = {
+    unsupported = {
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
         "concurrent stages": bool(shape.sizes),
     }
-    for feature, is_used in side.items():
+    for feature, is_used in unsupported.items():
         if is_used:
             raise UnsupportedProgramError(
                 f"{feature[0].upper()}{feature[1:]} run only in lock-step, not in {sync.words}."

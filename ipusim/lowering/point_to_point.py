@@ -55,12 +55,12 @@ def _moves(moves: list[Column]) -> Iterator[Items]:
 
     A move begins after a pass. The IPU waits before it needs the memory or the activations.
     """
-    ipu, stage, micro_batch, forward, use_row, fetched, _, freed_for, *_ = moves
-    has_waiter = freed_for != NONE
+    ipu, stage, micro_batch, forward, use_row, back_after_row, _, waiting_row, *_ = moves
+    has_waiter = waiting_row != NONE
     for code, way, turn, around, mask in (
         (Code.MOVE, Way.OUT, forward, 5, slice(None)),
-        (Code.MOVE, Way.BACK, fetched, 6, slice(None)),
-        (Code.MOVED, Way.OUT, freed_for, -6, has_waiter),
+        (Code.MOVE, Way.BACK, back_after_row, 6, slice(None)),
+        (Code.MOVED, Way.OUT, waiting_row, -6, has_waiter),
         (Code.MOVED, Way.BACK, use_row, -2, slice(None)),
     ):
         yield items(SortKey(ipu[mask], turn=turn[mask], around=around), code, stage[mask], micro_batch[mask], way)

@@ -73,8 +73,8 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
     learns = shape.training and (has_gradients or program.learns_for_free)
     passes = [(kind, stage) for kind in Pass for stage in range(shape.stages)]
 
-    def stages_that(holds: Callable[[StageProfile], object]) -> frozenset[int]:
-        return frozenset(stage for stage, profile in enumerate(profiles) if holds(profile))
+    def stages_that(condition: Callable[[StageProfile], object]) -> frozenset[int]:
+        return frozenset(stage for stage, profile in enumerate(profiles) if condition(profile))
 
     return SideInstructions(
         outfeed=program.outfeed_elements,
@@ -125,7 +125,7 @@ def passes_with_sides(
         if stages:
             mask = passes & np.isin(stage, sorted(stages))
             yield items(key.for_passes(mask, shift), code, stage[mask], micro_batch[mask])
-    # Last, as the pass begins directly after host calls and collectives.
+    # These come last, because the pass begins directly after host calls and collectives.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective_passes)):
         for pass_kind, pass_stage in sorted(passes_of):
             mask = (kind == pass_kind) & (stage == pass_stage)
@@ -153,14 +153,14 @@ def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> It
     """Yield every IPU's instructions after the last pass, through the final meeting."""
     for ipu in sorted(set(shape.mapping)):
         key = SortKey(np.array([ipu]), step, rank)
-        for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):
+        for turn, (code, number) in enumerate(_codes_of_end(side, shape, ipu)):
             yield items(key._replace(turn=turn), code, NONE, NONE, number)
 
 
-def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
+def _codes_of_end(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tuple[Code, int]]:
     stream = side.updates.get(ipu, Stream())
     if shape.training:
-        if stream.load and side.has_accumulator_loads:  # replicas sum the gradients
+        if stream.load and side.has_accumulator_loads:  # before replicas sum gradients
             yield Code.LOAD, NONE
         if side.has_copy_sum:
             yield Code.SUM_COPIES, NONE

@@ -26,19 +26,19 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
     """Return the streams of every (pass, stage); empty without offloading.
 
     Accumulators are loaded before the addition of a micro-batch's gradients and stored after, in the backward pass or
-    in its second half. Activations are loaded before every consuming pass, and stored after every producing pass. A
-    replica's part of the weights is loaded before every pass. Tensors between the halves of a backward pass stay on the
-    IPU.
+    in the weight-gradient pass. Activations are loaded before every consuming pass, and stored after every producing
+    pass. A replica's part of the weights is loaded before every pass. Tensors from an input-gradient pass for the
+    weight-gradient pass stay on the IPU.
     """
     passes = _activation_streams(program) if program.offload.activations else {}
     for stage, profile in enumerate(program.stages):
-        part = program.offload.stored_weight_bytes(profile)
-        for kind in Pass if part else ():
-            passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=part)
-        sums = program.offload.accumulator_bytes(profile) if program.shape.training else 0
-        if sums:
+        weight_part_bytes = program.offload.stored_weight_bytes(profile)
+        for kind in Pass if weight_part_bytes else ():
+            passes[kind, stage] = passes.get((kind, stage), Stream()).plus(load=weight_part_bytes)
+        accumulator_bytes = program.offload.accumulator_bytes(profile) if program.shape.training else 0
+        if accumulator_bytes:
             for kind in (Pass.BACKWARD, Pass.WEIGHT_GRADIENT):
-                passes[kind, stage] = passes.get((kind, stage), Stream()).plus(sums, sums)
+                passes[kind, stage] = passes.get((kind, stage), Stream()).plus(accumulator_bytes, accumulator_bytes)
     return passes
 
 
@@ -50,10 +50,10 @@ def update_streams(program: PipelineProgram) -> dict[int, Stream]:
     updates: dict[int, Stream] = {}
     for stage, ipu in program.shape.homes if program.shape.training else ():
         profile = program.stages[stage]
-        state = program.offload.stored_state_bytes(profile) + program.offload.stored_weight_bytes(profile)
-        sums = program.offload.accumulator_bytes(profile)
-        if state or sums:
-            updates[ipu] = updates.get(ipu, Stream()).plus(state + sums, state)
+        state_bytes = program.offload.stored_state_bytes(profile) + program.offload.stored_weight_bytes(profile)
+        accumulator_bytes = program.offload.accumulator_bytes(profile)
+        if state_bytes or accumulator_bytes:
+            updates[ipu] = updates.get(ipu, Stream()).plus(state_bytes + accumulator_bytes, state_bytes)
     return updates
 
 
@@ -64,12 +64,12 @@ def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Strea
     for stage in range(shape.stages):
         sources, targets = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
         kept_bytes = program.saved_bytes(stage) if targets else 0
-        arriving = sum(program.sent_bytes(neighbour, stage) for neighbour in sources)
+        input_bytes = sum(program.sent_bytes(neighbour, stage) for neighbour in sources)
         output_bytes = sum(program.sent_bytes(stage, neighbour) for neighbour in targets)
-        passes[Pass.FORWARD, stage] = Stream(arriving, kept_bytes + output_bytes)
+        passes[Pass.FORWARD, stage] = Stream(input_bytes, kept_bytes + output_bytes)
         if shape.training:
-            gradients = sum(program.sent_bytes(neighbour, stage) for neighbour in targets)
+            output_gradient_bytes = sum(program.sent_bytes(neighbour, stage) for neighbour in targets)
             gradient_bytes = sum(program.sent_bytes(stage, neighbour) for neighbour in sources)
             for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT):
-                passes[kind, stage] = Stream(kept_bytes + gradients, gradient_bytes)
+                passes[kind, stage] = Stream(kept_bytes + output_gradient_bytes, gradient_bytes)
     return passes

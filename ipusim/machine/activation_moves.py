@@ -2,8 +2,8 @@
 
 This facility of the machine carries out a Plan's move instructions. Moves to Streaming Memory or to another IPU take
 place while passes run. An IPU waits for a move when it needs the memory or the activations. In lock-step it waits for
-every move, unless I/O tiles or the merged copy after a time-step carry the move. Each move is recorded as a span (an
-interval of the run) with its cause, the span that let it begin.
+every move, unless I/O tiles carry the move, or the merged copy does: the single copy that exchanges all tensors after a
+time-step. Each move is recorded as a span (an interval of the run) with its cause, the span that let it begin.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ _Carrier = Callable[[], SharedRate | Links]
 
 
 @dataclass(eq=False)
-class _UnderWay:
+class _MoveUnderWay:
     """A move that has begun and not ended.
 
     Attributes:
-        step, start, cause: time-step, first cycle and cause of the move's span.
+        step: time-step of the move's span.
+        start: first cycle of the move's span.
+        cause: number of the span that let the move begin.
         predecessors: moves that must end before this move begins.
-        place: function that returns the move's position among the carrier's transfers under way.
+        position: function that returns the move's position among the carrier's transfers under way.
         tensor: the move as a tensor on links; None in Streaming Memory.
         end_event: event of the move's end, if an IPU waits for the move.
         followers: moves that wait for the end of this move.
@@ -50,7 +52,7 @@ class _UnderWay:
     start: int
     cause: int
     predecessors: tuple[_Key, ...] = ()
-    place: Callable[[], Hashable] = lambda: None
+    position: Callable[[], Hashable] = lambda: None
     tensor: Tensor | None = None
     end_event: simpy.Event | None = None
     followers: list[_Key] = field(default_factory=list)
@@ -82,15 +84,15 @@ class ActivationMoves(Facility):
         self._ipu, self._receiver, self._earlier_moves, self._carrier = ipu, receiver, earlier_moves, carrier
         self._clock, self._record = context.clock, context.recorder.record
         self._move = context.executor(ipu.replica).move
-        self._ends = resources.ipus([ipu.number, receiver.number])
+        self._both_ipus = resources.ipus([ipu.number, receiver.number])
         stages = {stage for stage, _ in earlier_moves}
         self._sends = _moves_of_ipu(context.costs.moves, ipu, stages)
-        for later in context.rerouted:
+        for rerouted in context.rerouted:
             context.clock.call_at(
-                later.cycle, partial(self._reroute, _moves_of_ipu(later.moves, ipu, stages), later.dead)
+                rerouted.cycle, partial(self._reroute, _moves_of_ipu(rerouted.moves, ipu, stages), rerouted.dead)
             )
-        self._under_way: dict[_Key, _UnderWay] = {}
-        (self._waits,) = context.describe_ipus(SpanKind.MOVE_WAIT, [ipu]).values()
+        self._under_way: dict[_Key, _MoveUnderWay] = {}
+        (self._wait_description,) = context.describe_ipus(SpanKind.MOVE_WAIT, [ipu]).values()
         table = context.plan.instructions
         _, _, stage, micro_batch, way = table[(table[:, 0] == ipu.shard) & (table[:, 1] == Code.MOVE)].T
         kinds = STREAMED_KINDS if receiver == ipu else (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)
@@ -110,19 +112,19 @@ class ActivationMoves(Facility):
     def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
         """Begin a move, now or after earlier moves; return ``cause``, as the IPU does not wait."""
         key = stage, micro_batch, way
-        waits_for: tuple[_Key, ...] = ()
+        earlier_keys: tuple[_Key, ...] = ()
         if way == Way.BACK:
             micro_batches = {self._earlier_moves.get((stage, micro_batch), NONE), micro_batch}
-            waits_for = tuple((stage, number, int(Way.OUT)) for number in sorted(micro_batches))
-        predecessors = tuple(predecessor for predecessor in waits_for if predecessor in self._under_way)
-        move = self._under_way[key] = _UnderWay(step, self._clock.now, cause, predecessors)
+            earlier_keys = tuple((stage, number, int(Way.OUT)) for number in sorted(micro_batches))
+        predecessors = tuple(predecessor for predecessor in earlier_keys if predecessor in self._under_way)
+        move = self._under_way[key] = _MoveUnderWay(step, self._clock.now, cause, predecessors)
         for predecessor in predecessors:
             self._under_way[predecessor].followers.append(key)
         if not predecessors:
-            self._carry(key, move)
+            self._hand_to_carrier(key, move)
         return cause
 
-    def _carry(self, key: _Key, move: _UnderWay) -> None:
+    def _hand_to_carrier(self, key: _Key, move: _MoveUnderWay) -> None:
         """Hand a move to the carrier."""
         move.start, send = self._clock.now, self._sends[key[0], key[2]]
         if self._carrier is None:
@@ -132,16 +134,16 @@ class ActivationMoves(Facility):
             return
         carrier = self._carrier()
         if isinstance(carrier, Links):
-            tensor = Tensor(NONE, send, move.step, move.cause, move.start, partial(self._carried, key))
-            move.place = partial(carrier.places, tensor)
+            tensor = Tensor(NONE, send, move.step, move.cause, move.start, partial(self._on_carried, key))
+            move.position = partial(carrier.places, tensor)
             move.tensor = tensor
-            carrier.carry(tensor, self._ends)
+            carrier.carry(tensor, self._both_ipus)
         else:
             end_event = carrier.transfer(send.bytes)
-            end_event.callbacks.append(partial(self._carried, key))
-            move.place = partial(carrier.state, end_event)
+            end_event.callbacks.append(partial(self._on_carried, key))
+            move.position = partial(carrier.state, end_event)
 
-    def _carried(self, key: _Key, *_: object) -> None:
+    def _on_carried(self, key: _Key, *_: object) -> None:
         self._end(key)
 
     def _end(self, key: _Key) -> int:
@@ -154,7 +156,7 @@ class ActivationMoves(Facility):
             follower.predecessors = tuple(predecessor for predecessor in follower.predecessors if predecessor != key)
             if not follower.predecessors:
                 follower.cause = span
-                self._carry(follower_key, follower)
+                self._hand_to_carrier(follower_key, follower)
         if move.end_event is not None:
             move.end_event.succeed(span)
         return span
@@ -171,7 +173,7 @@ class ActivationMoves(Facility):
             self._end(key)
             return cause
         move.end_event = self._clock.event()
-        return move.end_event, self._waits
+        return move.end_event, self._wait_description
 
     def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int], _: object) -> None:
         """Switch to other routes, and restart moves over dead links."""
@@ -179,7 +181,7 @@ class ActivationMoves(Facility):
         for (stage, _, way), move in [*self._under_way.items()]:
             carrier = self._carrier() if self._carrier is not None else None
             if isinstance(carrier, Links) and move.tensor and dead.intersection(move.tensor.send.links):
-                carrier.reroute(move.tensor, sends[stage, way], self._ends)
+                carrier.reroute(move.tensor, sends[stage, way], self._both_ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a facility serves a single IPU
         """Return the move that the IPU waits for; None if the IPU does not wait."""
@@ -200,7 +202,7 @@ class ActivationMoves(Facility):
                 tuple(map(relative, move.predecessors)),
                 tuple(map(relative, move.followers)),
                 move.end_event is not None,
-                move.place(),
+                move.position(),
             )
             for key, move in self._under_way.items()
         )

@@ -40,12 +40,12 @@ class Moment(simpy.Event):
 
 
 class _Process(simpy.Process):
-    """SimPy's process without failed events: an exception ends the run at once."""
+    """A SimPy process that never passes on a failed event: an exception ends the run at once."""
 
     def __init__(self, clock: Clock, generator: Process) -> None:
         super().__init__(clock, generator)
         self._send: Callable[[Any], Any] = generator.send
-        self._go_on = self._resume
+        self._resume_callback = self._resume
 
     def _resume(self, event: simpy.Event) -> None:
         try:
@@ -58,15 +58,15 @@ class _Process(simpy.Process):
             self._ok, self._value = True, stop.value
             self.env.schedule(self)
         else:
-            target.callbacks.append(self._go_on)
+            target.callbacks.append(self._resume_callback)
             self._target = target
 
 
 class Clock(simpy.Environment):
     """Simulated time, a whole number of cycles of the tile clock.
 
-    Every duration in the machine passes through the clock, with resources and kind of work. The clock answers with the
-    end of the work, under the disturbances of the system.
+    Every part of the machine hands its work to the clock: the duration at full speed, the resources and the kind of
+    work. The clock answers with the end of the work, under the disturbances of the system.
 
     Attributes:
         steady: whether work always runs at full speed.
@@ -89,19 +89,19 @@ class Clock(simpy.Environment):
         super().__init__()
         self.steady = speeds is None
         self.process = partial(_Process, self)  # type: ignore[method-assign]
-        queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
+        queue, event_ids, new_event, clock = self._queue, self._eid, Moment.__new__, self
 
-        # Closures, run for every pass of every simulated IPU, which skip the look-up of resources at full speed.
+        # These closures run for every pass of every simulated IPU. At full speed they skip the look-up of resources.
         def event_at(cycle: int) -> Moment:
-            event = new(Moment)
+            event = new_event(Moment)
             event.env, event.callbacks, event._value = clock, [], cycle
-            heappush(queue, (cycle, NORMAL, next(number), event))
+            heappush(queue, (cycle, NORMAL, next(event_ids), event))
             return event
 
         def elapse(workers: Workers, task: Task, cycles: int) -> Moment:  # noqa: ARG001
-            event = new(Moment)
+            event = new_event(Moment)
             event.env, event.callbacks, event._value = clock, [], clock._now + cycles  # type: ignore[assignment]
-            heappush(queue, (event._value, NORMAL, next(number), event))
+            heappush(queue, (event._value, NORMAL, next(event_ids), event))
             return event
 
         self.event_at, self.elapse = event_at, elapse
@@ -109,13 +109,15 @@ class Clock(simpy.Environment):
             self.end, self.spend = lambda workers, task, start, cycles: start + cycles, elapse  # noqa: ARG005
             return
         self._speeds = speeds
-        end_of, steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
+        end_of, known_steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
 
         def end(workers: Workers, task: Task, start: int, cycles: int) -> int:
             if not isinstance(task, PieceOfWork):
-                is_steady = steady.get((workers, task))
+                is_steady = known_steady.get((workers, task))
                 if is_steady is None:
-                    is_steady = steady[workers, task] = not any(speeds.touches(worker, task) for worker in workers)
+                    is_steady = known_steady[workers, task] = not any(
+                        speeds.touches(worker, task) for worker in workers
+                    )
                 if is_steady:
                     return start + cycles
             if len(workers) == 1:
@@ -125,7 +127,7 @@ class Clock(simpy.Environment):
         self.end = end
         self.spend = lambda workers, task, cycles: event_at(self.end(workers, task, self.now, cycles))
 
-    #: The current cycle; a getter in C, as a Python property takes the time of a call.
+    #: The current cycle. The getter is written in C, because a getter in Python would cost a function call.
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]
 
     def call_at(self, cycle: int, callback: Callable[[simpy.Event], None]) -> simpy.Event:
@@ -190,7 +192,7 @@ class Clock(simpy.Environment):
         while rest_cycles:
             speed, next_change = self._speeds.pace(worker, task, start)
             if next_change is None or rest_cycles <= speed * (next_change - start):
-                # Whole numbers: quotients of fractions took a third of a run with jitter.
+                # This divides whole numbers, because quotients of fractions took a third of a run with jitter.
                 return start - (
                     -rest_cycles.numerator * speed.denominator // (rest_cycles.denominator * speed.numerator)
                 )
@@ -203,10 +205,10 @@ class Clock(simpy.Environment):
 
         Raises the exception of any process.
         """
-        everyone: Any = simpy.AllOf(self, processes)
+        all_processes: Any = simpy.AllOf(self, processes)
         queue = self._queue
-        # SimPy's run and step merged: a call per event took a thirtieth of a run of many IPUs.
-        while everyone.callbacks is not None:
+        # The loop merges SimPy's run and step, because a call per event took a thirtieth of a run of many IPUs.
+        while all_processes.callbacks is not None:
             if not queue:
                 return False
             self._now, _, _, event = heappop(queue)

@@ -88,11 +88,13 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     _, code, stage, _, number = plan.instructions.T
     meetings = np.where(code == Code.MEET, number, 0)
     meetings_before = np.cumsum(meetings) - meetings
-    first = np.zeros(len(code), np.int64)
-    first[ends] = np.diff(meetings_before[ends], prepend=0)
-    step = meetings_before - np.cumsum(first)
+    # Meetings count from 0 again in the first row of every IPU.
+    earlier_ipus = np.zeros(len(code), np.int64)
+    earlier_ipus[ends] = np.diff(meetings_before[ends], prepend=0)
+    step = meetings_before - np.cumsum(earlier_ipus)
     step[any_of(code, UPDATE_CODES) & (stage == NONE)] = last
-    # Results that leave after a meeting belong to the time-step before it; likewise their sum without a weight update.
+    # Results leave after a meeting, but belong to the time-step before the meeting.
+    # Sums of results do likewise in runs without weight updates.
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training
     return step
@@ -107,10 +109,10 @@ class Marks(Facility):
         Micro-batch and pass are NONE at the start of an execution.
         """
         self.ipus = (ipu,)
-        self.handlers = {cast(Code, MARK): self._pass}
+        self.handlers = {cast(Code, MARK): self._note_mark}
         self._note = note
 
-    def _pass(self, _ipu: IpuId, stage: int, micro_batch: int, number: int, _step: int, cause: int) -> int:
+    def _note_mark(self, _ipu: IpuId, stage: int, micro_batch: int, number: int, _step: int, cause: int) -> int:
         self._note(micro_batch, (number, stage))
         return cause
 
@@ -131,7 +133,7 @@ def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in
         for row, (op_code, op_stage, batch) in enumerate(ops)
         if ((op_code, op_stage) == forward or (in_phases and op_code < PASSES)) and batch in micro_batches
     ]
-    new: dict[str, int | list[int]] = {
+    mark_values: dict[str, int | list[int]] = {
         "cycles": 0,
         "code": MARK,
         "stage": [NONE, *(stage[row] for row in rows)],
@@ -140,5 +142,8 @@ def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in
         "step": 0,
     }
     return InstructionColumns(
-        *(np.insert(column, [0, *rows], new.get(name, NONE)).tolist() for name, column in columns._asdict().items())
+        *(
+            np.insert(column, [0, *rows], mark_values.get(name, NONE)).tolist()
+            for name, column in columns._asdict().items()
+        )
     )

@@ -42,8 +42,8 @@ def replicas_of(
     """Return the executor of every replica, in order, with the joint arithmetic.
 
     Replicas average gradients, all-gather variables stored in parts, and run passes with collectives in lock step.
-    Several hosts sum (or average) their gradients too: before the optimizers begin the update, or afterwards if hosts
-    act ``as_replicas``.
+    Several hosts sum (or average) their gradients too: with ``as_replicas`` after the optimizers have begun the update,
+    as replicas do; otherwise before.
 
     Gradients are averaged like Graphcore's CrossReplicaOptimizer: an all-reduce per weight update, after the
     accumulation over micro-batches, and a division by the number of replicas. An IPU's accumulators of equal dtype form
@@ -102,10 +102,10 @@ def _sum(
     group: Sequence[int],
     system: System,
     algorithm: str,
-    parts: int,
+    divisor: int,
     buffer_bytes: int | None = None,
 ) -> None:
-    """Replace every group member's arrays by the group's sum, divided by ``parts``.
+    """Replace every group member's arrays by the group's sum, divided by ``divisor``.
 
     The order of summation is the order of ``algorithm``, the name of an all-reduce.
     """
@@ -114,10 +114,10 @@ def _sum(
         dtype = arrays_of[0][numbers[0]].dtype
         arrays_of_buffer = [[arrays[number] for number in numbers] for arrays in arrays_of]
         buffers = [np.concatenate([array.ravel() for array in arrays]) for arrays in arrays_of_buffer]
-        plan = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
+        collective = ALGORITHMS["all_reduce"][algorithm](system, group, len(buffers[0]), dtype.itemsize)
         ends = np.cumsum([array.size for array in arrays_of_buffer[0]])
-        for arrays, total in zip(arrays_of_buffer, run(plan, buffers), strict=True):
-            for array, part in zip(arrays, np.split(total / dtype.type(parts), ends[:-1]), strict=True):
+        for arrays, total in zip(arrays_of_buffer, run(collective, buffers), strict=True):
+            for array, part in zip(arrays, np.split(total / dtype.type(divisor), ends[:-1]), strict=True):
                 array[...] = part.reshape(array.shape)
 
 
@@ -126,8 +126,7 @@ def sum_over_hosts(
 ) -> int:
     """Set every replica's accumulators to the sum or mean over hosts.
 
-    Returns the latest ``ready`` cycle of the hosts. The order of summation is the order of hosts, so that every host
-    has the same bits.
+    Returns the largest ``ready`` cycle of the hosts. Summation in host order gives equal bits everywhere.
     """
     ipus = tuple(ipus)
     gradients = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
@@ -167,7 +166,7 @@ class Shards:
         self._shards = tuple(shards)
         self._system = system
         self._program = program
-        self._plan = cache(self._find_plan)
+        self._collective = cache(self._find_collective)
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
@@ -204,13 +203,13 @@ class Shards:
         count = len(self._executors)
         gradients = [self._gradients(executor, shard) for executor in self._executors]
         for arrays in zip(*gradients, strict=True):
-            plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm, "reduce_scatter")
-            for rank, (array, part) in enumerate(zip(arrays, run(plan, arrays), strict=True)):
+            collective = self._collective(shard, arrays[0].size, arrays[0].itemsize, algorithm, "reduce_scatter")
+            for rank, (array, part) in enumerate(zip(arrays, run(collective, arrays), strict=True)):
                 array[...] = np.nan
-                array.flat[plan.chunk_of(rank)] = part / part.dtype.type(count)
-        parts = {id(array) for arrays in gradients for array in arrays}
+                array.flat[collective.chunk_of(rank)] = part / part.dtype.type(count)
+        scattered = {id(array) for arrays in gradients for array in arrays}
         accumulators = (executor.accumulators(shard) for executor in self._executors)
-        return [[array for array in arrays if id(array) not in parts] for arrays in accumulators]
+        return [[array for array in arrays if id(array) not in scattered] for arrays in accumulators]
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
         """Keep the replica's part of its arrays, and set other elements to NaN."""
@@ -218,17 +217,17 @@ class Shards:
 
     def _keep_part(self, arrays: Iterable[Array], replica: int, shard: int) -> None:
         for array in arrays:
-            chunk = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
+            chunk = self._collective(shard, array.size, array.itemsize, "ring").chunk_of(replica)
             part = array.flat[chunk]  # a copy
             array[...] = np.nan
-            array.flat[chunk] = part  # whatever the order of the array in memory, where reshape may write into a copy
+            array.flat[chunk] = part  # flat works in any memory order, where reshape might write into a copy
 
     def _put_together(self, tensors: Iterable[Sequence[Array]], shard: int, algorithm: str) -> None:
         """Gather arrays whose parts the replicas store, in every replica."""
         for arrays in zip(*tensors, strict=True):
-            plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
-            parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
-            for array, whole in zip(arrays, run(plan, parts), strict=True):
+            collective = self._collective(shard, arrays[0].size, arrays[0].itemsize, algorithm)
+            parts = [array.flat[collective.chunk_of(rank)] for rank, array in enumerate(arrays)]
+            for array, whole in zip(arrays, run(collective, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
     @contextmanager
@@ -247,7 +246,7 @@ class Shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
 
-    def _find_plan(
+    def _find_collective(
         self, shard: int, size: int, itemsize: int, algorithm: str, operation: Operation = "all_gather"
     ) -> Collective:
         """Return a collective among the replicas.
@@ -278,17 +277,17 @@ class Shards:
         return arrays
 
     def _gradients(self, executor: NumpyExecutor, shard: int) -> list[Array]:
-        """Return the gradient accumulators of a shard's variables with updates in parts, a part per replica."""
+        """Return a shard's gradient accumulators with updates divided among replicas."""
         stages = executor.stages(shard)
         return [stages[number].accumulators[name] for number, name in self._updated_names(executor, shard)]
 
     def _weights(self, executor: NumpyExecutor, shard: int) -> list[Array]:
-        """Return a shard's weights with updates in parts, a part per replica."""
+        """Return a shard's weights with updates divided among replicas."""
         stages = executor.stages(shard)
         return [stages[number].own_parameters[name] for number, name in self._updated_names(executor, shard)]
 
     def _updated_names(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
-        """Yield stage and name of a shard's variables with updates in parts, a part per replica."""
+        """Yield stage and name of a shard's variables with updates divided among replicas."""
         for number, resident in sorted(executor.stages(shard).items()):
             for name, array in resident.own_parameters.items():
                 if self._program.offload.is_sharded(self._program.stages[number], array.size):

@@ -35,11 +35,12 @@ def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: P
 
 
 class _TensorWay(NamedTuple):
-    """The way of a stage's tensors from forward or from backward passes.
+    """The route of a stage's tensors from forward or from backward passes.
 
     Attributes:
-        shard, made_in: IPU within the replica, and step of a micro-batch (a pass of a stage), that produce the tensors.
-        is_local: whether the tensors stay on this IPU, without a receive instruction.
+        shard: number of the producing IPU within the replica.
+        made_in: number of the producing pass among the passes of a micro-batch.
+        is_local: whether producing and consuming IPU are equal, without receive instruction.
         send: cost of a send.
         at_once: whether a send takes no time.
         ends: sending and receiving IPU.
@@ -67,26 +68,28 @@ class Delivery(Facility):
         }
         self._clock, self._record, self._links = context.clock, context.recorder.record, links
         self._count = shape.micro_batches
-        self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
+        self._hand_to_executor = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._first_ipu = context.ipu(replica, 0).number
         #: First and last micro-batch sent each way, for schedules whose tensors pile up.
         self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
-        #: Per tensor number: the span that brought an arrived tensor, the event of a waiting IPU, the tensor in flight.
+        #: Spans of arrived tensors, by tensor number.
         self._arrivals: dict[int, int] = {}
+        #: Events of waiting receivers, by tensor number.
         self._wait_events: dict[int, simpy.Event] = {}
+        #: Tensors in flight, by tensor number.
         self._on_way: dict[int, Tensor] = {}
-        #: Events for senders that wait for the delivery of a tensor.
+        #: Events of blocked senders, by tensor number.
         self._blocking: dict[int, simpy.Event] = {}
-        self._ways = self._ways_by(context.costs.sends, replica)
-        for later in context.rerouted:
-            ways = self._ways_by(later.sends, replica)
-            context.clock.call_at(later.cycle, partial(self._reroute, ways, later.dead))
-        self._wait_of = context.describe_ipus(SpanKind.RECEIVE_WAIT, self.ipus)
+        self._ways = self._tensor_ways(context.costs.sends, replica)
+        for rerouted in context.rerouted:
+            ways = self._tensor_ways(rerouted.sends, replica)
+            context.clock.call_at(rerouted.cycle, partial(self._reroute, ways, rerouted.dead))
+        self._wait_descriptions = context.describe_ipus(SpanKind.RECEIVE_WAIT, self.ipus)
         self._descriptions = self._describe_tensors(context, replica)
 
-    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_TensorWay]:
-        """Return the ways of every stage's forward and backward tensors."""
+    def _tensor_ways(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_TensorWay]:
+        """Return the routes of every stage's forward and backward tensors."""
         shape = self._shape
         return [
             _TensorWay(
@@ -120,7 +123,7 @@ class Delivery(Facility):
         if self._sent_ends is not None:
             way, batch = np.divmod(tensor, self._count)
             begins, ends = (dict(zip(way[::step].tolist(), batch[::step].tolist(), strict=True)) for step in (-1, 1))
-            self._sent_ends.update({route_sent: (begins[route_sent], ends[route_sent]) for route_sent in begins})
+            self._sent_ends.update({sent_way: (begins[sent_way], ends[sent_way]) for sent_way in begins})
         first = context.recorder.describe_columns(
             len(tensor),
             kind=np.where(code == Code.SEND, SpanKind.SEND, SpanKind.BLOCKING_SEND),
@@ -162,29 +165,29 @@ class Delivery(Facility):
         if cycle > start:
             span = self._record(self._descriptions[tensor], transfer.step, start, cycle, span)
         del self._on_way[tensor]
-        if self._hand_on is not None:
+        if self._hand_to_executor is not None:
             way = self._ways[tensor // self._count]
-            self._hand_on(way.shard, way.made_in, tensor % self._count)
-        arrived = self._wait_events.pop(tensor, None)
-        blocked = self._blocking.pop(tensor, None) if self._blocking else None
+            self._hand_to_executor(way.shard, way.made_in, tensor % self._count)
+        arrival_event = self._wait_events.pop(tensor, None)
+        sender_event = self._blocking.pop(tensor, None) if self._blocking else None
         if transfer.void_callbacks:
-            arrived = self._clock.event()
-            arrived.callbacks.extend(transfer.void_callbacks)
-        if arrived is None:
+            arrival_event = self._clock.event()
+            arrival_event.callbacks.extend(transfer.void_callbacks)
+        if arrival_event is None:
             if transfer.is_awaited and transfer.end_event is not None:
                 transfer.end_event._value = span
             else:
                 self._arrivals[tensor] = span
-        elif blocked is None:
-            self._clock.happen(arrived, span)
+        elif sender_event is None:
+            self._clock.happen(arrival_event, span)
         else:
-            arrived.succeed(span)
-        if blocked is not None:
-            blocked.succeed(span)
+            arrival_event.succeed(span)
+        if sender_event is not None:
+            sender_event.succeed(span)
 
     def _arrive(self, tensor: int, way: _TensorWay, span: int) -> None:
-        if self._hand_on is not None:
-            self._hand_on(way.shard, way.made_in, tensor % self._count)
+        if self._hand_to_executor is not None:
+            self._hand_to_executor(way.shard, way.made_in, tensor % self._count)
         if not way.is_local:
             if tensor in self._wait_events:
                 self._wait_events.pop(tensor).succeed(span)
@@ -204,7 +207,7 @@ class Delivery(Facility):
             transfer.is_awaited = True
         else:
             event = self._wait_events[tensor] = simpy.Event(self._clock)
-        return event, self._wait_of[ipu.number]
+        return event, self._wait_descriptions[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return arrived tensors, tensors in flight, waiting IPUs, and loads of links."""
@@ -232,8 +235,8 @@ class Delivery(Facility):
             micro_batches = [tensor % self._count for tensor in tensors]
             ends = micro_batches[0], micro_batches[-1]
             if ends[1] - ends[0] == len(micro_batches) - 1:
-                names = dict(zip(self._sent_ends[way], ("first", "last"), strict=True))
-                piles.append((way, "pile", *(names.get(end, end - first_micro_batch) for end in ends)))
+                end_names = dict(zip(self._sent_ends[way], ("first", "last"), strict=True))
+                piles.append((way, "pile", *(end_names.get(end, end - first_micro_batch) for end in ends)))
             else:
                 piles.append((way, *(micro_batch - first_micro_batch for micro_batch in micro_batches)))
         return tuple(piles)
@@ -241,16 +244,16 @@ class Delivery(Facility):
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits for a tensor; None if the IPU does not wait."""
         for tensor in self._blocking:
-            source, target, op = self._way_of(tensor)
+            source, target, op = self._ends_of_tensor(tensor)
             if source == ipu:
                 return Wait(f"the delivery of the output of {op} to IPU {target}")
         for tensor in self._wait_events:
-            source, target, op = self._way_of(tensor)
+            source, target, op = self._ends_of_tensor(tensor)
             if target == ipu:
                 return Wait(f"the output of {op} on IPU {source}", (source,))
         return None
 
-    def _way_of(self, tensor: int) -> tuple[int, int, Op]:
+    def _ends_of_tensor(self, tensor: int) -> tuple[int, int, Op]:
         """Return a tensor's sending and receiving IPU, and the producing pass."""
         way, micro_batch = divmod(tensor, self._count)
         copy, source = divmod(way // 2, self._shape.stages)
@@ -260,7 +263,7 @@ class Delivery(Facility):
 
 
 def build(context: Context) -> list[Facility]:
-    """Return the Delivery of every replica, with links shared by all; empty in lock-step.
+    """Return the Delivery of every replica, with shared links; lock-step has no Delivery.
 
     Moves of activations to other IPUs use the same links; in lock-step the merged copies carry them.
     """

@@ -1,6 +1,6 @@
 """Compute the effect of each kind of disturbance (slower IPU, jitter, dead cable) on speeds and delays.
 
-Takes the disturbances of a System (:mod:`ipusim.hardware.disturbances`) and returns a rule per disturbance.
+This module translates each disturbance of a System (:mod:`ipusim.hardware.disturbances`) into a rule, and
 :mod:`ipusim.machine.speeds` combines the rules into the speed of every resource, such as an IPU or a link direction.
 """
 
@@ -45,7 +45,9 @@ class PieceOfWork(NamedTuple):
 
     Attributes:
         kind: kind of the resulting span.
-        stage, micro_batch, execution: identity of a pass; NONE for other work.
+        stage: stage of a pass; NONE for other work.
+        micro_batch: micro-batch of a pass; NONE for other work.
+        execution: execution of a pass; NONE for other work.
     """
 
     kind: SpanKind
@@ -62,7 +64,7 @@ Pace = tuple[Fraction, int | None]
 
 
 class SlowPeriod(NamedTuple):
-    """A period of lower speed, or of delayed begins, of a resource.
+    """Period of slower, or delayed, work on a resource.
 
     Attributes:
         first: first cycle.
@@ -81,16 +83,16 @@ class SpeedRule(NamedTuple):
     """The effect of a disturbance.
 
     Attributes:
-        pace: speed of a resource for a piece of work from a cycle on, apart from the ``windows``.
+        pace: function from (resource, work, cycle) to the speed from the cycle on, regardless of ``windows``.
         steady_from: cycle of the last change of speed; None if speeds never settle.
-        delay: delay of work that a resource begins during a cycle, apart from the ``windows``; None without delays.
-        changes: cycles of every change; empty for unknown changes, or without changes.
+        delay: function from (resource, work, start cycle) to the delay, regardless of ``windows``; None without delays.
+        changes: cycles of every change; empty if cycles are unknown or speeds never change.
         touches: function that tells whether the rule ever slows or delays a resource; by default True for every
             resource.
         passes: whether the rule slows only passes.
-        factor: relative duration of a piece of work, whenever the work begins: a numerator and a denominator, as whole
-            numbers are quicker than fractions; None if the duration depends on the cycle.
-        windows: periods of lower speed or delay per resource, for any work. This table allows a quick look-up among
+        factor: function from (resource, work) to the relative duration as numerator and denominator, because whole
+            numbers are quicker than fractions. None if the duration depends on the start cycle.
+        windows: periods of lower speed or delay by resource, for any work. A table is quick to search if there are
             many disturbances.
     """
 
@@ -116,14 +118,14 @@ def _slower(disturbance: Slower, system: System) -> SpeedRule | None:
     if first == end or (disturbance.slower == 1 and not delay):
         return None
     if disturbance.ipu is not None:
-        slow = frozenset({Resource("IPU", disturbance.ipu)})
+        slow_workers = frozenset({Resource("IPU", disturbance.ipu)})
     elif disturbance.link is not None:
-        slow = cable(system, disturbance.link)
+        slow_workers = cable(system, disturbance.link)
     elif disturbance.host is not None:
-        slow = _host(system, disturbance.host)
+        slow_workers = _host(system, disturbance.host)
     else:
-        slow = frozenset({Resource("Streaming Memory", disturbance.streaming_memory or 0)})
-    return _window_rule(slow, 1 / disturbance.slower, first, end, delay)
+        slow_workers = frozenset({Resource("Streaming Memory", disturbance.streaming_memory or 0)})
+    return _window_rule(slow_workers, 1 / disturbance.slower, first, end, delay)
 
 
 @rule.register
@@ -153,8 +155,8 @@ def _jitter(disturbance: Jitter, system: System) -> SpeedRule | None:  # noqa: A
         return draws.parts(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), PARTS
 
     def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
-        longer, whole = factor(worker, work)
-        return Fraction(whole, longer), None
+        numerator, denominator = factor(worker, work)
+        return Fraction(denominator, numerator), None
 
     return SpeedRule(pace, None, touches=touches, passes=True, factor=factor)
 
@@ -165,8 +167,8 @@ def _stated_lengths(disturbance: StatedLengths, system: System) -> SpeedRule | N
         return disturbance.factors[work.kind, work.stage, work.micro_batch]
 
     def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
-        longer, whole = factor(worker, work)
-        return Fraction(whole, max(longer, 1)), None
+        numerator, denominator = factor(worker, work)
+        return Fraction(denominator, max(numerator, 1)), None
 
     return SpeedRule(pace, None, touches=lambda worker: worker.kind == "IPU", passes=True, factor=factor)
 
@@ -179,7 +181,7 @@ def _dead(disturbance: Dead, system: System) -> SpeedRule | None:  # noqa: ARG00
     """
     if not disturbance.later:
         return None
-    return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,))
+    return SpeedRule(_full_speed, disturbance.from_, changes=(disturbance.from_,))
 
 
 def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
@@ -191,7 +193,7 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
 
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
-    """Return the resources of a part of the host's work, with host ports."""
+    """Return the host's resources for a part of the host's work."""
     if part in _SHARED_HOST_PARTS:
         return frozenset(_SHARED_HOST_PARTS[part])
     track = HostTrack[part.upper()]
@@ -213,20 +215,20 @@ def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> SpeedRule | No
 @rule.register
 def _move(disturbance: IpuMove, system: System) -> SpeedRule | None:  # noqa: ARG001
     """Return a move's rule: a change of routes, not of speeds."""
-    return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
+    return SpeedRule(_full_speed, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
 @rule.register
 def _watched(disturbance: Watched, system: System) -> SpeedRule | None:
-    rules = [its_rule for inner in disturbance.disturbances if (its_rule := rule(inner, system)) is not None]
+    rules = [speed_rule for inner in disturbance.disturbances if (speed_rule := rule(inner, system)) is not None]
 
     def touches(worker: Resource) -> bool:
-        return any(rule_of.touches(worker) for rule_of in rules)
+        return any(speed_rule.touches(worker) for speed_rule in rules)
 
-    return SpeedRule(_full, 0, touches=touches)
+    return SpeedRule(_full_speed, 0, touches=touches)
 
 
-def _full(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:  # noqa: ARG001
+def _full_speed(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:  # noqa: ARG001
     return FULL_SPEED, None
 
 
@@ -235,20 +237,20 @@ def _window_rule(slow: frozenset[Resource], speed: Fraction, first: int, end: in
     cycles = tuple(cycle for cycle in (first, end) if cycle)
     windows = dict.fromkeys(slow, (SlowPeriod(first, end, speed, late),))
     steady = first if end is None else end
-    return SpeedRule(_full, steady, changes=cycles, touches=windows.__contains__, windows=windows)
+    return SpeedRule(_full_speed, steady, changes=cycles, touches=windows.__contains__, windows=windows)
 
 
 def rules_of(system: System) -> list[SpeedRule]:
-    """Return the rules of a system's effective disturbances, for logical IPUs."""
-    rules = [rule_of for disturbance in system.disturbances if (rule_of := rule(disturbance, system)) is not None]
+    """Return the rules of effective disturbances, for logical IPUs (numbered like in the program)."""
+    rules = [speed_rule for disturbance in system.disturbances if (speed_rule := rule(disturbance, system)) is not None]
     moves = moves_of(system)
-    return [_of_hardware(rule_of, moves) for rule_of in rules] if moves else rules
+    return [_for_logical_ipus(speed_rule, moves) for speed_rule in rules] if moves else rules
 
 
-def _of_hardware(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
+def _for_logical_ipus(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
     """Translate a rule from physical to logical IPUs, following the moves."""
     if rule.windows:
-        windows = _windows_of_hardware(rule.windows, moves)
+        windows = _windows_for_logical_ipus(rule.windows, moves)
         return rule._replace(windows=windows, touches=windows.__contains__)
 
     def logical_worker(worker: Resource, cycle: int) -> Resource:
@@ -265,18 +267,18 @@ def _of_hardware(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
     return rule._replace(pace=pace, touches=touches, factor=None)
 
 
-def _windows_of_hardware(
+def _windows_for_logical_ipus(
     windows: Mapping[Resource, tuple[SlowPeriod, ...]], moves: Sequence[IpuMove]
 ) -> dict[Resource, tuple[SlowPeriod, ...]]:
     """Translate windows from physical to logical IPUs, for the periods between moves."""
     result: dict[Resource, tuple[SlowPeriod, ...]] = {}
-    begins: list[int | None] = [0, *sorted({move.from_ for move in moves}), None]
+    period_starts: list[int | None] = [0, *sorted({move.from_ for move in moves}), None]
     for worker, periods in windows.items():
         if worker.kind != "IPU":
             result[worker] = periods
             continue
         for ipu in {int(worker.name)}.union(*({move.ipu, move.spare} for move in moves)):
-            for begin, end in pairwise(begins):
+            for begin, end in pairwise(period_starts):
                 if begin is not None and moved_to(ipu, moves, begin) == worker.name:
                     logical = Resource("IPU", ipu)
                     result[logical] = result.get(logical, ()) + tuple(_within(periods, begin, end))
@@ -294,18 +296,23 @@ def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Itera
 
 def disturbs(system: System) -> bool:
     """Whether any disturbance has an effect; a factor of 1, or a period of length 0, has no effect."""
-    return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
+    return bool(rules_of(system) or system.topology.dead) or any(
+        isinstance(disturbance, Lost) for disturbance in system.disturbances
+    )
 
 
 def steady_from(system: System) -> int | None:
     """Return the cycle after which every speed is constant; None if speeds never settle."""
-    cycles = [rule_of.steady_from for rule_of in rules_of(system)]
+    cycles = [speed_rule.steady_from for speed_rule in rules_of(system)]
     return None if None in cycles else max((cycle for cycle in cycles if cycle is not None), default=0)
 
 
 def changes(system: System) -> tuple[int, ...]:
     """Return the cycles of all speed changes, ascending; empty if any of them is unknown."""
     rules = rules_of(system)
-    if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
+    if any(
+        speed_rule.steady_from is None or speed_rule.steady_from != max(speed_rule.changes, default=0)
+        for speed_rule in rules
+    ):
         return ()
-    return tuple(sorted({cycle for rule_of in rules for cycle in rule_of.changes}))
+    return tuple(sorted({cycle for speed_rule in rules for cycle in speed_rule.changes}))

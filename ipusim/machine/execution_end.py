@@ -30,7 +30,7 @@ class BeforeUpdate(Meeting):
     def __init__(self, context: Context, code: Code) -> None:
         """Prepare the meeting at an instruction."""
         super().__init__(context, context.ipus())
-        self.handlers = {code: self._come}
+        self.handlers = {code: self._handle_arrival}
         self._describe, self._steps = context.recorder.describe, context.steps
         self._step = context.steps - 1
 
@@ -39,16 +39,16 @@ class BeforeUpdate(Meeting):
         raise NotImplementedError
 
     def _meet(self, cause: int) -> None:
-        self._start_joint_work(self._take_turn(cause))
+        self._start_joint_work(self._meeting_process(cause))
 
-    def _take_turn(self, cause: int) -> Process:
+    def _meeting_process(self, cause: int) -> Process:
         """Carry out the meeting's work, and release the IPUs; a SimPy process."""
         self._record_waits(self._step)
         span = yield from self._work(self._step, cause)
         self._step += self._steps
         self._release(span)
 
-    def _of_all(self, kind: SpanKind, size: int = 0) -> int:
+    def _describe_device_span(self, kind: SpanKind, size: int = 0) -> int:
         """Return the description of a span across the device."""
         return self._describe(Description(kind, ALL_IPUS, bytes=size, replica=NONE))
 
@@ -62,26 +62,25 @@ class GradientSum(BeforeUpdate):
         self.subject = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
-        self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
-        rounds = {id(round_of): round_of for round_of in total.cost.rounds}  # rounds of a ring are a single object
+        self._sum_description = self._describe_device_span(SpanKind.ALL_REDUCE, total.bytes)
+        rounds = {id(round_cost): round_cost for round_cost in total.cost.rounds}  # rounds of a ring share an object
         rounds_by_id = {
-            key: self._describe_round(round_of, links, context.recorder) for key, round_of in rounds.items()
+            key: self._describe_round(round_cost, links, context.recorder) for key, round_cost in rounds.items()
         }
-        self._rounds = [rounds_by_id[id(round_of)] for round_of in total.cost.rounds]
+        self._rounds = [rounds_by_id[id(round_cost)] for round_cost in total.cost.rounds]
 
     def _describe_round(
-        self, round_of: RoundCost, links: Mapping[LinkDirection, int], recorder: Recorder
+        self, round_cost: RoundCost, links: Mapping[LinkDirection, int], recorder: Recorder
     ) -> tuple[RoundCost, list[int]]:
         """Return a round, with a span description per load.
 
-        On undisturbed links, loads of equal duration begin and end together. To save time, neighbouring equal loads
-        become a single load, whose description stands for the spans of the whole group: a ring over 64 IPUs has 64
-            equal
-        loads per round.
+        On undisturbed links, loads of equal duration begin and end together. To save time, neighbouring loads of equal
+        duration become a single load, with one description for the spans of the group. For example a ring over 64 IPUs
+        has 64 equal loads per round.
         """
-        alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
+        same_key = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
         loads, descriptions = [], []
-        for _, neighbours in groupby(round_of.links, alike):
+        for _, neighbours in groupby(round_cost.links, same_key):
             load, *other_loads = neighbours
             spans = [
                 self._describe(
@@ -91,31 +90,31 @@ class GradientSum(BeforeUpdate):
             ]
             loads.append(load)
             descriptions.append(recorder.group(spans) if other_loads else spans[0])
-        return replace(round_of, links=tuple(loads)), descriptions
+        return replace(round_cost, links=tuple(loads)), descriptions
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise before each round, and carry it out."""
         start = time = self._clock.now
-        for round_of, descriptions in self._rounds:
+        for round_cost, descriptions in self._rounds:
             time = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, self._cost.lead_cycles)
-            loads = [span for _, *span in load_spans(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
-            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_of.latency_cycles)
+            loads = [span for _, *span in load_spans(self._clock, SpanKind.ALL_REDUCE, round_cost, time)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_cost.latency_cycles)
             time = yield self._clock.event_at(max((end for _, end in loads), default=hops))
             for description, (first_byte, end) in zip(descriptions, loads, strict=True):
                 self._record(description, step, first_byte, end, cause)
         self._reduce()
-        return self._record(self._all, step, start, self._clock.now, cause)
+        return self._record(self._sum_description, step, start, self._clock.now, cause)
 
 
 class ByHost(BeforeUpdate):
-    """A host update: gradients go to the host, IPUs wait, weights come back."""
+    """A meeting with host work: gradients go to the host, IPUs wait, sums or weights come back."""
 
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
-        """Prepare copies of a kind of span, and the host's work on a track."""
+        """Prepare copies recorded as spans of ``kind``, and the host's work, recorded on ``track``."""
         super().__init__(context, code)
         self._kind, self._track, self._arithmetic = kind, track, context.arithmetic
         self._ports = resources.host_ports(track, context.replicas)
-        self._wait = self._of_all(SpanKind.HOST_WAIT)
+        self._wait = self._describe_device_span(SpanKind.HOST_WAIT)
 
     def _describe_work(self, size: int) -> int:
         """Return the description of host work on ``size`` bytes."""
@@ -153,14 +152,16 @@ class HostSumming(ByHost):
         """Describe the copies."""
         super().__init__(context, Code.HOST_SUM, SpanKind.HOST_SUM, HostTrack.NETWORK)
         self._cost = cost
-        self._transfer = self._of_all(SpanKind.HOST_SUM, cost.bytes)
-        self._network, self._late = self._describe_work(cost.bytes), self._describe_work(0)
+        self._transfer = self._describe_device_span(SpanKind.HOST_SUM, cost.bytes)
+        self._network, self._late_host = self._describe_work(cost.bytes), self._describe_work(0)
 
     def _work(self, step: int, cause: int) -> Spans:
         """Write, wait for the slowest host, sum, and read. If links sum, the host neither writes nor reads."""
         links = self._cost.over_links
         if links is not None:
-            cause = yield from self._await(self._late, self._arithmetic.sum_over_hosts(self._clock.now), step, cause)
+            cause = yield from self._await(
+                self._late_host, self._arithmetic.sum_over_hosts(self._clock.now), step, cause
+            )
             end = end_of_collective(self._clock, self._workers, SpanKind.HOST_SUM, links.cost)
             return (yield from self._context.wait(end, self._transfer, step, cause))
         cause = yield from self._copy(self._transfer, self._cost.write, step, cause)
@@ -179,8 +180,10 @@ class HostUpdating(ByHost):
         """Describe the copies and the host's work."""
         super().__init__(context, Code.HOST_UPDATE, SpanKind.HOST_UPDATE, HostTrack.VARIABLES)
         self._cost, self._shards = cost, context.plan.ipus
-        self._gradients, self._weights = (self._of_all(self._kind, size) for size in (cost.gradients, cost.weights))
-        self._apply = self._describe_work(cost.gradients)
+        self._gradients, self._weights = (
+            self._describe_device_span(self._kind, size) for size in (cost.gradients, cost.weights)
+        )
+        self._host_work = self._describe_work(cost.gradients)
 
     def _work(self, step: int, cause: int) -> Spans:
         """Copy gradients to the host, update, and copy weights back."""
@@ -188,7 +191,7 @@ class HostUpdating(ByHost):
         update_end = self._clock.end(
             resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply
         )
-        cause = yield from self._await(self._apply, update_end, step, cause)
+        cause = yield from self._await(self._host_work, update_end, step, cause)
         self._arithmetic.update(self._shards)
         return (yield from self._copy(self._weights, self._cost.read, step, cause))
 
@@ -217,14 +220,14 @@ class Variables(Facility):
 
 
 class ExecutionEnd(Meeting):
-    """The final meeting of an execution, per group of replicas: executions never overlap."""
+    """The final meeting of an execution, per group of replicas. The next execution follows."""
 
     subject = "the end of the execution"
 
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
         """Begin the replicas' first execution."""
         super().__init__(context, context.ipus(replicas))
-        self.handlers = {Code.END: self._come}
+        self.handlers = {Code.END: self._handle_arrival}
         self._replicas = replicas
         self._end_count = 0
         self._begin()

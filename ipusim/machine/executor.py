@@ -27,7 +27,7 @@ class Executor(Protocol):
         """Copy the next element of the infeed onto ``ipu`` as ``micro_batch``."""
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run a pass of a kind of Pass.
+        """Run a pass; ``kind`` is a :class:`~ipusim.pipeline.ops.Pass`.
 
         A backward pass runs whole, or split: INPUT_GRADIENT computes the gradient for the previous stage, and
         WEIGHT_GRADIENT adds to the accumulators, at any later time within the execution.
@@ -39,12 +39,12 @@ class Executor(Protocol):
         """Move every tensor computed since the last copy along ``edges``, to the same IPU or to another IPU."""
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move a step's output for a micro-batch to the next step's IPU."""
+        """Move the output of a micro-batch's pass number ``step`` to the IPU of the micro-batch's next pass."""
 
     def move(self, ipu: int, target_ipu: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move a stage's saved activations from ``ipu`` to ``target_ipu``, or back.
+        """Move a stage's saved activations from ``ipu`` to ``target_ipu``, or back if ``way`` is ``Way.BACK``.
 
-        ``target_ipu`` may also be Streaming Memory beside an IPU.
+        Equal IPUs mean a move to Streaming Memory.
         """
 
     def outfeed(self, micro_batch: int) -> None:

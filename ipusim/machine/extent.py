@@ -19,7 +19,7 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.terms import PricedPart, priced_parts
 from ipusim.timeline.host_track import HostTrack
 
-#: Maximum sum of a run's cycles over tracks: figures are sums of a Timeline's 64-bit columns.
+#: Maximum sum of a run's cycles over all tracks, because sums over a Timeline's 64-bit columns must not overflow.
 MAX_SUM: Final = 2**63 - 1
 #: Spans of a weight update per IPU: the update, waits before and after, a load, a store, an all-gather and a wait.
 _UPDATE_SPANS = 7
@@ -29,25 +29,25 @@ _HOST_UPDATE_SPANS = 4
 
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
     """Return an upper bound on the spans of ``executions`` executions across replicas."""
-    places = system.replicas * len(plan.ipus)
+    ipu_count = system.replicas * len(plan.ipus)
     spans = sum(part.times * part.spans for part in _priced_parts(plan, system, costs))
     # In point-to-point a receiver waits even for tensors that take no time.
     spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
-        spans += places * _UPDATE_SPANS
+        spans += ipu_count * _UPDATE_SPANS
         spans += _HOST_UPDATE_SPANS * ((costs.host_sum is not None) + (costs.host_update is not None))
-        for total in filter(None, (costs.copy_sum, costs.gradient_sum)):
-            spans += 1 + sum(len(round_.links) for round_ in total.cost.rounds)
+        for gradient_sum in filter(None, (costs.copy_sum, costs.gradient_sum)):
+            spans += 1 + sum(len(round_cost.links) for round_cost in gradient_sum.cost.rounds)
     else:
-        spans += places  # the waits at the final meeting
+        spans += ipu_count  # the waits at the final meeting
     if costs.host.call or costs.host.state:
-        spans += places
+        spans += ipu_count
     return executions * spans
 
 
 def most_cycles(plan: Plan, system: System, costs: Costs, executions: int) -> int:
     """Return an upper bound on the cycles of a run, assuming no overlap."""
-    # Tensors that share links round a time up whenever another tensor begins or ends.
+    # A tensor on shared links rounds its time up whenever another tensor begins or ends: a cycle more per span.
     return executions * sum(part.times * (sum(part.cycles) + part.spans) for part in _priced_parts(plan, system, costs))
 
 
@@ -73,17 +73,19 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
     """
     speeds = speeds_of(system)
     courses = {} if speeds is None else speeds.courses
-    jitters = [event for event in system.disturbances if isinstance(event, Jitter)]
-    losses = [event for event in system.disturbances if isinstance(event, Lost)]
+    jitters = [disturbance for disturbance in system.disturbances if isinstance(disturbance, Jitter)]
+    losses = [disturbance for disturbance in system.disturbances if isinstance(disturbance, Lost)]
     slowest = 1
     for worker in {*courses, *(Resource("IPU", ipu) for ipu in range(system.count if jitters else 0))}:
         ipu_jitters = [jitter for jitter in jitters if worker.kind == "IPU" and jitter.ipu in (None, worker.name)]
-        longer = prod(ceil(exp(FARTHEST * sqrt(log1p(float(jitter.jitter) ** 2)))) for jitter in ipu_jitters)
-        slowest = max(slowest, ceil(longer / courses[worker].least_speed if worker in courses else longer))
+        jitter_factor = prod(ceil(exp(FARTHEST * sqrt(log1p(float(jitter.jitter) ** 2)))) for jitter in ipu_jitters)
+        slowest = max(
+            slowest, ceil(jitter_factor / courses[worker].least_speed if worker in courses else jitter_factor)
+        )
     standstill = sum(course.standing_cycles for course in courses.values())
-    late = sum(course.most_late for course in courses.values())
+    longest_delays = sum(course.most_late for course in courses.values())
     loss_cycles = sum(executions * loss.checkpoint + loss.detect + loss.restart for loss in losses)
-    return (1 + len(losses)) * (slowest * (cycles + spans) + standstill + late * spans) + loss_cycles
+    return (1 + len(losses)) * (slowest * (cycles + spans) + standstill + longest_delays * spans) + loss_cycles
 
 
 def tracks_of(system: System, costs: Costs) -> int:

@@ -51,9 +51,9 @@ class Wait(NamedTuple):
     ipus: tuple[int, ...] = ()
 
 
-#: Function that carries out an instruction: from (ipu, stage, micro-batch, number, step, cause) to the IPU's latest
-#: span. It returns the span, an event whose value is the span, or a generator that returns the span. With an event it
-#: may also return the description of the IPU's wait.
+#: Function from (ipu, stage, micro-batch, number, step, cause) of an instruction to the IPU's latest span, after the
+#: instruction. The span may also be the value of a returned event, or the result of a returned generator. Handlers with
+#: events may add the description of the IPU's wait.
 Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
@@ -85,9 +85,13 @@ class Context:
     """A run under construction.
 
     Attributes:
-        clock, recorder: the machine's time and its records.
-        plan, program, system, costs: instructions, stages, device and durations.
-        arithmetic: the arithmetic.
+        clock: the machine's time.
+        recorder: records of spans.
+        plan: instructions per IPU.
+        program: stages and exchanged data.
+        system: the device.
+        costs: durations on the device.
+        arithmetic: callbacks with arithmetic per replica.
         executions: executions of the pipeline.
         progress: callback with the number of finished time-steps.
         rerouted: costs of copies after cables die, in order.

@@ -21,23 +21,23 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """A replica's infeed and outfeed; copies that no :class:`HostStream` carries take no time."""
+    """A replica's infeed and outfeed. Copies that no :class:`HostStream` carries take no time."""
 
-    def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
-        """Connect the feeds to the host. ``data`` is the host's common rate of elements for infeeds."""
+    def __init__(self, context: Context, replica: int, infeed_rate: SharedRate | None) -> None:
+        """Connect the feeds to the host. The replicas' infeeds share ``infeed_rate``, in elements of the host."""
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
-            Code.INFEED: self._take,
-            Code.OUTFEED: self._give,
+            Code.INFEED: self._copy_in,
+            Code.OUTFEED: self._copy_out_if_due,
             Code.ADD_RESULTS: self._add_results,
-            Code.OUTFEED_TOTAL: self._give_total,
+            Code.OUTFEED_TOTAL: self._copy_out_total,
             Code.BEGIN_IO: self._begin_io,
             Code.END_IO: self._end_io,
         }
         self._clock, self._record, self._steps = context.clock, context.recorder.record, context.steps
         self._executor = context.executor(replica)
-        self._overlapped = context.plan.shape.overlapped_io
-        self._streams = tuple(_streams(context, replica, data))
+        self._has_io_tiles = context.plan.shape.overlapped_io
+        self._streams = tuple(_streams(context, replica, infeed_rate))
         #: Copies of the streams that take time, by track and IPU.
         self._copies = {(stream.track, stream.ipu): stream.transfer for stream in self._streams}
         #: Copies under way on I/O tiles, by IPU.
@@ -53,22 +53,26 @@ class Feeds(Facility):
         io_copies = tuple((ipu, self._clock.cycles_until(process)) for ipu, process in sorted(self._io_copies.items()))
         return tuple(stream.state() for stream in self._streams), io_copies
 
-    def _take(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        cause = yield from self._copies.get((HostTrack.INFEED, ipu.number), _free)(micro_batch, step, cause)
+    def _copy_in(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+        cause = yield from self._copies.get((HostTrack.INFEED, ipu.number), _copy_without_cost)(
+            micro_batch, step, cause
+        )
         self._executor.infeed(ipu.shard, micro_batch)
         return cause
 
-    def _give(self, ipu: IpuId, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
-        if not self._due(step, period):
+    def _copy_out_if_due(self, ipu: IpuId, _stage: int, micro_batch: int, period: int, step: int, cause: int) -> Spans:
+        if not self._is_outfeed_due(step, period):
             return cause
-        return (yield from self._hand_out(ipu, micro_batch, step, cause))
+        return (yield from self._copy_out(ipu, micro_batch, step, cause))
 
-    def _hand_out(self, ipu: IpuId, micro_batch: int, step: int, cause: int) -> Spans:
-        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(micro_batch, step, cause)
+    def _copy_out(self, ipu: IpuId, micro_batch: int, step: int, cause: int) -> Spans:
+        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _copy_without_cost)(
+            micro_batch, step, cause
+        )
         self._executor.outfeed(micro_batch)  # the host has the results after the copy
         return cause
 
-    def _due(self, step: int, period: int) -> bool:
+    def _is_outfeed_due(self, step: int, period: int) -> bool:
         """Tell whether results leave during this execution; they do in every ``period``-th execution."""
         return (step // self._steps + 1) % period == 0
 
@@ -76,28 +80,33 @@ class Feeds(Facility):
         self._executor.outfeed(micro_batch)
         return cause
 
-    def _give_total(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
+    def _copy_out_total(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         earlier_cause, start = cause, self._clock.now
-        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(NONE, step, cause)
-        if self._overlapped and self._clock.now > start:
+        cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _copy_without_cost)(NONE, step, cause)
+        if self._has_io_tiles and self._clock.now > start:
             self._record(self._waits[ipu.number], step, start, self._clock.now, earlier_cause)
         self._executor.outfeed_total()
         return cause
 
-    def _begin_io(self, ipu: IpuId, period: int, taken_in: int, handed_out: int, step: int, cause: int) -> int:
+    def _begin_io(self, ipu: IpuId, period: int, infeed_batch: int, outfeed_batch: int, step: int, cause: int) -> int:
         """Begin the host copies on an IPU's I/O tiles during a time-step."""
-        if not self._due(step, period):
-            handed_out = NONE
-        if (taken_in, handed_out) != (NONE, NONE):
-            self._io_copies[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken_in, step, cause))
+        if not self._is_outfeed_due(step, period):
+            outfeed_batch = NONE
+        if (infeed_batch, outfeed_batch) != (NONE, NONE):
+            self._io_copies[ipu.number] = self._clock.process(
+                self._copy_on_io_tiles(ipu, outfeed_batch, infeed_batch, step, cause)
+            )
         return cause
 
-    def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
-        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span. A SimPy process."""
-        if handed_out != NONE:
-            cause = yield from self._hand_out(ipu, handed_out, step, cause)
-        if taken_in != NONE:
-            cause = yield from self._take(ipu, NONE, taken_in, NONE, step, cause)
+    def _copy_on_io_tiles(self, ipu: IpuId, outfeed_batch: int, infeed_batch: int, step: int, cause: int) -> Spans:
+        """Copy results out, then an element in, in the order of Graphcore's overlapped I/O; return the last span.
+
+        This is a SimPy process.
+        """
+        if outfeed_batch != NONE:
+            cause = yield from self._copy_out(ipu, outfeed_batch, step, cause)
+        if infeed_batch != NONE:
+            cause = yield from self._copy_in(ipu, NONE, infeed_batch, NONE, step, cause)
         return cause
 
     def _end_io(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
@@ -113,13 +122,13 @@ class Feeds(Facility):
         return last
 
 
-def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - copy of an element without cost
+def _copy_without_cost(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - copy of an element without cost
     """Copy at once."""
     yield from ()
     return cause
 
 
-def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterator[HostStream]:
+def _streams(context: Context, replica: int, infeed_rate: SharedRate | None) -> Iterator[HostStream]:
     """Yield the streams of a replica's infeeds and outfeeds that take time."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
     outfeed = program.outfeed_elements
@@ -136,7 +145,7 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
         batches = range(copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
             depth, elements = program.infeed.prefetch_depth, context.executions * len(batches)
-            yield stream(HostTrack.INFEED, first, batches, depth=depth, elements=elements, rate=data)
+            yield stream(HostTrack.INFEED, first, batches, depth=depth, elements=elements, rate=infeed_rate)
         numbers = [NONE] if outfeed.accumulated else [number for number in outfeed.micro_batches if number in batches]
         if (host.outfeed or host.drain) and numbers:
             elements = context.executions // outfeed.period * len(numbers)
@@ -144,7 +153,7 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
             yield stream(HostTrack.OUTFEED, last, numbers, depth=depth, elements=elements)
 
 
-def _shared_data(context: Context) -> SharedRate | None:
+def _shared_infeed_rate(context: Context) -> SharedRate | None:
     """Return the host's joint rate of elements for infeeds; None if it is unlimited."""
     host = context.costs.host
     if not host.data:
@@ -159,5 +168,5 @@ def _shared_data(context: Context) -> SharedRate | None:
 
 def build(context: Context) -> list[Feeds]:
     """Return the feeds of every replica."""
-    data = _shared_data(context)
-    return [Feeds(context, replica, data) for replica in context.replicas]
+    infeed_rate = _shared_infeed_rate(context)
+    return [Feeds(context, replica, infeed_rate) for replica in context.replicas]

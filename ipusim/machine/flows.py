@@ -22,16 +22,18 @@ class Tensor:
     Attributes:
         number: the receiver's number for the tensor.
         send: links and size.
-        step, cause: time-step and cause of the spans of the tensor and of its links.
+        step: time-step of tensor and link spans.
+        cause: number of the causing span.
         handed_over: cycle of the handover.
         callback: callback with tensor and arrival cycle.
-        begin, end: cycle of the first byte's departure, and cycle of the last byte's arrival if nothing changes.
+        begin: cycle of the first byte's departure.
+        end: cycle of the last byte's arrival if rates stay.
         is_alone: whether the tensor has exclusive use of its links from begin to end.
         is_awaited: whether the receiver waits for the expected end.
         end_event: event of the expected end. If the expected end changes, the old event becomes void.
         void_callbacks: callbacks of void events, called after the true end.
         flow: flow of the tensor's route; None before the begin, and during exclusive use.
-        target: this tensor ends when every tensor of the flow has been served so many parts of bytes.
+        target: parts (of bytes) served per tensor of the flow until the tensor's end.
     """
 
     number: int
@@ -61,7 +63,9 @@ class RouteFlow:
         links: links of the route.
         tensors: heap of (target, running number, tensor).
         parts: number of parts per byte.
-        base: parts per tensor served until ``base_cycle``; from then on tensors move at ``rate`` parts per cycle.
+        base: parts served per tensor until ``base_cycle``.
+        base_cycle: cycle of the last change of ``rate``, or later.
+        rate: parts per tensor and cycle from ``base_cycle`` on.
         most: largest target.
         next_end: end event of the tensor with the least target.
         foreseen_tensor: tensor that began with exclusive use; its ``end_event`` stays valid until rates change.
@@ -84,11 +88,11 @@ class RouteFlow:
     def in_parts(self, size: Fraction) -> int:
         """Return bytes, or bytes per cycle, as a number of parts; divide parts further if necessary."""
         if self.parts % size.denominator:
-            finer = size.denominator // math.gcd(self.parts, size.denominator)
+            factor = size.denominator // math.gcd(self.parts, size.denominator)
             self.parts, self.base, self.rate, self.most = (
-                finer * number for number in (self.parts, self.base, self.rate, self.most)
+                factor * number for number in (self.parts, self.base, self.rate, self.most)
             )
-            self.tensors = [(finer * target, number, tensor) for target, number, tensor in self.tensors]
+            self.tensors = [(factor * target, number, tensor) for target, number, tensor in self.tensors]
             for target, _, tensor in self.tensors:
                 tensor.target = target
         return size.numerator * (self.parts // size.denominator)

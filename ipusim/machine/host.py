@@ -56,21 +56,23 @@ class HostStream:
         self._wait_text = "room in the outfeed's buffer" if is_outfeed else "the next element of the infeed"
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self.elements_left, self.track, self.ipu = elements, track, transfer.ipu
-        self._work = recorder.describe(Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica))
+        self._work_description = recorder.describe(
+            Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica)
+        )
         first = recorder.describe(*(transfer._replace(micro_batch=micro_batch) for micro_batch in micro_batches))
         self._transfers = {micro_batch: first + index for index, micro_batch in enumerate(micro_batches)}
         is_on_io_tiles = transfer.kind.row.track is Track.IO_TILES
         wait = SpanKind.OVERLAPPED_WAIT if is_on_io_tiles else SpanKind.HOST_WAIT
-        self._wait = recorder.describe(Description(wait, transfer.ipu, replica=replica))
-        # An outfeed's places are ready for the IPU at the start, an infeed's are not.
-        self._for_ipu: deque[int] = deque([NONE] * depth if is_outfeed else [])
-        self._for_host: deque[int] = deque([] if is_outfeed else [NONE] * depth)
-        self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
+        self._wait_description = recorder.describe(Description(wait, transfer.ipu, replica=replica))
+        # At the start an outfeed's places are ready for the IPU, and an infeed's places for the host.
+        self._ready_for_ipu: deque[int] = deque([NONE] * depth if is_outfeed else [])
+        self._ready_for_host: deque[int] = deque([] if is_outfeed else [NONE] * depth)
+        self._ipu_event, self._host_event = clock.event(), clock.event()
         self._ipu_is_waiting = self._host_is_waiting = False
         self._busy_until = 0
         self._rate, self._in_progress = rate, clock.event()
         if self._host_cycles:
-            clock.process(self._host())
+            clock.process(self._host_process())
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits for this stream; None if the IPU does not wait."""
@@ -84,7 +86,7 @@ class HostStream:
         busy = max(0, self._busy_until - self._clock.now)
         waits = self._ipu_is_waiting, self._host_is_waiting
         rate_state = None if self._rate is None else self._rate.state(self._in_progress)
-        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.elements_left), rate_state
+        return len(self._ready_for_ipu), len(self._ready_for_host), waits, busy, bool(self.elements_left), rate_state
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a place in the buffer, copy, and hand the place to the host; return the span.
@@ -93,34 +95,34 @@ class HostStream:
         """
         start = self._clock.now
         if self._host_cycles:
-            if not self._for_ipu:
-                self._ipu_is_waiting, self._places_for_ipu = True, self._clock.event()
-                yield self._places_for_ipu
+            if not self._ready_for_ipu:
+                self._ipu_is_waiting, self._ipu_event = True, self._clock.event()
+                yield self._ipu_event
                 cycle = self._clock.now
                 if cycle > start:
-                    self._record(self._wait, step, start, cycle, cause)
-                    cause, start = self._for_ipu[0], cycle
-            self._for_ipu.popleft()
+                    self._record(self._wait_description, step, start, cycle, cause)
+                    cause, start = self._ready_for_ipu[0], cycle
+            self._ready_for_ipu.popleft()
         end: int = yield self._clock.spend(self._port, self._kind, self._cycles)
         cause = self._record(self._transfers[micro_batch], step, start, end, cause)
         if self._host_cycles:
-            self._for_host.append(cause)
+            self._ready_for_host.append(cause)
             if self._host_is_waiting:
                 self._host_is_waiting = False
-                self._places_for_host.succeed()
+                self._host_event.succeed()
         return cause
 
-    def _host(self) -> Process:
+    def _host_process(self) -> Process:
         """Process every element, waiting while no place is ready; a SimPy process."""
         previous = NONE
         while self.elements_left:
             start, cause = self._clock.now, previous
-            if not self._for_host:
-                self._host_is_waiting, self._places_for_host = True, self._clock.event()
-                yield self._places_for_host
+            if not self._ready_for_host:
+                self._host_is_waiting, self._host_event = True, self._clock.event()
+                yield self._host_event
                 if self._clock.now > start:
-                    start, cause = self._clock.now, self._for_host[0]
-            self._for_host.popleft()
+                    start, cause = self._clock.now, self._ready_for_host[0]
+            self._ready_for_host.popleft()
             if self._rate is None:
                 work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
                 self._busy_until = work.cycle
@@ -128,9 +130,9 @@ class HostStream:
             else:
                 self._in_progress = self._rate.transfer(1)
                 yield self._in_progress
-            previous = self._record(self._work, NONE, start, self._clock.now, cause)
-            self._for_ipu.append(previous)
+            previous = self._record(self._work_description, NONE, start, self._clock.now, cause)
+            self._ready_for_ipu.append(previous)
             self.elements_left -= 1
             if self._ipu_is_waiting:
                 self._ipu_is_waiting = False
-                self._places_for_ipu.succeed()
+                self._ipu_event.succeed()

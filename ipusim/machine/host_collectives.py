@@ -18,7 +18,7 @@ from ipusim.model.layers.layer import Array
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 
-#: Reduction of two arrays, by operation name; the mean is a divided sum.
+#: Reduction of two arrays, by operation name; a mean is a sum, divided at the end.
 _REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
     "average": np.add,
     "sum": np.add,
@@ -39,8 +39,8 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
     """
     if operation == "average" and array.dtype.kind != "f":
         raise ProgramError(f"{name}: expected floating-point numbers to average, got {array.dtype}; take their sum")
-    arrays = _exchanged(host, name, array, f"by {operation}", laws.NETWORK_SUM)
-    _check_alike(name, arrays, whole=True)
+    arrays = _exchange(host, name, array, f"by {operation}", laws.NETWORK_SUM)
+    _check_alike(name, arrays, first_axes_too=True)
     reduced = reduce(_REDUCES[operation], arrays)
     if operation == "average":
         reduced = reduced / array.dtype.type(len(arrays))
@@ -54,8 +54,8 @@ def all_gather(host: Host | None, name: str, array: Array) -> Array:
     """
     if not array.ndim:
         raise ProgramError(f"{name}: expected an array with a first axis to gather along, got a single number")
-    arrays = _exchanged(host, name, array, "", laws.NETWORK_GATHER)
-    _check_alike(name, arrays, whole=False)
+    arrays = _exchange(host, name, array, "", laws.NETWORK_GATHER)
+    _check_alike(name, arrays, first_axes_too=False)
     return np.concatenate(arrays)
 
 
@@ -67,13 +67,13 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     count = 1 if host is None else host.count
     if not 0 <= root < count:
         raise ProgramError(f"root_rank: expected a rank from 0 to {count - 1}, got {root}")
-    arrays = _exchanged(host, name, array, f"from rank {root}", laws.NETWORK_BROADCAST)
-    _check_alike(name, arrays, whole=True)
+    arrays = _exchange(host, name, array, f"from rank {root}", laws.NETWORK_BROADCAST)
+    _check_alike(name, arrays, first_axes_too=True)
     return arrays[root].copy()
 
 
 def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the named arrays of host 0, sent as a single message. Shapes agree across hosts."""
+    """Return the named arrays of host 0, sent as a single message. Every host must have arrays of the same shapes."""
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
     message = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
     result, first = {}, 0
@@ -83,7 +83,7 @@ def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[st
     return result
 
 
-def _exchanged(host: Host | None, name: str, array: Array, detail: str, law: laws.Law) -> Sequence[Array]:
+def _exchange(host: Host | None, name: str, array: Array, detail: str, law: laws.Law) -> Sequence[Array]:
     """Return the arrays of every host, by rank. Raises ProgramError if hosts disagree on the operation."""
     if host is None:
         return [array]
@@ -93,13 +93,13 @@ def _exchanged(host: Host | None, name: str, array: Array, detail: str, law: law
             raise ProgramError(
                 f"{name}: expected the same on all hosts, got {contributions[0][0]} on host 0, {peer_detail} on {rank}"
             )
-    arrays = [theirs for _, theirs in contributions]
-    host.owed.append(HostExchange(law, max(theirs.nbytes for theirs in arrays)))
+    arrays = [peer_array for _, peer_array in contributions]
+    host.owed.append(HostExchange(law, max(peer_array.nbytes for peer_array in arrays)))
     return arrays
 
 
-def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
-    """Refuse arrays of several dtypes or shapes; if ``whole`` is False, the first axes may differ."""
+def _check_alike(name: str, arrays: Sequence[Array], *, first_axes_too: bool) -> None:
+    """Refuse arrays of several dtypes or shapes. Only if ``first_axes_too`` is False may the first axes differ."""
     first = arrays[0]
     for rank, array in enumerate(arrays):
         if array.dtype != first.dtype:
@@ -108,11 +108,13 @@ def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
                 f"{rank}"
             )
         is_same = (
-            array.shape == first.shape if whole else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
+            array.shape == first.shape
+            if first_axes_too
+            else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
         )
         if not is_same:
-            but = "" if whole else " except for the first axis"
+            exception_text = "" if first_axes_too else " except for the first axis"
             raise ProgramError(
-                f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {array.shape} on "
-                f"host {rank}"
+                f"{name}: expected the same shape on all hosts{exception_text}, got {first.shape} on host 0, "
+                f"{array.shape} on host {rank}"
             )

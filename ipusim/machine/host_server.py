@@ -27,12 +27,12 @@ class HostServer(Facility):
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
         self._port, self._kind = resources.host_ports(track, [replica]), kind
         self._worker = resources.hosts(track, [replica])
-        self._busy_until, self._last = 0, NONE
+        self._busy_until, self._last_span = 0, NONE
         copies = range(len(context.plan.shape.copies))
         self._ipus_of = {stage: [context.ipu_of(replica, stage, copy) for copy in copies] for stage in stages}
         self.ipus = tuple(dict.fromkeys(ipu for ipus in self._ipus_of.values() for ipu in ipus))
-        self._work = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
-        self._waits = context.describe_ipus(SpanKind.HOST_WAIT, self.ipus)
+        self._work_description = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
+        self._wait_descriptions = context.describe_ipus(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - calls do not depend on micro-batches
@@ -63,19 +63,19 @@ class HostServer(Facility):
 
     def _call(self, key: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked on a call; return the work's span."""
-        ready, work = self._serve(cycles, cause)
-        yield from self._wait(ready, self._waits[self._ipu(*key)], step, cause)
-        return work
+        ready, work_span = self._serve(cycles, cause)
+        yield from self._wait(ready, self._wait_descriptions[self._ipu(*key)], step, cause)
+        return work_span
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
         """Queue host work of ``cycles``; return the cycle of its end, and the span."""
         start = self._clock.now
         if self._busy_until > start:
-            start, cause = self._busy_until, self._last
+            start, cause = self._busy_until, self._last_span
         if not cycles:
             return start, cause
         self._busy_until = self._clock.end(self._worker, SpanKind.HOST, start, cycles)
-        self._last = cause = self._record(self._work, NONE, start, self._busy_until, cause)
+        self._last_span = cause = self._record(self._work_description, NONE, start, self._busy_until, cause)
         return self._busy_until, cause
 
 

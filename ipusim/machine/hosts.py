@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from greenlet import greenlet
 
 T = TypeVar("T")
-#: Operation that a host waits in, and the host's contribution.
+#: A waiting host's operation and contribution.
 _Waits: TypeAlias = tuple[str, Any]
 
 
@@ -87,15 +87,16 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     parent, count = getcurrent(), len(functions)
     results: dict[int, T] = {}
 
-    def body(rank: int) -> None:
+    def run_rank(rank: int) -> None:
         _HOST.set(Host(rank, count, lambda operation, contribution: parent.switch((operation, contribution))))
         results[rank] = functions[rank]()
 
-    hosts = [greenlet(body) for _ in functions]
+    hosts = [greenlet(run_rank) for _ in functions]
     for host in hosts:
         host.gr_context = contextvars.copy_context()
     answers: list[Any] = [(rank,) for rank in range(count)]
-    # A single BLAS thread from now on: hosts set the limit separately, but end in a different order than they begin.
+    # BLAS keeps a single thread until the last host ends: separate limits per host would begin and end in
+    # different orders.
     with one_blas_thread():
         try:
             while True:

@@ -36,8 +36,8 @@ class InLockStep:
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
         """Take over the executors' passes with collectives; executors are in replica order."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
-        self._plans = cache(self._find_plans)
-        #: Passes that have run, with the replicas that have not begun the pass yet.
+        self._collectives_of = cache(self._find_collectives)
+        #: Completed passes, with replicas still to arrive at the pass.
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._error: BaseException | None = None
         for number, executor in enumerate(executors):
@@ -55,7 +55,7 @@ class InLockStep:
         Raises the executors' errors, and ModelError for replicas with different collectives than in the trial run of
         the function.
         """
-        if self._error is not None:  # other processes run until time ends, and would report missing tensors
+        if self._error is not None:  # IPUs continue after an error, and would report missing tensors
             raise self._error
         key = ipu, kind, stage, micro_batch
         if key not in self._ahead:
@@ -70,15 +70,17 @@ class InLockStep:
             del self._ahead[key]
 
     def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        turns = [
+        replica_passes = [
             _ReplicaPass(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors
         ]
-        with ExitStack() as ending:
-            for turn in reversed(turns):
-                ending.callback(turn.end)
-            answers: list[Array | None] = [None] * len(turns)
+        with ExitStack() as cleanup:
+            for replica_pass in reversed(replica_passes):
+                cleanup.callback(replica_pass.abandon)
+            answers: list[Array | None] = [None] * len(replica_passes)
             for collective in (*self._passes[kind, stage], None):
-                requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
+                requests = [
+                    replica_pass.next(answer) for replica_pass, answer in zip(replica_passes, answers, strict=True)
+                ]
                 calls = [request and request[0] for request in requests]
                 if problem := _problem(calls, None if collective is None else collective.call):
                     raise self._executors[0].failure(kind, stage, micro_batch, ModelError(problem))
@@ -89,16 +91,17 @@ class InLockStep:
         """Yield the result of a collective, per replica."""
         call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
-        plans = self._plans(call, collective.algorithm, ipu)
-        for members, plan in zip(call.groups(replicas), plans, strict=True):
-            for result in run(plan, [arrays[replica] for replica in members], combine):
-                yield result.reshape(call.shape) if call.operation == "all_to_all" else _fill_up(result, plan)
+        group_collectives = self._collectives_of(call, collective.algorithm, ipu)
+        for members, group_collective in zip(call.groups(replicas), group_collectives, strict=True):
+            for result in run(group_collective, [arrays[replica] for replica in members], combine):
+                is_whole = call.operation == "all_to_all"
+                yield result.reshape(call.shape) if is_whole else _fill_up(result, group_collective)
 
-    def _find_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
+    def _find_collectives(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
         """Return the collective of every group of replicas; results are cached, as the search for rings is slow."""
-        system, plan_of = self._system, ALGORITHMS[call.operation][algorithm]
+        system, find_collective = self._system, ALGORITHMS[call.operation][algorithm]
         groups = ([replica * system.shards + ipu for replica in members] for members in call.groups(system.replicas))
-        return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
+        return [find_collective(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
 class _ReplicaPass:
@@ -118,7 +121,7 @@ class _ReplicaPass:
         request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
         return None if self._greenlet.dead else request
 
-    def end(self) -> None:
+    def abandon(self) -> None:
         """Abandon an unfinished pass."""
         if self._greenlet and not self._greenlet.dead:
             with suppress(Exception):  # the pass reports the abandonment like any error
@@ -133,28 +136,28 @@ def _hand_over(call: CollectiveCall, x: Array) -> Array:
     return combined
 
 
-def _problem(calls: Sequence[CollectiveCall | None], right: CollectiveCall | None) -> str:
+def _problem(calls: Sequence[CollectiveCall | None], expected_call: CollectiveCall | None) -> str:
     """Return a message about unexpected or differing calls of replicas; empty without a problem."""
-    stranger = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
-    if stranger is not None:
+    differing_replica = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
+    if differing_replica is not None:
         return (
-            f"replica {stranger} calls {_words(calls[stranger])} where replica 0 calls {_words(calls[0])}: all "
-            "replicas call the same collectives in the same order"
+            f"replica {differing_replica} calls {_call_text(calls[differing_replica])} where replica 0 calls "
+            f"{_call_text(calls[0])}: all replicas call the same collectives in the same order"
         )
-    if calls[0] != right:
+    if calls[0] != expected_call:
         return (
-            f"the stage calls {_words(calls[0])}, but called {_words(right)} in its trial: call the same "
-            "collectives in every call"
+            f"the stage calls {_call_text(calls[0])}, but called {_call_text(expected_call)} in its trial: call the "
+            "same collectives in every call"
         )
     return ""
 
 
-def _words(call: CollectiveCall | None) -> str:
+def _call_text(call: CollectiveCall | None) -> str:
     return "no further collective" if call is None else str(call)
 
 
-def _fill_up(array: Array, plan: Collective) -> Array:
+def _fill_up(array: Array, collective: Collective) -> Array:
     """Pad a reduce-scatter's chunk with zeros to the length of the longest chunk; return other results unchanged."""
-    if plan.operation != "reduce_scatter" or array.size == plan.chunk:
+    if collective.operation != "reduce_scatter" or array.size == collective.chunk:
         return array
-    return np.concatenate([array, np.zeros(plan.chunk - array.size, array.dtype)])
+    return np.concatenate([array, np.zeros(collective.chunk - array.size, array.dtype)])

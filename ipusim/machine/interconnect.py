@@ -1,4 +1,4 @@
-"""Simulate lock-step: all IPUs meet after a time-step, and a merged copy moves tensors over IPU-Links."""
+"""Simulate lock-step: all IPUs meet after a time-step, and a single merged copy moves all tensors over IPU-Links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
-#: Constants, as the look-up of an enumeration's member takes as long as a call.
+#: Kinds of spans as constants, because looking up a member of an enumeration takes as long as a function call.
 _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
     SpanKind.SYNC,
     SpanKind.PRE_COPY,
@@ -29,7 +29,7 @@ _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
 
 
 class Bundle(NamedTuple):
-    """Link directions that carry equally long during a copy.
+    """Link directions with equal carrying times during a copy.
 
     Attributes:
         description: group of the links' spans in the recorder.
@@ -48,7 +48,7 @@ class Interconnect(Meeting):
     After the last arrival the IPUs synchronise, tiles lay out their data (pre-copy), and every link direction carries
     its share of the bytes. After the last delivery, tiles put away the received data (post-copy), which ends the copy.
     An IPU with nothing to do for several time-steps arrives once, and sleeps until the last of them ends. Link
-    directions that carry equally long share an event and a record.
+    directions with equal carrying times share an event and a record.
     """
 
     subject = "the inter-IPU copy"
@@ -56,28 +56,33 @@ class Interconnect(Meeting):
     def __init__(self, context: Context, replicas: Sequence[int], copies: Sequence[StepCopy]) -> None:
         """Prepare for the IPUs of some replicas; ``copies`` are the distinct copies after time-steps."""
         super().__init__(context, context.ipus(replicas))
-        self.handlers = {Code.MEET: self._arrive}
+        self.handlers = {Code.MEET: self._arrive_for_steps}
         group = context.groups.index(list(replicas))
-        self._routes = context.rerouted
-        self._distinct = len(copies)
-        self._copies = (*copies, *(copy for later in self._routes for copy in later.meetings[group]))
+        self._reroutes = context.rerouted
+        self._copies_per_route = len(copies)
+        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.meetings[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
         self._report = context.progress if not replicas[0] else lambda _: None
         recorder = self._recorder = context.recorder
         replica = replicas[0] if len(context.groups) > 1 else NONE
-        self._carrying, self._copying = 0, False
+        self._carrying_links, self._is_copying = 0, False
         self._copy, self._copy_number = self._copies[0], 0
         self._time_step, self._step = 0, 0
-        #: Sleeping IPUs as bits, their number, and the IPUs that wake after a given meeting.
+        #: Bit of every IPU in the set of sleeping IPUs.
         self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
+        #: Set of sleeping IPUs, and number of sleepers.
         self._asleep = self._sleepers = 0
+        #: IPUs about to fall asleep.
         self._falling_asleep: list[int] = []
+        #: Waking IPUs, by number of the previous meeting.
         self._awake_after: dict[int, list[int]] = {}
+        #: Wake-up events, by number of the previous meeting.
         self._events: dict[int, simpy.Event] = {}
         self._meeting = 0
+        #: Cycle and last span of the previous meeting.
         self._released = (0, NONE)
-        self._all_waits = cache(self._describe_waits)
+        self._waits_of_sleepers = cache(self._describe_waits)
         self._sync, self._pre_copy, self._post_copy = (
             recorder.describe(Description(kind, ALL_IPUS, replica=replica))
             for kind in (SpanKind.SYNC, SpanKind.PRE_COPY, SpanKind.POST_COPY)
@@ -87,12 +92,14 @@ class Interconnect(Meeting):
             for copy in copies
         ]
         self._ipu_count = len(self.ipus)
-        # Nothing else happens during a copy: a record at its end saves two events per copy.
+        # Without host copies, records at the end of a copy save two events per copy.
         host = context.costs.host
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
         self._bundles = _bundles_of(context, self._copies)
 
-    def _arrive(self, ipu_id: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
+    def _arrive_for_steps(
+        self, ipu_id: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int
+    ) -> simpy.Event:
         """Note an IPU's arrival for ``times`` time-steps; return its wake-up event."""
         ipu = ipu_id.number
         self._arrived[ipu] = (self._clock.now, cause)
@@ -114,55 +121,54 @@ class Interconnect(Meeting):
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
-        if self._carrying:
-            return Wait(f"{self.subject}, which {self._carrying} of its links have not delivered")
+        if self._carrying_links:
+            return Wait(f"{self.subject}, which {self._carrying_links} of its links have not delivered")
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return arrived IPUs, remaining meetings of sleeping IPUs, and the copy under way.
-
-        The next copy follows from the IPUs' positions in their instructions.
-        """
+        """Return arrived IPUs, remaining meetings of sleeping IPUs, the next copy, and the copy under way."""
         waking = tuple(
             (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
         )
         release, _ = self._released
-        copying = (self._copy_number, self._carrying) if self._copying else None
+        copying = (self._copy_number, self._carrying_links) if self._is_copying else None
         upcoming = self._next_copy()
         return super().state(first_micro_batch), waking, self._clock.now - release, upcoming, copying
 
     def _next_copy(self) -> int:
         """Return the number of the next copy, on the current routes."""
         cycle = self._clock.now
-        return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= cycle for later in self._routes)
+        return self._copy_of[self._time_step] + self._copies_per_route * sum(
+            reroute.cycle <= cycle for reroute in self._reroutes
+        )
 
-    def _cut_short(self, first_byte: int) -> int | None:
+    def _cycle_of_cut(self, first_byte: int) -> int | None:
         """Return the cycle in which a cable dies during the copy; None if no cable dies."""
         cycle, links = self._clock.now, {share.link for share in self._copy.links}
-        dying = next((later for later in self._routes if later.cycle > cycle and links & later.dead), None)
+        dying = next((reroute for reroute in self._reroutes if reroute.cycle > cycle and links & reroute.dead), None)
         if dying is None:
             return None
         bundles = self._bundles[self._copy_number]
         last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in bundles)
         return dying.cycle if last > dying.cycle else None
 
-    def _resend(self, start: int, sync_end: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
+    def _resend(self, start: int, sync_end: int, pre_copy_end: int, first_byte: int, cause: int, _: object) -> None:
         """Record the interrupted part of a copy, and begin the copy again."""
         cycle = self._clock.now
-        cause = self._record_lead(start, min(sync_end, cycle), min(laid_out, cycle), cause)
+        cause = self._record_sync_and_pre_copy(start, min(sync_end, cycle), min(pre_copy_end, cycle), cause)
         for bundle in self._bundles[self._copy_number] if cycle > first_byte else ():
             end = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
             self._record(bundle.description, self._step, first_byte, min(end, cycle), cause)
-        if cycle > laid_out:
-            cause = self._record(self._exchange[self._copy_number], self._step, laid_out, cycle, cause)
+        if cycle > pre_copy_end:
+            cause = self._record(self._exchange[self._copy_number], self._step, pre_copy_end, cycle, cause)
         self._meet(cause, resent=True)
 
     def _meet(self, cause: int, *, resent: bool = False) -> None:
         """Begin the work after the last arrival.
 
         The IPUs synchronise and copy, or are released at once if there is nothing to copy. The meeting is a chain of
-        event callbacks: a process would cost an event more per step. The loop repeats for time-steps in which every IPU
-        sleeps.
+        event callbacks, as a process would cost one more event per step. The loop repeats for time-steps in which every
+        IPU sleeps.
         """
         while True:
             if not resent:
@@ -172,24 +178,26 @@ class Interconnect(Meeting):
             self._copy = copy = self._copies[self._copy_number]
             start, end, fixed_costs = self._clock.now, self._clock.end, copy.fixed
             sync_end = end(self._workers, _SYNC, start, fixed_costs.sync_cycles)
-            laid_out = end(self._workers, _PRE_COPY, sync_end, fixed_costs.pre_copy_cycles)
+            pre_copy_end = end(self._workers, _PRE_COPY, sync_end, fixed_costs.pre_copy_cycles)
             first_byte = end(
-                self._workers, _EXCHANGE, laid_out, fixed_costs.exchange_cycles + fixed_costs.latency_cycles
+                self._workers, _EXCHANGE, pre_copy_end, fixed_costs.exchange_cycles + fixed_costs.latency_cycles
             )
-            self._copying = True
-            if self._routes and (cut_cycle := self._cut_short(first_byte)) is not None:
-                self._clock.call_at(cut_cycle, partial(self._resend, start, sync_end, laid_out, first_byte, cause))
+            self._is_copying = True
+            if self._reroutes and (cut_cycle := self._cycle_of_cut(first_byte)) is not None:
+                self._clock.call_at(cut_cycle, partial(self._resend, start, sync_end, pre_copy_end, first_byte, cause))
                 return
             bundles = self._bundles[self._copy_number]
             if self._is_alone and len(bundles) == 1:
                 (bundle,) = bundles
-                self._carrying = len(bundle.links)
+                self._carrying_links = len(bundle.links)
                 last_byte = end(bundle.links, _LINK, first_byte, bundle.cycles)
-                whole = partial(self._carry_whole, start, sync_end, laid_out, first_byte, last_byte, bundle, cause)
-                self._clock.call_at(self._post_copy_end(last_byte), whole)
+                record_at_end = partial(
+                    self._record_whole_copy, start, sync_end, pre_copy_end, first_byte, last_byte, bundle, cause
+                )
+                self._clock.call_at(self._post_copy_end(last_byte), record_at_end)
                 return
             if first_byte > start:
-                self._clock.call_at(first_byte, partial(self._begin, start, sync_end, laid_out, cause))
+                self._clock.call_at(first_byte, partial(self._begin_transfer, start, sync_end, pre_copy_end, cause))
                 return
             if copy.links:
                 self._transfer(start, cause)
@@ -210,10 +218,10 @@ class Interconnect(Meeting):
                 self._arrived |= dict.fromkeys(sleepers, self._released)
                 super()._record_waits(step)
             else:
-                self._record(self._all_waits(self._asleep), step, release, cycle, cause)
+                self._record(self._waits_of_sleepers(self._asleep), step, release, cycle, cause)
                 for ipu, (arrival, earlier_cause) in sorted(self._arrived.items()):
                     if arrival < cycle:
-                        self._record(self._wait_of[ipu], step, arrival, cycle, earlier_cause)
+                        self._record(self._wait_descriptions[ipu], step, arrival, cycle, earlier_cause)
         self._arrived.clear()
         if self._falling_asleep:
             self._asleep |= sum(map(self._bits.__getitem__, self._falling_asleep))
@@ -223,24 +231,24 @@ class Interconnect(Meeting):
 
     def _describe_waits(self, asleep: int) -> int:
         """Return the recorder's group of the waits of sleeping IPUs."""
-        return self._recorder.group([self._wait_of[ipu] for ipu, bit in self._bits.items() if asleep & bit])
+        return self._recorder.group([self._wait_descriptions[ipu] for ipu, bit in self._bits.items() if asleep & bit])
 
-    def _begin(self, start: int, sync_end: int, laid_out: int, cause: int, _: object) -> None:
+    def _begin_transfer(self, start: int, sync_end: int, pre_copy_end: int, cause: int, _: object) -> None:
         """Record sync and pre-copy since the last arrival at ``start``, and start the links."""
-        self._transfer(laid_out, self._record_lead(start, sync_end, laid_out, cause))
+        self._transfer(pre_copy_end, self._record_sync_and_pre_copy(start, sync_end, pre_copy_end, cause))
 
-    def _record_lead(self, start: int, sync_end: int, laid_out: int, cause: int) -> int:
+    def _record_sync_and_pre_copy(self, start: int, sync_end: int, pre_copy_end: int, cause: int) -> int:
         if sync_end > start:
             cause = self._record(self._sync, self._step, start, sync_end, cause)
-        if laid_out > sync_end:
-            cause = self._record(self._pre_copy, self._step, sync_end, laid_out, cause)
+        if pre_copy_end > sync_end:
+            cause = self._record(self._pre_copy, self._step, sync_end, pre_copy_end, cause)
         return cause
 
-    def _carry_whole(
+    def _record_whole_copy(
         self,
         start: int,
         sync_end: int,
-        laid_out: int,
+        pre_copy_end: int,
         first_byte: int,
         last_byte: int,
         bundle: Bundle,
@@ -248,22 +256,22 @@ class Interconnect(Meeting):
         event: object,
     ) -> None:
         """Record a copy of a single bundle, at the copy's end."""
-        cause = self._record_lead(start, sync_end, laid_out, cause)
-        self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
+        cause = self._record_sync_and_pre_copy(start, sync_end, pre_copy_end, cause)
+        self._deliver(bundle, pre_copy_end, first_byte, last_byte, cause, event)
 
     def _transfer(self, exchange_start: int, cause: int) -> None:
         """Start the link directions of the copy; end a copy without links. The exchange began at ``exchange_start``."""
         if not self._copy.links:
             self._end(cause)
             return
-        self._carrying = len(self._copy.links)
+        self._carrying_links = len(self._copy.links)
         first_byte = self._clock.now
         bundles = self._bundles[self._copy_number]
-        # Only the post-copy follows a single bundle: a shared event saves an event per time-step.
-        tail = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
+        # A single bundle and the post-copy after the bundle share an event.
+        post_copy_cycles = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
             last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
-            end = self._post_copy_end(last_byte) if tail else last_byte
+            end = self._post_copy_end(last_byte) if post_copy_cycles else last_byte
             self._clock.call_at(end, partial(self._deliver, bundle, exchange_start, first_byte, last_byte, cause))
 
     def _post_copy_end(self, start: int) -> int:
@@ -285,7 +293,7 @@ class Interconnect(Meeting):
         """End a time-step and deliver tensors; return the event that wakes IPUs, None if all sleep on."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
-        self._copying = False
+        self._is_copying = False
         self._time_step += 1
         self._step += 1
         if self._time_step == len(self._copy_of):
@@ -306,8 +314,8 @@ class Interconnect(Meeting):
     ) -> None:
         """End a bundle's share of the merged copy; the last delivery ends the exchange."""
         self._record(bundle.description, self._step, first_byte, last_byte, cause)
-        self._carrying -= len(bundle.links)
-        if not self._carrying:
+        self._carrying_links -= len(bundle.links)
+        if not self._carrying_links:
             last = self._record(self._exchange[self._copy_number], self._step, exchange_start, last_byte, cause)
             if self._clock.now > last_byte:
                 self._record_post_copy(last_byte, last, event)
@@ -318,19 +326,19 @@ class Interconnect(Meeting):
 
 
 def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle]]:
-    """Return every copy's bundles, each of the links that carry equally long.
+    """Return every copy's bundles of links with equal carrying times.
 
     If a disturbance may slow single links, every link is a bundle of its own.
     """
     labels, recorder = [direction.label for direction in context.costs.links], context.recorder
-    alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    links_by_cycles: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for link in sorted({share.link for copy in copies for share in copy.links}):
         cycles = tuple(
             (number, share.cycles) for number, copy in enumerate(copies) for share in copy.links if share.link == link
         )
-        alike.setdefault(cycles, []).append(link)
+        links_by_cycles.setdefault(cycles, []).append(link)
     bundles: list[list[Bundle]] = [[] for _ in copies]
-    for pattern, group in alike.items():
+    for pattern, group in links_by_cycles.items():
         steady = context.clock.is_steady(resources.links(labels[link] for link in group))
         for links in [group] if steady else [[link] for link in group]:
             workers = resources.links(labels[link] for link in links)
@@ -343,6 +351,6 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 
 def build(context: Context) -> list[Interconnect]:
-    """Return the meetings after time-steps, of all replicas or of each replica; empty in point-to-point."""
+    """Return the meetings after time-steps, per group of replicas; point-to-point has none."""
     meetings = context.costs.copies.meetings
     return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

@@ -39,13 +39,14 @@ class Ipu:
     ) -> None:
         """Prepare to carry out ``columns`` in every execution: passes directly, the rest via ``facilities``.
 
-        ``wait_between`` waits before an execution, and after the last: (ipu, execution, step, cause) to the last span.
+        ``wait_between`` waits before every execution, and after the last. It takes (ipu, execution, step, cause), and
+        returns the last span.
         """
         self.id = ipu
         self.execution = 0
         self._context, self._columns, self._wait_between = context, columns, wait_between
         self._facilities = facilities = tuple(facilities)
-        #: Handler per instruction, apart from passes.
+        #: Handler by code of instruction; passes have none.
         self._handlers = {int(code): handler for facility in facilities for code, handler in facility.handlers.items()}
         self._rest_codes = iter(columns.code)
         #: Number of marks before every instruction, and the total; empty without marks.
@@ -62,7 +63,7 @@ class Ipu:
 
     def run(self) -> Process:
         """Carry out every instruction of every execution; a SimPy process."""
-        # Names bound once: this loop runs for every instruction of every simulated IPU.
+        # These names are bound once, because the loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self._handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
         real_cycles = None if clock.steady else clock.real_cycles_of(workers)
@@ -73,7 +74,7 @@ class Ipu:
         compute = None if isinstance(executor, NullExecutor) else executor.run
         cause, cycle = (yield from self._wait_between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
-            self.execution, first = execution, execution * steps
+            self.execution, first_step = execution, execution * steps
             codes = self._rest_codes = iter(columns.code)
             for code, description, cycles, stage, micro_batch, number, step in zip(
                 codes,
@@ -89,29 +90,29 @@ class Ipu:
                     if compute is not None:
                         compute(shard, code, stage, micro_batch)
                     end = yield spend(workers, kinds[code], cycles)
-                    cause = record(description, first + step, cycle, end, cause)
+                    cause = record(description, first_step + step, cycle, end, cause)
                     cycle = end
                     continue
-                answer: Any = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
-                kind = type(answer)
-                if kind is int:
+                answer: Any = handlers[code](ipu, stage, micro_batch, number, first_step + step, cause)
+                answer_type = type(answer)
+                if answer_type is int:
                     cause = answer
                     continue
-                if kind is tuple:
+                if answer_type is tuple:
                     event, wait = answer
                     start, value = cycle, (yield event)
                     cycle = clock.now
-                    if cycle > start:  # else the IPU's own span is the cause, in any order of the two events
-                        record(wait, first + step, start, cycle, cause)
+                    if cycle > start:  # cause unchanged without a wait
+                        record(wait, first_step + step, start, cycle, cause)
                         cause = value
                     continue
-                cause = (yield from answer) if kind is GeneratorType else (yield answer)
+                cause = (yield from answer) if answer_type is GeneratorType else (yield answer)
                 cycle = clock.now
-            cause = yield from self._wait_between(ipu, execution + 1, first + steps - 1, cause)
+            cause = yield from self._wait_between(ipu, execution + 1, first_step + steps - 1, cause)
             cycle = clock.now
 
     def _cycles(self, real_cycles: Callable[[PieceOfWork, int], int] | None) -> Sequence[int]:
-        """Return the cycles of this execution's instructions: from ``real_cycles``; without it, at full speed."""
+        """Return the cycles of an execution's instructions, at full speed without ``real_cycles``."""
         columns = self._columns
         if real_cycles is None:
             return columns.cycles

@@ -28,10 +28,10 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
-#: Constants, as the look-up of an enumeration's member takes as long as a call.
+#: Kinds of spans as constants, because looking up a member of an enumeration takes as long as a function call.
 _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
-#: Maximum number of kept divisions of links among tensors.
-_MOST_KEPT: Final = 4096
+#: Maximum number of entries in the cache of fair rates.
+_MOST_CACHED_RATES: Final = 4096
 
 
 class Links:
@@ -45,9 +45,11 @@ class Links:
         self._rates, self._workers = tuple(rates), resources.links(labels)
         #: Whether a link runs at full speed throughout the run, per link.
         self._steady = [clock.is_steady([worker]) for worker in self._workers]
-        #: Per link: tensors with exclusive use, sharing tensors, and moving flows.
+        #: Per link: tensors that use it exclusively.
         self._exclusive: list[list[Tensor]] = [[] for _ in rates]
+        #: Per link: tensors that share it.
         self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
+        #: Per link: flows that move over it.
         self._moving: list[dict[RouteFlow, None]] = [{} for _ in rates]
         self._flows: dict[tuple[int, ...], RouteFlow] = {}
         #: Rates of connected flows at full speed, by the routes and numbers of tensors of the flows.
@@ -59,7 +61,7 @@ class Links:
 
     def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
         """Move a tensor from a dead route to a new route, from the beginning."""
-        self._void(tensor)
+        self._void_end_event(tensor)
         self._take_off(tensor)
         tensor.send, tensor.is_alone = send, False
         self.carry(tensor, ends)
@@ -77,7 +79,7 @@ class Links:
             begin += clock.delay([self._workers[link] for link in links], _LINK, begin)
         end = begin + send.cycles
         tensor.begin, tensor.end = begin, end
-        # A disturbed link may change speed at an unknown time: its rates are computed anew at every change.
+        # Ends over disturbed links are unknown: every change of speed sets new rates.
         is_alone = steady or not send.cycles
         for link in links:
             if self._sharing[link]:
@@ -92,17 +94,19 @@ class Links:
             event = tensor.end_event = clock.event_at(end)
             event.callbacks.append(partial(self._end, tensor))
             return
-        self._watch(tensor)
+        self._end_exclusive_use(tensor)
         for link in send.links:
             for neighbour in tuple(self._exclusive[link]):
                 if neighbour.end > cycle:
-                    self._watch(neighbour)
+                    self._end_exclusive_use(neighbour)
 
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
         """Return per link the tensors' cycles until the begin, and their remaining bytes."""
         cycle = self._clock.now
         return tuple(
-            tuple((max(0, tensor.begin - cycle), self._rest_of(tensor, cycle)) for tensor in self._tensors(link))
+            tuple(
+                (max(0, tensor.begin - cycle), self._remaining_bytes(tensor, cycle)) for tensor in self._tensors(link)
+            )
             for link in range(len(self._rates))
         )
 
@@ -115,7 +119,7 @@ class Links:
         yield from self._exclusive[link]
         yield from self._sharing[link]
 
-    def _rest_of(self, tensor: Tensor, cycle: int) -> Fraction:
+    def _remaining_bytes(self, tensor: Tensor, cycle: int) -> Fraction:
         """Return the remaining bytes of a tensor."""
         if cycle <= tensor.begin:
             return Fraction(tensor.send.bytes)
@@ -125,24 +129,24 @@ class Links:
         flow = tensor.flow
         return Fraction(tensor.send.bytes) if flow is None else Fraction(flow.left_in(tensor.target, cycle), flow.parts)
 
-    def _watch(self, tensor: Tensor) -> None:
+    def _end_exclusive_use(self, tensor: Tensor) -> None:
         """End the exclusive use of a tensor: it shares its links from now on, or from its begin."""
         cycle = self._clock.now
-        moves = tensor.is_alone and tensor.begin <= cycle
-        rest_bytes = self._rest_of(tensor, cycle) if moves else Fraction(tensor.send.bytes)
+        has_begun = tensor.is_alone and tensor.begin <= cycle
+        rest_bytes = self._remaining_bytes(tensor, cycle) if has_begun else Fraction(tensor.send.bytes)
         for link in tensor.send.links:
             if tensor.is_alone:
                 self._exclusive[link].remove(tensor)
             self._sharing[link][tensor] = None
         tensor.is_alone = False
-        if not moves:
-            self._void(tensor)
+        if not has_begun:
+            self._void_end_event(tensor)
             self._clock.call_at(tensor.begin, lambda _: self._begin(tensor))
             return
-        flow = self._enter(tensor, rest_bytes)
+        flow = self._enter_flow(tensor, rest_bytes)
         flow.rate, flow.foreseen_tensor = flow.in_parts(min(self._rates[link] for link in tensor.send.links)), tensor
 
-    def _void(self, tensor: Tensor) -> None:
+    def _void_end_event(self, tensor: Tensor) -> None:
         """Drop the event of a tensor's arrival, and keep the callbacks of waiting IPUs."""
         event, tensor.end_event = tensor.end_event, None
         if event is not None and event.callbacks is not None:
@@ -150,10 +154,10 @@ class Links:
             del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
-        if tensor.begin == self._clock.now and tensor.flow is None:  # else a new route, with a later begin
-            self._share(self._enter(tensor, Fraction(tensor.send.bytes)))
+        if tensor.begin == self._clock.now and tensor.flow is None:  # otherwise a new route has a later begin
+            self._share_links(self._enter_flow(tensor, Fraction(tensor.send.bytes)))
 
-    def _enter(self, tensor: Tensor, rest_bytes: Fraction) -> RouteFlow:
+    def _enter_flow(self, tensor: Tensor, rest_bytes: Fraction) -> RouteFlow:
         """Let a tensor with ``rest_bytes`` remaining bytes enter its route's flow; return that flow."""
         links, cycle = tensor.send.links, self._clock.now
         flow = self._flows.get(links)
@@ -181,7 +185,7 @@ class Links:
         send, cycle = tensor.send, self._clock.now
         for link in send.links:
             self._exclusive[link].remove(tensor)
-            description = self._descriptions[link].get(send.bytes) or self._carried(link, send.bytes)
+            description = self._descriptions[link].get(send.bytes) or self._describe_link(link, send.bytes)
             self._record(description, tensor.step, tensor.begin, cycle, tensor.cause)
         tensor.callback(tensor, cycle)
 
@@ -218,14 +222,14 @@ class Links:
                 del self._moving[link][flow]
                 if not self._moving[link]:
                     start, step, cause, size = self._busy[link]
-                    self._record(self._carried(link, size), step, start, cycle, cause)
+                    self._record(self._describe_link(link, size), step, start, cycle, cause)
         flows: set[RouteFlow] = set()
         for link in flow.links:
             sharer = next(iter(self._moving[link]), None)
             if sharer is not None and sharer not in flows:
-                flows.update(self._share(sharer))
+                flows.update(self._share_links(sharer))
 
-    def _carried(self, link: int, size: int) -> int:
+    def _describe_link(self, link: int, size: int) -> int:
         """Return the description of a link's span over ``size`` bytes."""
         descriptions = self._descriptions[link]
         if size not in descriptions:
@@ -234,7 +238,7 @@ class Links:
             )
         return descriptions[size]
 
-    def _share(self, flow: RouteFlow) -> list[RouteFlow]:
+    def _share_links(self, flow: RouteFlow) -> list[RouteFlow]:
         """Set new rates of all flows connected to ``flow``; return these flows.
 
         Flows are connected by shared links, directly or via other flows.
@@ -243,24 +247,24 @@ class Links:
         sharers = self._connected_flows(flow)
         for sharer in sharers:
             sharer.base, sharer.base_cycle = sharer.base + sharer.rate * (cycle - sharer.base_cycle), cycle
-        for sharer, fair_rate in self._fair(sharers):
+        for sharer, fair_rate in self._fair_rates_of(sharers):
             rate = sharer.rate = sharer.in_parts(fair_rate)
             if sharer.foreseen_tensor is not None:
-                self._void(sharer.foreseen_tensor)
+                self._void_end_event(sharer.foreseen_tensor)
             sharer.foreseen_tensor = sharer.next_end = None
             if rate:
                 rest = sharer.left_in(sharer.tensors[0][0], cycle)
                 sharer.next_end = self._clock.call_at(cycle - -rest // rate, partial(self._end_next, sharer))
                 last_end = cycle - -sharer.left_in(sharer.most, cycle) // rate
             for neighbour in [neighbour for link in sharer.links for neighbour in self._exclusive[link]]:
-                # The neighbour was to begin after another tensor's arrival, which is later now.
+                # The neighbour needs exclusive links, but the flow now ends after the neighbour's begin.
                 if neighbour.is_alone and cycle < neighbour.begin and not (rate and last_end <= neighbour.begin):
-                    self._watch(neighbour)
+                    self._end_exclusive_use(neighbour)
         if not self._clock.steady:
-            self._share_anew(flow, {link for sharer in sharers for link in sharer.links})
+            self._schedule_sharing(flow, {link for sharer in sharers for link in sharer.links})
         return sharers
 
-    def _share_anew(self, flow: RouteFlow, links: Iterable[int]) -> None:
+    def _schedule_sharing(self, flow: RouteFlow, links: Iterable[int]) -> None:
         """Schedule a new sharing of ``links``, one of which carries ``flow``, at the next change of a speed."""
         changes = [next_change for link in links if (next_change := self._speed(link)[1]) is not None]
         if changes:
@@ -269,7 +273,7 @@ class Links:
     def _share_again(self, flow: RouteFlow, base_cycle: int, _: object) -> None:
         """Share anew, unless ``flow`` has ended, or has changed its rate since cycle ``base_cycle``."""
         if flow.base_cycle == base_cycle and flow.tensors:
-            self._share(flow)
+            self._share_links(flow)
 
     def _speed(self, link: int) -> tuple[Fraction, int | None]:
         return self._clock.speed(self._workers[link], _LINK)
@@ -285,23 +289,25 @@ class Links:
                         queue.append(neighbour)
         return queue
 
-    def _fair(self, flows: Sequence[RouteFlow]) -> list[tuple[RouteFlow, Fraction]]:
+    def _fair_rates_of(self, flows: Sequence[RouteFlow]) -> list[tuple[RouteFlow, Fraction]]:
         """Return max-min fair rates: links with the least rate per tensor fill first."""
         key = tuple([(flow.links, len(flow.tensors)) for flow in flows])
-        if not self._clock.steady or len(self._fair_rates) > _MOST_KEPT:
+        if not self._clock.steady or len(self._fair_rates) > _MOST_CACHED_RATES:
             self._fair_rates.clear()
         if (rates := self._fair_rates.get(key)) is None:
             rates = self._fair_rates[key] = []
             open_flows = {flow: number for number, flow in enumerate(flows)}
-            free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
+            free_rates = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
             while open_flows:
-                users = {
-                    link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free
+                tensor_counts = {
+                    link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows)
+                    for link in free_rates
                 }
-                least = min(free[link] / number for link, number in users.items() if number)
-                full = {link for link, number in users.items() if number and free[link] / number == least}
-                for flow in [flow for flow in open_flows if full & set(flow.links)]:
+                shares = {link: free_rates[link] / number for link, number in tensor_counts.items() if number}
+                least = min(shares.values())
+                full_links = {link for link, share in shares.items() if share == least}
+                for flow in [flow for flow in open_flows if full_links & set(flow.links)]:
                     rates.append((open_flows.pop(flow), least))
                     for link in flow.links:
-                        free[link] -= least * len(flow.tensors)
+                        free_rates[link] -= least * len(flow.tensors)
         return [(flows[number], rate) for number, rate in rates]

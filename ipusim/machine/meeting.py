@@ -30,9 +30,9 @@ class Meeting(Facility):
         self._numbers = tuple(ipu.number for ipu in self.ipus)
         self._workers = resources.ipus(self._numbers)
         self._arrived: dict[int, tuple[int, int]] = {}
-        self._busy = False
+        self._is_working = False
         self._event = self._clock.event()
-        self._wait_of = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
+        self._wait_descriptions = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note the arrival of ``ipu`` after span ``cause``; return the event of release."""
@@ -42,7 +42,9 @@ class Meeting(Facility):
             self._meet(cause)
         return event
 
-    def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
+    def _handle_arrival(
+        self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int
+    ) -> simpy.Event:
         """Register the arrival of ``ipu`` by an instruction without operands."""
         return self.arrive(ipu.number, cause)
 
@@ -52,8 +54,12 @@ class Meeting(Facility):
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting; None if the IPU does not wait."""
-        late = self.absent_ipus(ipu)
-        return Wait(f"{self.subject}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
+        absent = self.absent_ipus(ipu)
+        return (
+            Wait(f"{self.subject}, which waits for IPU {', '.join(map(str, absent))}", tuple(absent))
+            if absent
+            else None
+        )
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches
         """Return the waiting IPUs, their waiting times, and whether joint work has begun.
@@ -62,7 +68,7 @@ class Meeting(Facility):
         """
         time = self._clock.now
         waits = tuple(sorted((ipu, time - arrival) for ipu, (arrival, _) in self._arrived.items()))
-        return waits, self._busy
+        return waits, self._is_working
 
     def _meet(self, cause: int) -> None:
         """Run the joint work after the last arrival; ``cause`` is the span of the last IPU before it arrived."""
@@ -70,7 +76,7 @@ class Meeting(Facility):
 
     def _start_joint_work(self, process: Process) -> None:
         """Begin the joint work."""
-        self._busy = True
+        self._is_working = True
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
@@ -80,20 +86,20 @@ class Meeting(Facility):
         for ipu in self._numbers:
             arrival, cause = self._arrived[ipu]
             if arrival < time:
-                spans[ipu] = self._record(self._wait_of[ipu], step, arrival, time, cause)
+                spans[ipu] = self._record(self._wait_descriptions[ipu], step, arrival, time, cause)
         self._arrived.clear()
         return spans
 
     def _release(self, value: object) -> None:
         """Release the IPUs."""
         event, self._event = self._event, self._clock.event()
-        self._busy = False
+        self._is_working = False
         event.succeed(value)
 
 
 def load_spans(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
-    """Yield every load of a round begun in ``start``, with first and last cycle."""
-    if clock.steady:  # the fast path: rings over many IPUs have a hundred thousand loads
+    """Yield every load of a round that begins in cycle ``start``, with the load's first and last cycle."""
+    if clock.steady:  # a fast path, because rings over many IPUs have a hundred thousand loads
         first_byte = start + round_cost.latency_cycles
         yield from ((load, first_byte, first_byte + load.cycles) for load in round_cost.links)
         return
@@ -105,11 +111,11 @@ def load_spans(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int) 
 
 def end_of_collective(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
     """Return the end of a collective that ``workers`` begin now. A round ends when its last link has finished."""
-    if clock.steady:  # the rounds of a ring are equal, and have a hundred thousand loads together over many IPUs
+    if clock.steady:  # a fast path, because rings over many IPUs have a hundred thousand loads
         return clock.now + int(cost.total_cycles)
     time = clock.now
-    for round_of in cost.rounds:
+    for round_cost in cost.rounds:
         time = clock.end(workers, kind, time, cost.lead_cycles)
-        hops = clock.end(workers, kind, time, round_of.latency_cycles)
-        time = max((end for *_, end in load_spans(clock, kind, round_of, time)), default=hops)
+        hops = clock.end(workers, kind, time, round_cost.latency_cycles)
+        time = max((end for *_, end in load_spans(clock, kind, round_cost, time)), default=hops)
     return time

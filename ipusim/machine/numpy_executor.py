@@ -46,7 +46,8 @@ class NumpyExecutor(PlacedVariables):
         executions: number of executions of earlier runs; the feed and random draws continue after them.
         replica_context: context manager in which a stage's function can ask for its replica; None for stages of layers,
             or for a single replica.
-        copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
+        copy: :meth:`ipusim.machine.tensors.Transfers.copy`.
+        deliver: :meth:`ipusim.machine.tensors.Transfers.deliver`.
         outfeed_total: hands the sum of an execution's results to the host.
         joint_runs: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
     """
@@ -74,9 +75,9 @@ class NumpyExecutor(PlacedVariables):
         self._recomputes = [
             shape.recomputes(stage) and not workload.stages[stage].recomputes_itself for stage in range(shape.stages)
         ]
-        # Looked up once, as every pass reads these.
+        # Lists for quick look-ups in every pass. Steps of a stage: forward and backward.
         self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
-        self._needs = [stage.needs_input_gradient for stage in workload.stages]
+        self._needs_input_gradient = [stage.needs_input_gradient for stage in workload.stages]
         self._stores = [stage.stores for stage in workload.stages]
         self._fetches = [stage.fetches for stage in workload.stages]
         self._passes: dict[int, Callable[[int, IpuMemory, int, int], None]] = {
@@ -95,10 +96,10 @@ class NumpyExecutor(PlacedVariables):
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._results = Results(outfeed, note_result, len(shape.copies) if outfeed.mode == "ALL" else 1)
         self.results, self.outfeed_total = self._results.elements, self._results.hand_over_total
-        self.not_finite, self._watching = "", True
+        self.not_finite, self._is_watching = "", True
         may_ask_for_replica = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.replica_context = (
-            Surrounded(replica=Replica(replica, _refuse, count=replicas)) if may_ask_for_replica else None
+            Surrounded(replica=Replica(replica, _refuse_collective, count=replicas)) if may_ask_for_replica else None
         )
         self.joint_runs: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
@@ -189,31 +190,33 @@ class NumpyExecutor(PlacedVariables):
         if self._fetches[stage]:
             tensor = self._with_fetched_values(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
-        home = memory.stages[stage]
-        untrained = home.untrained_copies()
-        output, saved_values = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
-        if self._watching and not micro_batch:
-            self._watch(home, stage, payload, output, untrained)
+        stage_memory = memory.stages[stage]
+        untrained = stage_memory.untrained_copies()
+        output, saved_values = stage_memory.forward(payload.tensor, payload.labels, self._key(micro_batch))
+        if self._is_watching and not micro_batch:
+            self._note_non_finite(stage_memory, stage, payload, output, untrained)
         if self._stores[stage]:
             output = memory.store(self._stores[stage], micro_batch, output)
-        last = stage == self._last
-        if last:
+        is_last = stage == self._last
+        if is_last:
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
                 memory.inputs[index] = payload, untrained
             else:
                 memory.saved_values[index] = saved_values
-        memory.outbox[step, micro_batch] = _NO_PAYLOAD if last else Payload(output, payload.labels)
+        memory.outbox[step, micro_batch] = _NO_PAYLOAD if is_last else Payload(output, payload.labels)
 
-    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None) -> None:
+    def _note_non_finite(
+        self, stage_memory: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None
+    ) -> None:
         """Note the layer that made the first non-finite value of the first micro-batch."""
-        self._watching = stage != self._last
+        self._is_watching = stage != self._last
         if not is_finite(output):
-            self._watching, model = False, self._workload.stages[stage]
+            self._is_watching, model = False, self._workload.stages[stage]
             replica = Replica(self._replica, count=self._replicas)
             with Surrounded(replica=replica, untrained=untrained):  # a second run, outside lock step
-                made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
+                made_by = origin(model, stage_memory.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
     def _recompute(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
@@ -227,32 +230,42 @@ class NumpyExecutor(PlacedVariables):
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        saved_values, arriving = self._take_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
-        home = memory.stages[stage]
-        home.micro_batch = micro_batch
-        gradient = home.passes.backward(saved_values, arriving, self._needs[stage], home.accumulate, home.totals)
-        home.accumulated += 1
-        self._give_back(memory, (stage, micro_batch), gradient)
+        saved_values, output_gradient = self._backward_inputs(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
+        stage_memory = memory.stages[stage]
+        stage_memory.micro_batch = micro_batch
+        gradient = stage_memory.passes.backward(
+            saved_values,
+            output_gradient,
+            self._needs_input_gradient[stage],
+            stage_memory.accumulate,
+            stage_memory.totals,
+        )
+        stage_memory.accumulated += 1
+        self._put_input_gradient(memory, (stage, micro_batch), gradient)
 
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
-        saved_values, arriving = self._take_back(ipu, Pass.INPUT_GRADIENT, memory, index)
+        saved_values, output_gradient = self._backward_inputs(ipu, Pass.INPUT_GRADIENT, memory, index)
         passes = memory.stages[stage].passes
-        gradient, memory.rest_values[index] = passes.backward_input(saved_values, arriving, self._needs[stage])
-        self._give_back(memory, index, gradient)
+        gradient, memory.rest_values[index] = passes.backward_input(
+            saved_values, output_gradient, self._needs_input_gradient[stage]
+        )
+        self._put_input_gradient(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
-        index, home = (stage, micro_batch), memory.stages[stage]
+        index, stage_memory = (stage, micro_batch), memory.stages[stage]
         if index not in memory.rest_values:
             raise self._missing_error(
                 ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass"
             )
-        home.micro_batch = micro_batch
-        home.passes.backward_weights(memory.rest_values.pop(index), home.accumulate, home.totals)
-        home.accumulated += 1
+        stage_memory.micro_batch = micro_batch
+        stage_memory.passes.backward_weights(
+            memory.rest_values.pop(index), stage_memory.accumulate, stage_memory.totals
+        )
+        stage_memory.accumulated += 1
 
-    def _take_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
-        """Return saved values and output gradient for a backward pass, or its half."""
+    def _backward_inputs(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
+        """Return saved values and output gradient for a backward pass, or for an input-gradient pass."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
@@ -262,15 +275,15 @@ class NumpyExecutor(PlacedVariables):
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
             raise self._missing_error(ipu, kind, index, "the gradient of its output")
-        arriving = payload.tensor
+        output_gradient = payload.tensor
         if self._stores[stage]:
-            arriving = self._with_fetched_values(ipu, kind, index, arriving, self._stores[stage])
-        return saved_values, arriving
+            output_gradient = self._with_fetched_values(ipu, kind, index, output_gradient, self._stores[stage])
+        return saved_values, output_gradient
 
-    def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
+    def _put_input_gradient(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
         """Put a stage's input gradient into the outbox.
 
-        Gradients of values from other stages on the IPU are put aside.
+        Gradients of fetched values wait on the IPU for the backward passes of the source stages.
         """
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._fetches[stage]:
@@ -303,7 +316,7 @@ class NumpyExecutor(PlacedVariables):
         return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {tensor_name} is missing")
 
 
-def _refuse(call: CollectiveCall, _: Array) -> Array:
+def _refuse_collective(call: CollectiveCall, _: Array) -> Array:
     """Refuse a collective in a pass without collectives; raises ModelError."""
     raise ModelError(
         f"the stage calls {call}, but called no collective in its trial: call the same collectives in every call"

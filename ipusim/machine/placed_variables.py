@@ -27,9 +27,9 @@ class PlacedVariables:
         self._mapping = copies[0]
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
         self._optimizer = optimizer
-        self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
+        self._joint_optimizer = optimizer if isinstance(optimizer, JointOptimizer) else None
         self._ready_ipus: set[int] = set()
-        self._finish: Callable[[], object] | None = None
+        self._finish_update: Callable[[], object] | None = None
         self.untrained: dict[str, Array] = {}
 
     def weights(self) -> dict[str, Array]:
@@ -52,19 +52,19 @@ class PlacedVariables:
 
     def begin_update(self) -> None:
         """Show this replica's gradients to the optimizer, before they are averaged over replicas."""
-        if self._joint is not None:
+        if self._joint_optimizer is not None:
             with Surrounded(untrained=Untrained(self.untrained)):
-                self._finish = self._joint.begin(self._all_stages(), True)
+                self._finish_update = self._joint_optimizer.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
         """Update the stages on ``ipu``; a joint optimizer waits for the last IPU."""
-        if self._joint is not None:
+        if self._joint_optimizer is not None:
             self._ready_ipus.add(ipu)
             if len(self._ready_ipus) == len(self._memories):
                 self._ready_ipus.clear()
                 with Surrounded(untrained=Untrained(self.untrained)):
-                    finish = self._finish or self._joint.begin(self._all_stages(), False)
-                    self._finish = None
+                    finish = self._finish_update or self._joint_optimizer.begin(self._all_stages(), False)
+                    self._finish_update = None
                     finish()
                 self._copy_to_others()
         elif self._optimizer is not None:
@@ -74,8 +74,8 @@ class PlacedVariables:
     def _copy_to_others(self) -> None:
         """Copy jointly updated variables from the first copy of every stage to the others."""
         for mapping in self._copies[1:]:
-            for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
-                copy, source = (self._memories[home].stages[stage] for home in (ipu, first))
+            for stage, (ipu, first_ipu) in enumerate(zip(mapping, self._mapping, strict=True)):
+                copy, source = (self._memories[number].stages[stage] for number in (ipu, first_ipu))
                 for arrays, sources in ((copy.own_parameters, source.own_parameters), (copy.state, source.state)):
                     for name, array in arrays.items():
                         array[...] = sources[name]

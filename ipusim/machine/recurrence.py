@@ -47,8 +47,8 @@ class Mark(NamedTuple):
     state: Hashable
 
 
-#: Callbacks at the begin or end of a disturbance, for tensors in flight. A jump over repeats before such an event
-#: ensures the earlier arrival of these tensors.
+#: Callbacks of changing disturbances on tensors in flight. States omit these callbacks, because a jump over repeats
+#: lands before the disturbance's change, after the arrival of tensors from skipped repeats.
 _DISTURBANCE_CALLBACKS: Final = frozenset({"Links._share_again", "Delivery._reroute", "ActivationMoves._reroute"})
 
 
@@ -109,7 +109,9 @@ def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, i
 
 
 def periods(marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
-    """Yield pairs of marks around a period of the run; late pairs first, and of these short periods first.
+    """Yield pairs of marks around a period of the run, late pairs first.
+
+    Among pairs with the same third mark, short periods come first.
 
     A pair has equal states, and a third mark with the same state follows at the same distance.
 
@@ -129,13 +131,13 @@ def periods(marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]) -> Itera
             begin_mark, middle_mark, end_mark = marks[first], marks[middle], marks[last]
             if (
                 begin_mark.state == end_mark.state
-                and _are_even(begin_mark, middle_mark, end_mark)
+                and _have_equal_counts(begin_mark, middle_mark, end_mark)
                 and recur(begin_mark, middle_mark)
             ):
                 yield begin_mark, middle_mark
 
 
-def _are_even(start: Mark, middle_mark: Mark, end_mark: Mark) -> bool:
+def _have_equal_counts(start: Mark, middle_mark: Mark, end_mark: Mark) -> bool:
     """Whether every IPU carries out equally many instructions from mark to mark."""
     return all(
         b - a == c - b for a, b, c in zip(start.positions, middle_mark.positions, end_mark.positions, strict=True)
@@ -162,17 +164,17 @@ class InstructionLists:
         """Whether every IPU's instructions between two marks recur, shifted by micro-batches, after the second mark."""
         if second.execution > first.execution:  # whole executions have equal instructions
             executions = second.execution - first.execution
-            through = zip(first.positions, second.positions, self._lists, strict=True)
-            return all(b - a == executions * len(rows) for a, b, rows in through)
-        more = second.micro_batch - first.micro_batch
+            ranges = zip(first.positions, second.positions, self._lists, strict=True)
+            return all(b - a == executions * len(rows) for a, b, rows in ranges)
+        shift = second.micro_batch - first.micro_batch
         for a, b, rows, (least, most) in zip(first.positions, second.positions, self._lists, self._bounds, strict=True):
             begin, end = a % len(rows), b % len(rows)
             stop = 2 * end - begin
             if a // len(rows) != b // len(rows) or begin < least or stop > most:
                 return False
-            if begin == end:  # a faster IPU of another replica, finished with its fewer micro-batches
+            if begin == end:  # an IPU of a faster replica, after the last micro-batch
                 return False
-            if not _repeats(rows[begin:end], rows[end:stop], more):
+            if not _repeats(rows[begin:end], rows[end:stop], shift):
                 return False
         return True
 
@@ -183,9 +185,9 @@ def _bounds(rows: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, in
     return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(rows)
 
 
-def _repeats(rows: npt.NDArray[np.int64], later_rows: npt.NDArray[np.int64], more: int) -> bool:
-    """Whether instructions are equal, shifted by ``more`` micro-batches."""
+def _repeats(rows: npt.NDArray[np.int64], later_rows: npt.NDArray[np.int64], shift: int) -> bool:
+    """Whether instructions are equal, shifted by ``shift`` micro-batches."""
     code, stage, micro_batch, number = rows.T
-    shifted_batch = np.where(micro_batch == NONE, NONE, micro_batch + more)
-    numbers = np.where((code == Code.BEGIN_IO) & (number != NONE), number + more, number)
+    shifted_batch = np.where(micro_batch == NONE, NONE, micro_batch + shift)
+    numbers = np.where((code == Code.BEGIN_IO) & (number != NONE), number + shift, number)
     return bool(np.array_equal(np.stack([code, stage, shifted_batch, numbers], axis=1), later_rows))

@@ -1,7 +1,7 @@
 """Find the repeating parts of a simulated short run, so that they can stand for a longer run.
 
-Takes the Timeline of a short run with states noted at marks, and returns blocks: groups of spans that repeat. Each
-repetition is a copy of the block; a longer run has more copies.
+The search takes the Timeline of a short run with states noted at marks, and returns blocks: groups of spans that
+repeat. Each repetition is a copy of the block; a longer run has more copies.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ipusim.timeline.kinds import PASSES, of_kinds
 from ipusim.timeline.repeats import Repeat, block_between, phases, with_copies
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
-#: Number of positions, within and across executions, searched for a period; latest first.
-_MOST_PERIODS = 64
+#: Maximum number of pairs of marks that a search tries as the ends of a period, the latest first.
+_MOST_TRIED_PERIODS = 64
 
 
 @dataclass(frozen=True)
@@ -63,22 +63,22 @@ class ShortRun:
         """Return the longer run that ``info`` describes, made of this run with its blocks repeated."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
         inner = self.inner if left_out else ()
-        single = self.timeline.fold_copies(self._with_copies(inner))
-        if single is None:
-            single = self.timeline.fold_copies(inner)
-        assert single is not None, "blocks that happen once have no copies to leave out"
-        repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in single.repeats]
-        more = info.executions - short.executions
-        if self.outer is not None and more:
-            first, last = np.searchsorted(single.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
+        folded_run = self.timeline.fold_copies(self._with_copies(inner))
+        if folded_run is None:
+            folded_run = self.timeline.fold_copies(inner)
+        assert folded_run is not None, "blocks that happen once have no copies to leave out"
+        repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in folded_run.repeats]
+        more_executions = info.executions - short.executions
+        if self.outer is not None and more_executions:
+            first, last = np.searchsorted(folded_run.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
             cycles = self.outer.cycles
             cycles += sum(
                 left_out // repeat.length * repeat.cycles for repeat in repeats if first <= repeat.first < last
             )
-            times = 1 + more // self.outer.executions
+            times = 1 + more_executions // self.outer.executions
             repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.executions))
         repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
-        return single.contiguous().repeat_blocks(info, repeats)
+        return folded_run.contiguous().repeat_blocks(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
         """Extend blocks by further copies that the rows contain, by equally many micro-batches in every execution."""
@@ -117,18 +117,18 @@ def short_run(
             next(_blocks(columns, [mark for mark in execution_marks if mark.phase == phase], lists.recur), None)
             for phase in dict.fromkeys(mark.phase for mark in execution_marks)
         ]
-        inside = [block for block in blocks if block is not None]
+        found_blocks = [block for block in blocks if block is not None]
         if (
-            not inside
-            or len(inside) < len(blocks)
-            or (len(inside) > 1 and not _are_independent(columns, inside, plan.sync.meets))
+            not found_blocks
+            or len(found_blocks) < len(blocks)
+            or (len(found_blocks) > 1 and not _are_independent(columns, found_blocks, plan.sync.meets))
         ):
             return ShortRun(timeline, inner_repeats=False)
-        inner += inside
+        inner += found_blocks
     outer = None
     if outer_length:
-        begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % outer_length == 0]
-        outer = next(_blocks(columns, begins, lists.recur), None)
+        execution_begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % outer_length == 0]
+        outer = next(_blocks(columns, execution_begins, lists.recur), None)
         if outer is None:
             return ShortRun(timeline, outer_repeats=False)
     return ShortRun(timeline, tuple(inner), outer)
@@ -161,14 +161,14 @@ def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of a single copy whose spans recur in the next period."""
-    for begin_mark, end_mark in islice(periods(marks, recur), _MOST_PERIODS):
+    for begin_mark, end_mark in islice(periods(marks, recur), _MOST_TRIED_PERIODS):
         begin, end = begin_mark.cycle, end_mark.cycle
-        further = {
+        counts = {
             "micro_batches": end_mark.micro_batch - begin_mark.micro_batch,
             "executions": end_mark.execution - begin_mark.execution,
         }
         for time_steps in _time_steps(columns, begin, end):
-            block = block_between(columns, begin, end, time_steps=time_steps, **further)
+            block = block_between(columns, begin, end, time_steps=time_steps, **counts)
             if block is not None and not _reaches_back(columns, block):
                 yield block
 
@@ -187,6 +187,6 @@ def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: i
     """Yield the difference in time-steps between spans from ``begin`` and from ``end`` on."""
     first, last = np.searchsorted(columns["start"], [begin, end]).tolist()
     step = columns["time_step"]
-    numbered = np.flatnonzero(step[first:last] != NONE)
-    if len(numbered) and last + int(numbered[0]) < len(step):
-        yield int(step[last + numbered[0]] - step[first + numbered[0]])
+    numbered_rows = np.flatnonzero(step[first:last] != NONE)
+    if len(numbered_rows) and last + int(numbered_rows[0]) < len(step):
+        yield int(step[last + numbered_rows[0]] - step[first + numbered_rows[0]])

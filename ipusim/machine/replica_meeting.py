@@ -40,7 +40,7 @@ class ReplicaMeeting(Meeting):
     def __init__(self, context: Context, shard: int, code: Code, kind: SpanKind) -> None:
         """Prepare the meeting at an instruction, with collectives of a kind of span."""
         super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
-        self.handlers = {code: self._join}
+        self.handlers = {code: self._handle_arrival_with_call}
         self._kind = kind
         self._parts: Sequence[CollectivePart] = ()
         self._step = 0
@@ -49,15 +49,17 @@ class ReplicaMeeting(Meeting):
         """Return an instruction's collectives; a called collective's ``number`` is the kind of pass."""
         raise NotImplementedError
 
-    def _part(
+    def _collective_part(
         self, collective: ReplicaCollective, callback: Callable[[], object] = lambda: None, **fields: int
     ) -> CollectivePart:
-        """Return a collective with its span descriptions, with additional ``fields``."""
+        """Return a collective with span descriptions; further ``fields`` belong to every description."""
         size, describe = collective.bytes, self._context.recorder.describe
         spans = (Description(self._kind, ipu.number, bytes=size, replica=ipu.replica, **fields) for ipu in self.ipus)
         return CollectivePart(collective.cost, describe(*spans), callback)
 
-    def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
+    def _handle_arrival_with_call(
+        self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int
+    ) -> Process:
         """Register the arrival of ``ipu``; return the span after the joint work."""
         self._parts, self._step = self._parts_of(stage, micro_batch, number), step
         spans = yield self.arrive(ipu.number, cause)
@@ -80,7 +82,7 @@ class ReplicaMeeting(Meeting):
 
 
 class WeightGather(ReplicaMeeting):
-    """All-gathers of a shard: a stage's weights, or (NONE) variables for the update."""
+    """All-gathers of a shard: a stage's weights, or variables of the weight update (stage NONE)."""
 
     subject = "the all-gather"
 
@@ -90,7 +92,7 @@ class WeightGather(ReplicaMeeting):
         self._gathers: dict[int, list[CollectivePart]] = {}
         for stage, gather in gathers.items():
             callback = partial(context.arithmetic.gather, shard, None if stage == NONE else stage, gather.algorithm)
-            self._gathers[stage] = [self._part(gather, callback)]
+            self._gathers[stage] = [self._collective_part(gather, callback)]
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:  # noqa: ARG002 - common signature
         return self._gathers[stage]
@@ -110,7 +112,9 @@ class CalledCollectives(ReplicaMeeting):
         key = number, stage, micro_batch
         if key not in self._parts_by_call:  # described once, as every execution repeats the calls
             calls = self._context.costs.collectives[number, stage]
-            self._parts_by_call[key] = [self._part(call, stage=stage, micro_batch=micro_batch) for call in calls]
+            self._parts_by_call[key] = [
+                self._collective_part(call, stage=stage, micro_batch=micro_batch) for call in calls
+            ]
         return self._parts_by_call[key]
 
 
@@ -118,11 +122,11 @@ def build(context: Context) -> Iterator[ReplicaMeeting]:
     """Yield the meetings of replicas: for all-gathers of sharded variables, and for called collectives."""
     shape, costs = context.plan.shape, context.costs
     for shard in context.plan.ipus:
-        mine = [stage for stage, home in shape.homes if home == shard]
-        gathers = {stage: costs.weight_gathers[stage] for stage in mine if stage in costs.weight_gathers}
+        stages = [stage for stage, home in shape.homes if home == shard]
+        gathers = {stage: costs.weight_gathers[stage] for stage in stages if stage in costs.weight_gathers}
         if shard in costs.update_gathers:
             gathers[NONE] = costs.update_gathers[shard]
         if gathers:
             yield WeightGather(context, shard, gathers)
-        if any(stage in mine for _, stage in costs.collectives):
+        if any(stage in stages for _, stage in costs.collectives):
             yield CalledCollectives(context, shard)

@@ -24,7 +24,9 @@ class Rerouted:
         cycle: cycle in which a cable dies or an IPU is replaced.
         dead: numbers of the dead cable's link directions.
         system: the device after the change.
-        meetings, sends, moves: merged copies, sends and moves of activations, like in Costs.
+        meetings: merged copies, like ``copies.meetings`` of Costs.
+        sends: sends, like in Costs.
+        moves: moves of activations, like in Costs.
     """
 
     cycle: int
@@ -37,23 +39,23 @@ class Rerouted:
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
     """Return costs that number all links ever in use, and the changes of routes."""
-    changing = [
+    route_changes = [
         change
         for change in system.disturbances
         if isinstance(change, IpuMove) or (isinstance(change, Dead) and change.later)
     ]
     links = {direction: number for number, direction in enumerate(costs.links)}
     changes, device = [], system
-    for change in sorted(changing, key=lambda change: change.from_):
+    for change in sorted(route_changes, key=lambda change: change.from_):
         if isinstance(change, IpuMove):
             device = swap_ipus(device, change)
         else:
             device = replace(device, topology=device.topology.drop([system.cable(change.link)]))
         new_costs = price_plan(plan, program, device)
         number = [links.setdefault(direction, len(links)) for direction in new_costs.links]
-        carried = {Resource("link", direction.label): links[direction] for direction in links}
+        number_by_resource = {Resource("link", direction.label): links[direction] for direction in links}
         dead = frozenset() if isinstance(change, IpuMove) else cable(system, change.link)
-        dead_links = frozenset(carried[link] for link in dead & carried.keys())
+        dead_links = frozenset(number_by_resource[link] for link in dead & number_by_resource.keys())
         meetings = tuple(tuple(_renumber(copy, number) for copy in copies) for copies in new_costs.copies.meetings)
         sends, moves = (
             {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in table.items()}

@@ -48,5 +48,5 @@ def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
 
 
 def streaming_memory(machine: int) -> Workers:
-    """Return the Streaming Memory of a machine."""
+    """Return the Streaming Memory of an IPU-Machine, by the machine's number."""
     return (Resource("Streaming Memory", machine),)

@@ -18,7 +18,7 @@ from ipusim.timeline.kinds import SpanKind
 
 
 class RunChange:
-    """A change made by the simulator itself, unavailable to scenarios and therefore without problems."""
+    """A change made by the simulator, not by scenarios, and hence without problems to report."""
 
     kind: ClassVar[str] = "change of a run"
 
@@ -62,7 +62,7 @@ class IpuMove(RunChange):
     Attributes:
         ipu: logical IPU that is lost.
         spare: logical IPU without a stage.
-        from_: cycle of the move, with nothing under way.
+        from_: cycle of the move; nothing is under way then.
     """
 
     ipu: int
@@ -104,7 +104,7 @@ def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int
 
     Returns:
         Pairs of loss and spare. The spare is None if the loss asks for no spare, if no IPU is free (every IPU has a
-        stage or is lost itself), and for several replicas or hosts, as their collectives keep their routes.
+        stage or is lost itself), or if there are several replicas or hosts, as their collectives keep their routes.
     """
     losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
     is_single = system.replicas == 1 and system.hosts == 1

@@ -26,14 +26,14 @@ class SessionRuns:
         """Prepare the waits; ``exchanges`` lists the host exchanges before an execution, by the execution's number."""
         self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
-        self._spans = {
+        self._exchange_work = {
             execution: [
                 (_track(exchange), exchange.cycles(context.system), exchange.bytes) for exchange in exchange_list
             ]
             for execution, exchange_list in exchanges.items()
         }
-        self._noted_executions: set[int] = set()
-        self._waits = context.describe_ipus(SpanKind.HOST_CALL, context.ipus())
+        self._recorded_executions: set[int] = set()
+        self._wait_descriptions = context.describe_ipus(SpanKind.HOST_CALL, context.ipus())
         pauses = [pause for pause in context.system.disturbances if isinstance(pause, Pause)]
         self._pauses = {pause.execution: pause for pause in pauses}
         self._steps = context.steps
@@ -50,7 +50,7 @@ class SessionRuns:
     def wait_between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait before an execution, if its session run or a pause requires it; return the last span.
 
-        After the last execution, the call has the number of the next one.
+        The call after the last execution has the number of executions as ``execution``.
         """
         cause = yield from self._between_runs(ipu, execution, step, cause)
         pause = self._pauses.get(execution)
@@ -66,26 +66,26 @@ class SessionRuns:
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait for host work after the previous execution, and before a session run."""
-        wait, description = self._context.wait, self._waits[ipu.number]
+        wait, description = self._context.wait, self._wait_descriptions[ipu.number]
         host_cycles = self._host.cycles_after(execution, self._executions) if execution else 0
         if host_cycles:
             end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, host_cycles)
             cause = yield from wait(end, description, step, cause)
         if execution % self._executions:
             return cause
-        return (yield from wait(self._exchanged(execution, cause), description, step, cause))
+        return (yield from wait(self._exchange_end(execution, cause), description, step, cause))
 
-    def _exchanged(self, execution: int, cause: int) -> int:
+    def _exchange_end(self, execution: int, cause: int) -> int:
         """Return the end of the host's exchanges before an execution, if they begin now.
 
         The exchanges are recorded once, although every IPU calls this method.
         """
-        cycle, first = self._clock.now, execution not in self._noted_executions
-        self._noted_executions.add(execution)
-        for track, cycles, size in self._spans.get(execution, ()):
+        cycle, is_first_call = self._clock.now, execution not in self._recorded_executions
+        self._recorded_executions.add(execution)
+        for track, cycles, size in self._exchange_work.get(execution, ()):
             resource = NETWORK if track == HostTrack.NETWORK else hosts(track)
             start, cycle = cycle, self._clock.end(resource, SpanKind.HOST, cycle, cycles)
-            if first:
+            if is_first_call:
                 description = self._recorder.describe(Description(SpanKind.HOST, link=track, bytes=size))
                 cause = self._recorder.record(description, NONE, start, cycle, cause)
         return cycle

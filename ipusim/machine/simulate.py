@@ -39,9 +39,10 @@ from ipusim.timeline.timeline import Timeline
 
 #: Callback with the number of finished time-steps and the total number of time-steps.
 Progress = Callable[[int, int], None]
-#: Limits on the number of noted values: at least so many, and so many per span. Runs that repeat had up to 3 values per
-#: span (measured); noting a value takes a fifth of a span's time.
+#: Noted values permitted in every run.
 _LEAST_NOTES: Final = 20_000
+#: Further noted values permitted per span. Repeating runs had up to 3 values per span (measured); a noted value takes a
+#: fifth of a span's time.
 _NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "no event is left, but the pipeline is not done:"
 #: Builders of the machine's facilities; a deadlock message names the first facility in which an IPU waits.
@@ -92,7 +93,7 @@ def simulate(
     """
     executions = program.repeat_count if executions is None else executions
     steps = executions * (plan.emitted + 1)
-    costs, routes = rerouted(plan, program, system, costs)
+    costs, reroutes = rerouted(plan, program, system, costs)
     context = Context(
         Clock(speeds_of(system)),
         Recorder(plan.emitted + 1),
@@ -103,7 +104,7 @@ def simulate(
         _replicas(executor, system),
         executions,
         lambda steps_done: progress(steps_done, steps) if progress else None,
-        routes,
+        reroutes,
         in_phases,
     )
     Machine(context, between, marked, note).run()
@@ -128,8 +129,8 @@ class Machine:
         context.arithmetic.begin()
         self._clock, self._recorder = context.clock, context.recorder
         self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
-        self._tell, self._note_count = note, 0
-        self._in_a_row = executions_in_a_row(context.program, context.costs, context.executions)
+        self._note_callback, self._note_count = note, 0
+        self._executions_in_a_row = executions_in_a_row(context.program, context.costs, context.executions)
         first = context.ipu_of(0, 0)
         self._processes: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
@@ -174,7 +175,7 @@ class Machine:
         have elements, up to the last execution: with outfeed mode LAST and a single step, only the last execution hands
         out results.
         """
-        place_in_step = self._first_ipu.execution % self._in_a_row
+        place_in_step = self._first_ipu.execution % self._executions_in_a_row
         return place_in_step, tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
     def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
@@ -187,10 +188,12 @@ class Machine:
             return
         first = self._first_ipu
         state = queue_state(self._clock, self._processes), self.state(max(micro_batch, 0))
-        ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
+        executions_ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
         self._note_count += size_of(state)
-        self._tell(Mark(first.execution, micro_batch, phase, self._clock.now, positions, (state, ahead)))
+        self._note_callback(
+            Mark(first.execution, micro_batch, phase, self._clock.now, positions, (state, executions_ahead))
+        )
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:

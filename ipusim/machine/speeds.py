@@ -1,6 +1,6 @@
 """Combine a system's disturbances into speed and delay of every resource over time, for the clock.
 
-A window is a period of lower speed, or of delayed begins, of a resource (:class:`SlowPeriod`).
+A window (:class:`SlowPeriod`) is a period of slower, or delayed, work on a resource.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SpeedStretch(NamedTuple):
     Attributes:
         speed: product of the windows' speeds.
         late: sum of the windows' delays, in cycles.
-        until: begin of the next stretch; None for the last stretch.
+        until: first cycle of the next stretch; None for the last stretch.
     """
 
     speed: Fraction
@@ -50,15 +50,15 @@ class Course:
                 changes[window.until].append((window.speed, window.late, -1))
         self._begins = sorted(changes)
         self._stretches: list[SpeedStretch] = []
-        moving, standstills, late = FULL_SPEED, 0, 0
+        speed_product, standstills, late = FULL_SPEED, 0, 0
         for begin, end in zip(self._begins, [*self._begins[1:], None], strict=True):
             for speed, delay, sign in changes[begin]:
                 late += sign * delay
                 if speed:
-                    moving *= speed**sign
+                    speed_product *= speed**sign
                 else:
                     standstills += sign
-            self._stretches.append(SpeedStretch(Fraction(0) if standstills else moving, late, end))
+            self._stretches.append(SpeedStretch(Fraction(0) if standstills else speed_product, late, end))
 
     @property
     def least_speed(self) -> Fraction:
@@ -91,13 +91,13 @@ class Speeds:
     def __init__(self, rules: Sequence[SpeedRule], skips: Sequence[Skip]) -> None:
         """Take the rules of the disturbances, and the skips, which omit cycles."""
         windows = defaultdict[Resource, list[SlowPeriod]](list)
-        for rule_of in rules:
-            for worker, worker_windows in rule_of.windows.items():
+        for speed_rule in rules:
+            for worker, worker_windows in speed_rule.windows.items():
                 windows[worker] += worker_windows
         self.courses = {worker: Course(worker_windows) for worker, worker_windows in windows.items()}
-        self._rules, self._skips = [rule_of for rule_of in rules if not rule_of.windows], skips
-        self._late = any(rule_of.delay is not None for rule_of in self._rules)
-        self._touching = cache(self._find_touching)
+        self._rules, self._skips = [speed_rule for speed_rule in rules if not speed_rule.windows], skips
+        self._has_delays = any(speed_rule.delay is not None for speed_rule in self._rules)
+        self._cached_rules_of = cache(self._find_rules_of)
 
     def touches(self, worker: Resource, task: Task | None = None) -> bool:
         """Whether any rule ever slows or delays a resource.
@@ -111,23 +111,27 @@ class Speeds:
     def _rules_of(self, worker: Resource, task: Task | None) -> list[SpeedRule]:
         """Return the rules without windows that slow or delay a resource."""
         is_pass = task is None or (task.__class__ is PieceOfWork and task.stage != NONE)
-        return self._touching(worker, is_pass)
+        return self._cached_rules_of(worker, is_pass)
 
-    def _find_touching(self, worker: Resource, is_pass: bool) -> list[SpeedRule]:
-        return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
+    def _find_rules_of(self, worker: Resource, is_pass: bool) -> list[SpeedRule]:
+        return [
+            speed_rule
+            for speed_rule in self._rules
+            if (is_pass or not speed_rule.passes) and speed_rule.touches(worker)
+        ]
 
     def pace(self, worker: Resource, task: Task, cycle: int) -> Pace:
         """Return the pace of a resource's work from a cycle on."""
         if not self.touches(worker, task):
             return FULL_SPEED, None
-        more = self._more(cycle) if self._skips else 0
-        speed, _, end = self._stretch(worker, cycle + more)
+        skipped_cycles = self._skipped_before(cycle) if self._skips else 0
+        speed, _, end = self._stretch(worker, cycle + skipped_cycles)
         work = task if isinstance(task, PieceOfWork) else PieceOfWork(task)
-        for rule_of in self._rules_of(worker, task):
-            part, as_long = rule_of.pace(worker, work, cycle + more)
-            speed *= part
-            end = as_long if end is None else end if as_long is None else min(end, as_long)
-        return speed, None if end is None else end - more
+        for speed_rule in self._rules_of(worker, task):
+            rule_speed, next_change = speed_rule.pace(worker, work, cycle + skipped_cycles)
+            speed *= rule_speed
+            end = next_change if end is None else end if next_change is None else min(end, next_change)
+        return speed, None if end is None else end - skipped_cycles
 
     def _stretch(self, worker: Resource, cycle: int) -> SpeedStretch:
         course = self.courses.get(worker)
@@ -138,30 +142,31 @@ class Speeds:
 
         None if the real cycles depend on the cycle in which the work begins.
         """
-        factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
+        factors = [speed_rule.factor for speed_rule in self._rules_of(worker, None)]
         if None in factors or worker in self.courses:
             return None
 
         def real_cycles(work: PieceOfWork, cycles: int) -> int:
-            whole = 1
+            denominator = 1
             for factor in factors:
-                longer, parts = factor(worker, work)  # type: ignore[misc]
-                cycles, whole = cycles * longer, whole * parts
-            return -(-cycles // whole)
+                rule_numerator, rule_denominator = factor(worker, work)  # type: ignore[misc]
+                cycles, denominator = cycles * rule_numerator, denominator * rule_denominator
+            return -(-cycles // denominator)
 
         return real_cycles
 
     def delay(self, worker: Resource, task: Task, cycle: int) -> int:
         """Return the delay before a resource begins a piece of work, in cycles."""
-        rules = self._rules_of(worker, task) if self._late else []
-        delays = [rule_of.delay for rule_of in rules if rule_of.delay is not None]
+        rules = self._rules_of(worker, task) if self._has_delays else []
+        delays = [speed_rule.delay for speed_rule in rules if speed_rule.delay is not None]
         if not delays and worker not in self.courses:
             return 0
-        work, later = task if isinstance(task, PieceOfWork) else PieceOfWork(task), cycle + self._more(cycle)
-        by_window = self._stretch(worker, later).late if work.kind == SpanKind.LINK else 0
-        return by_window + sum(late(worker, work, later) for late in delays)
+        work = task if isinstance(task, PieceOfWork) else PieceOfWork(task)
+        original_cycle = cycle + self._skipped_before(cycle)
+        by_window = self._stretch(worker, original_cycle).late if work.kind == SpanKind.LINK else 0
+        return by_window + sum(delay(worker, work, original_cycle) for delay in delays)
 
-    def _more(self, cycle: int) -> int:
+    def _skipped_before(self, cycle: int) -> int:
         """Return the number of cycles that skips omit before a cycle."""
         return sum(skip.cycles for skip in self._skips if skip.cycle <= cycle)
 

@@ -52,24 +52,24 @@ class StageMemory:
             name: memory.accumulators[name] for name, memory in owners
         }
         #: Per parameter, the later stages that share the parameter; the last stage runs its backward pass first.
-        self._later: dict[str, list[StageMemory]] = {}
+        self._later_stages: dict[str, list[StageMemory]] = {}
         for name, memory in owners:
-            memory._later.setdefault(name, []).append(self)
+            memory._later_stages.setdefault(name, []).append(self)
         #: Parameters with a gradient from this stage's backward pass.
         self._names_with_gradient: set[str] = set()
         #: Per shared parameter, the earlier stage that updates it; the backward pass of that stage comes last.
         self._owners = {name: memory for name, memory in owners if name in memory.own_parameters}
-        self._partial: dict[tuple[str, int], Array] = {}
-        self._map = optimizer.gradient_map if optimizer else None
+        self._partial_gradients: dict[tuple[str, int], Array] = {}
+        self._gradient_map = optimizer.gradient_map if optimizer else None
         self._is_running_mean = workload.reduction == "RUNNING_MEAN"
         self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
         self.accumulated = 0
         #: Micro-batch of the current backward pass.
         self.micro_batch = 0
-        plain = workload.reduction == "SUM" and self._map is None
+        is_plain_sum = workload.reduction == "SUM" and self._gradient_map is None
         has_equal_dtypes = all(array.dtype == self.parameters[name].dtype for name, array in self.accumulators.items())
         #: The accumulators, if gradients are added unchanged, so that layers may add to them directly; otherwise None.
-        self.totals = self.accumulators if plain and has_equal_dtypes else None
+        self.totals = self.accumulators if is_plain_sum and has_equal_dtypes else None
         initial = workload.stages[stage].initial_untrained()
         all_untrained: dict[str, Array] = {} if untrained is None else untrained
         all_untrained.update((name, value) for name, value in initial.items() if name not in all_untrained)
@@ -111,20 +111,20 @@ class StageMemory:
         The stage that comes first in the backward pass must come first for every micro-batch, even if
         gradients of inputs and of weights have separate passes. Raises MissingTensorError otherwise.
         """
-        follows = name in self._later  # later stages give their gradients of this parameter first
-        if follows and not self._last_stage_has_contributed(name):
+        has_later_stages = name in self._later_stages  # later stages contribute first
+        if has_later_stages and not self._last_stage_has_contributed(name):
             raise MissingTensorError(
                 f"the gradient of {name!r} of micro-batch {self.micro_batch} from a later stage is missing"
             )
-        if self._map is not None:
+        if self._gradient_map is not None:
             if name in self._owners:
                 self._owners[name]._add_partial(name, self.micro_batch, gradient)
                 return
-            if follows:
-                gradient, follows = gradient + self._partial.pop((name, self.micro_batch)), False
-            gradient = self._map(gradient, self.parameters[name])
+            if has_later_stages:
+                gradient, has_later_stages = gradient + self._partial_gradients.pop((name, self.micro_batch)), False
+            gradient = self._gradient_map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
-        first = self._first(name) if self._is_running_mean and follows else None
+        first = self._first_contributor(name) if self._is_running_mean and has_later_stages else None
         self._names_with_gradient.add(name)
         if first is not None:
             gradient = gradient * accumulator.dtype.type(1 / first.accumulated)
@@ -137,18 +137,20 @@ class StageMemory:
 
     def _last_stage_has_contributed(self, name: str) -> bool:
         """Whether the last stage that shares a parameter has already given its gradient."""
-        if self._map is not None and name not in self._owners:
-            return (name, self.micro_batch) in self._partial
-        return self._map is not None or not self._is_running_mean or self._later[name][-1].accumulated > 0
+        if self._gradient_map is not None and name not in self._owners:
+            return (name, self.micro_batch) in self._partial_gradients
+        return (
+            self._gradient_map is not None or not self._is_running_mean or self._later_stages[name][-1].accumulated > 0
+        )
 
-    def _first(self, name: str) -> StageMemory | None:
+    def _first_contributor(self, name: str) -> StageMemory | None:
         """Return the later stage whose gradient of a parameter comes first; None if no later stage shares it."""
-        return next((stage for stage in reversed(self._later[name]) if name in stage._names_with_gradient), None)
+        return next((stage for stage in reversed(self._later_stages[name]) if name in stage._names_with_gradient), None)
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
         """Hold a later stage's partial gradient until this stage adds its part."""
-        partial = self._partial.get((name, micro_batch))
-        self._partial[name, micro_batch] = gradient if partial is None else partial + gradient
+        partial = self._partial_gradients.get((name, micro_batch))
+        self._partial_gradients[name, micro_batch] = gradient if partial is None else partial + gradient
 
     def clear(self) -> None:
         """Zero the accumulators, like Graphcore's compiler before every execution of the pipeline."""

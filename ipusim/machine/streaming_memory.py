@@ -1,4 +1,4 @@
-"""Simulate Streaming Memory: transfers of several IPUs share the DRAM bandwidth of their machine."""
+"""Simulate Streaming Memory: transfers of several IPUs share the DRAM bandwidth of their IPU-Machine."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
-#: Bytes before and after every (pass, stage).
+#: Bytes loaded before and stored after every (pass, stage).
 Passes = Mapping[tuple[int, int], Stream]
 
 
 class RemoteMemory(SharedRate):
-    """The Streaming Memory of a machine, shared by its IPUs."""
+    """The Streaming Memory of an IPU-Machine, shared by the machine's IPUs."""
 
     def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int, machine: int = 0) -> None:
         """Begin idle, as the memory of ``machine``."""
@@ -39,10 +39,10 @@ class RemotePort(Facility):
     ) -> None:
         """Describe the transfers of ``ipu``, around every (pass, stage) and the weight update.
 
-        ``memories`` has the memory in use by the cycle from which it is in use; the latest of them applies.
+        ``memories`` maps first cycles to memories in use.
         """
         self.ipus = (ipu,)
-        self.handlers = {Code.LOAD: partial(self._move, 0), Code.STORE: partial(self._move, 1)}
+        self.handlers = {Code.LOAD: partial(self._transfer, 0), Code.STORE: partial(self._transfer, 1)}
         self._passes, self._update = passes, update
         self._clock, self._record, self._memories = context.clock, context.recorder.record, memories
         self._under_way = ""
@@ -66,7 +66,9 @@ class RemotePort(Facility):
         """Return the IPU's transfer under way, and the transfers of the machine's memory."""
         return self._under_way, self._memory.state()
 
-    def _move(self, store: int, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
+    def _transfer(
+        self, store: int, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int
+    ) -> Spans:
         """Load or store an instruction's bytes; return the span, or ``cause`` without bytes."""
         size = (self._update if stage == NONE else self._passes[kind, stage])[store]
         if not size:
@@ -79,10 +81,10 @@ class RemotePort(Facility):
 
 
 def build(context: Context) -> Iterator[Facility]:
-    """Connect IPUs with tensors in Streaming Memory to the memory of their machine."""
+    """Connect IPUs with tensors in Streaming Memory to an IPU-Machine's memory."""
     system, costs, shape = context.system, context.costs, context.plan.shape
     memories: dict[int, RemoteMemory] = {}
-    devices = {0: system} | {later.cycle: later.system for later in context.rerouted}
+    devices = {0: system} | {reroute.cycle: reroute.system for reroute in context.rerouted}
 
     def memories_of(ipu: IpuId) -> dict[int, RemoteMemory]:
         if system.streaming is None:

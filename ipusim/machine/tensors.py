@@ -78,7 +78,7 @@ class IpuMemory:
         inputs: stage inputs saved for recomputation, with the untrained variables of that time, by (stage,
             micro-batch).
         saved_values: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
-        rest_values: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
+        rest_values: tensors that an input-gradient pass leaves for the weight-gradient pass, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch), waiting for the next copy.
         partner_stashes: activations moved out to this IPU or the memory beside this IPU, by (IPU, stage, micro-batch).
         waiting_values: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
@@ -119,7 +119,7 @@ class Transfers:
     def __init__(self, shape: PlanShape, memories: Mapping[int, IpuMemory]) -> None:
         """Move tensors between the memories of IPUs, keyed by number within the replica."""
         self._memories, self._positions, self._concurrent = memories, shape.positions, bool(shape.sizes)
-        #: Per copy of the pipeline, the IPUs of every step of a micro-batch's life: several for concurrent stages.
+        #: Per copy of the pipeline: the IPUs of every step (pass of a micro-batch), several for concurrent stages.
         self._ipus_of_step = [
             [[mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)]
             for mapping in shape.copies
@@ -186,8 +186,8 @@ class Transfers:
         if step >= self._positions:
             return sum_gradients(pieces)
         # The gradient returns to the concurrent stages, whose backward step mirrors their forward step.
-        whole, self._widths[2 * self._positions - step] = concatenate_boxes(pieces)
-        return whole
+        joined, self._widths[2 * self._positions - step] = concatenate_boxes(pieces)
+        return joined
 
 
 class Results:

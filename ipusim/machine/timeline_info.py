@@ -19,7 +19,7 @@ def timeline_info_of(
 ) -> TimelineInfo:
     """Return the TimelineInfo of a run of ``executions`` executions, with link numbers from ``links``."""
     at_end = reduce(swap_ipus, moves_of(system), system).ipus
-    slower = (event for event in system.disturbances if isinstance(event, Slower) and event.slower > 1)
+    slowdowns = (slowdown for slowdown in system.disturbances if isinstance(slowdown, Slower) and slowdown.slower > 1)
     layers = tuple(layers_text(profile.layers) for profile in program.stages)
     return TimelineInfo(
         name=program.name,
@@ -46,5 +46,5 @@ def timeline_info_of(
         ipus_at_end=at_end if at_end != system.ipus else (),
         mirrored=plan.shape.mirrored,
         segments=plan.shape.segments,
-        slow_ipus=tuple(sorted({event.ipu for event in slower if event.ipu is not None})),
+        slow_ipus=tuple(sorted({slowdown.ipu for slowdown in slowdowns if slowdown.ipu is not None})),
     )

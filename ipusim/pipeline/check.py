@@ -57,11 +57,11 @@ def violations(plan: Plan) -> list[Violation]:
     """
     rows = _Rows(plan)
     if not plan.sync.meets:
-        broken = [*_check_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
+        found_violations = [*_check_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
     else:
         timing = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
-        broken = [*_check_once(rows), *_placement(rows), *timing, *_memory(rows), *meetings(plan)]
-    return broken or [*endings(plan), *feeds(plan)]
+        found_violations = [*_check_once(rows), *_placement(rows), *timing, *_memory(rows), *meetings(plan)]
+    return found_violations or [*endings(plan), *feeds(plan)]
 
 
 def check_plan(plan: Plan) -> None:
@@ -69,12 +69,12 @@ def check_plan(plan: Plan) -> None:
 
     For an Order read from a file, the message includes where the file has the passes of the first violation.
     """
-    broken = violations(plan)
-    if not broken:
+    found_violations = violations(plan)
+    if not found_violations:
         return
     notes: dict[int, str] = {}
     marks: dict[tuple[int | None, Op], str] = {}
-    for violation in broken:
+    for violation in found_violations:
         remark = f"ERROR HERE: {violation.text}"
         if violation.time_step is not None and not violation.ops:
             notes.setdefault(violation.time_step, remark)
@@ -82,17 +82,19 @@ def check_plan(plan: Plan) -> None:
             marks.setdefault((violation.time_step, op), remark)
     grid = format_grid(plan, notes, marks).splitlines()
     first = next((index for index, line in enumerate(grid) if "<--" in line), 0)
-    around = [
+    shown_lines = [
         without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
     ]
     mark_row = min(first - 3, _CONTEXT_ROWS // 2)
-    rows = max(1, MOST_SHOWN // (2 * max(map(len, around), default=1) + 2))
-    count = "a rule" if len(broken) == 1 else f"rules in {len(broken)} places"
+    rows = max(1, MOST_SHOWN // (2 * max(map(len, shown_lines), default=1) + 2))
+    count = "a rule" if len(found_violations) == 1 else f"rules in {len(found_violations)} places"
     lines = [
         *(without_middle(line, _WIDTH) for line in grid[:3]),
-        *around[max(0, mark_row - rows) : max(mark_row, 0) + rows],
+        *shown_lines[max(0, mark_row - rows) : max(mark_row, 0) + rows],
     ]
-    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}{_in_file(plan, broken[0])}", *lines]))
+    raise PlanError(
+        "\n".join([f"the plan breaks {count}: {found_violations[0]}{_in_file(plan, found_violations[0])}", *lines])
+    )
 
 
 def _in_file(plan: Plan, violation: Violation) -> str:
@@ -108,8 +110,10 @@ class _Rows:
         plan: the Plan.
         is_known: mask of operations with an existing stage and micro-batch.
         key: index of a known operation in a table of all kinds, stages and micro-batches.
-        table, size: shape of that table, and number of entries.
-        in_halves: mask by stage and micro-batch: backward passes that run in two halves.
+        table: shape of that table.
+        size: number of its entries.
+        in_halves: mask by stage and micro-batch: backward passes that run in two halves, as an input-gradient pass and
+            a weight-gradient pass.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -154,24 +158,24 @@ def _needs_of_execution(rows: _Rows) -> npt.NDArray[np.bool_]:
 def _check_once(rows: _Rows) -> list[Violation]:
     plan, needs = rows.plan, _needs_of_execution(rows)
     times = np.bincount(rows.key[rows.is_known], minlength=rows.size)
-    stranger = ~rows.is_known | ~needs[rows.key]
-    outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
+    is_unknown = ~rows.is_known | ~needs[rows.key]
+    is_outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
     is_repeat = np.zeros(len(plan.table), bool)
     for key in np.flatnonzero(needs & (times > 1)).tolist():
         is_repeat[np.flatnonzero(rows.key == key)[1]] = True
-    broken = []
-    for row in np.flatnonzero(stranger | is_repeat | outside).tolist():
-        if stranger[row]:
-            broken.append(rows.violation("once", row, "is no operation of this pipeline"))
+    found_violations = []
+    for row in np.flatnonzero(is_unknown | is_repeat | is_outside).tolist():
+        if is_unknown[row]:
+            found_violations.append(rows.violation("once", row, "is no operation of this pipeline"))
         elif is_repeat[row]:
-            broken.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
-        if outside[row]:
-            broken.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
+            found_violations.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
+        if is_outside[row]:
+            found_violations.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
     for key in np.flatnonzero(needs & (times == 0)).tolist():
         stage, micro_batch = divmod(key, plan.shape.micro_batches)
         op = Op(Pass(stage // plan.shape.stages), stage % plan.shape.stages, micro_batch)
-        broken.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
-    return broken
+        found_violations.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
+    return found_violations
 
 
 def _placement(rows: _Rows) -> list[Violation]:
@@ -203,23 +207,27 @@ def _dependencies(rows: _Rows) -> list[Violation]:
     step_of_key, run_at = np.full(rows.size, _NO_STEP), np.full(rows.size, len(plan.table))
     step_of_key[rows.key[rows.is_known]] = plan.time_step[rows.is_known]
     run_at[rows.key[rows.is_known]] = np.flatnonzero(rows.is_known)
-    turns = plan.shape.stages - 1 if not plan.shape.sizes else NONE
+    turning_stage = plan.shape.stages - 1 if not plan.shape.sizes else NONE
     late: list[tuple[int, int, str]] = []
     for group in _groups(rows.is_known, plan.kind * plan.shape.stages + plan.stage):
         kind, stage = int(plan.kind[group[0]]), int(plan.stage[group[0]])
         for number, (need_kind, need_stage) in enumerate(_needs(plan, kind, stage)):
-            maker = np.full(plan.shape.micro_batches, int(need_kind))
+            needed_kind = np.full(plan.shape.micro_batches, int(need_kind))
             if need_kind == Pass.BACKWARD:
-                maker[rows.in_halves[need_stage]] = Pass.INPUT_GRADIENT
+                needed_kind[rows.in_halves[need_stage]] = Pass.INPUT_GRADIENT
             micro_batch = plan.micro_batch[group]
-            need_key = (maker[micro_batch] * plan.shape.stages + need_stage) * plan.shape.micro_batches + micro_batch
+            need_key = (
+                needed_kind[micro_batch] * plan.shape.stages + need_stage
+            ) * plan.shape.micro_batches + micro_batch
             need_step = step_of_key[need_key]
-            late_enough = need_step < plan.time_step[group]
-            if need_kind == Pass.FORWARD and need_stage == stage == turns:  # no tensor moves between these passes
-                late_enough |= (need_step == plan.time_step[group]) & (run_at[need_key] < group)
-            wrong = np.flatnonzero((need_step != _NO_STEP) & ~late_enough)
+            is_early_enough = need_step < plan.time_step[group]
+            if (
+                need_kind == Pass.FORWARD and need_stage == stage == turning_stage
+            ):  # no tensor moves between these passes
+                is_early_enough |= (need_step == plan.time_step[group]) & (run_at[need_key] < group)
+            wrong = np.flatnonzero((need_step != _NO_STEP) & ~is_early_enough)
             for row, late_step in zip(group[wrong].tolist(), need_step[wrong].tolist(), strict=True):
-                op = Op(Pass(maker[plan.micro_batch[row]]), need_stage, int(plan.micro_batch[row]))
+                op = Op(Pass(needed_kind[plan.micro_batch[row]]), need_stage, int(plan.micro_batch[row]))
                 need = op.text(plan.shape.segments)
                 text = f"needs {need}, which runs too late, in time-step {late_step}"
                 late.append((row, number, text))
@@ -234,20 +242,20 @@ def _segments(rows: _Rows) -> list[Violation]:
     A forward pass needs keys and values of the previous segment; a backward pass needs gradients of the next segment.
     These segments belong to the same stage and IPU, and an IPU runs passes in row order.
     """
-    plan, segments, broken = rows.plan, rows.plan.shape.segments, []
+    plan, segments, found_violations = rows.plan, rows.plan.shape.segments, []
     if segments == 1:
         return []
     key = plan.stage * plan.shape.micro_batches + plan.micro_batch
-    for kinds, further in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
+    for kinds, stride in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
         indices = np.flatnonzero(rows.is_known & any_of(plan.kind, kinds))
         run_at = np.full(plan.shape.stages * plan.shape.micro_batches, NONE)
         run_at[key[indices]] = indices
-        segment = plan.micro_batch[indices] % segments + further
+        segment = plan.micro_batch[indices] % segments + stride
         indices = indices[(segment >= 0) & (segment < segments)]
-        for row in indices[run_at[key[indices] + further] > indices].tolist():
-            need = rows.op(int(run_at[key[row] + further])).text(segments)
-            broken.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs later"))
-    return broken
+        for row in indices[run_at[key[indices] + stride] > indices].tolist():
+            need = rows.op(int(run_at[key[row] + stride])).text(segments)
+            found_violations.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs later"))
+    return found_violations
 
 
 def _repeats(rows: _Rows) -> list[Violation]:
@@ -277,8 +285,8 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     has_stage = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    # A forward pass stores a micro-batch; a backward pass, or its first half, releases it. With recomputation the
-    # stored tensor is the input, and the recomputation releases it.
+    # A forward pass stores a micro-batch; a backward pass or an input-gradient pass releases it. With recomputation
+    # the stored tensor is the input, and the recomputation releases it.
     recomputed = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
     change = np.where(recomputed, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     excess: list[tuple[int, int]] = []
@@ -287,14 +295,14 @@ def _memory(rows: _Rows) -> list[Violation]:
         depth = plan.fifo_depths[int(plan.stage[group[0]])]
         wrong = np.flatnonzero((plan.kind[group] == Pass.FORWARD) & (counts > depth + 1))
         excess += zip(group[wrong].tolist(), counts[wrong].tolist(), strict=True)
-    broken = []
+    found_violations = []
     for row, count in sorted(excess):
         op = rows.op(row)
         limit = plan.fifo_depths[op.stage] + 1
         place = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
         text = f"{place} holds {count} micro-batches; its FIFO allows {limit}"
-        broken.append(Violation("memory", *rows.place(row), text, (op,)))
-    return broken
+        found_violations.append(Violation("memory", *rows.place(row), text, (op,)))
+    return found_violations
 
 
 def _groups(mask: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:

@@ -14,9 +14,11 @@ and pipeline_recomputation.cc). Further data is alive during passes:
   way, the FIFO holds every layer's output (:mod:`ipusim.runs.assemble.recomputation`);
 - a backward pass: the stash from the FIFO; gradients of the layers' largest input and output; gradients of the largest
   layer's weights, until added to accumulators; and accumulators from Streaming Memory;
-- the first half of a backward pass: the stash or the tensors for the second half, whichever are larger,
-  and gradients of the layers' largest input and output; then, until the second half ends, tensors for the second half;
-- the second half: these tensors, gradients of the largest layer's weights, and accumulators as above;
+- the first half of a backward pass (the input-gradient pass): the stash or the tensors for the second half, whichever
+  are larger, and gradients of the layers' largest input and output; then, until the second half ends, tensors for the
+  second half;
+- the second half (the weight-gradient pass): these tensors, gradients of the largest layer's weights, and accumulators
+  as above;
 - a weight update: tensors loaded from Streaming Memory, until stored again; with PopART the state of the largest
   variable.
 
@@ -53,12 +55,13 @@ class StageFootprint:
             recomputation.
         recomputed_bytes: bytes of the stash that a separate recomputation pass makes for the backward pass; 0 without
             this pass.
-        forward_bytes, backward_bytes: bytes alive during the pass, in addition to kept micro-batches; a backward pass
-            with inline recomputation includes recomputed activations.
+        forward_bytes: bytes alive during a forward pass, in addition to kept micro-batches.
+        backward_bytes: bytes alive during a backward pass, in addition to kept micro-batches; with inline recomputation
+            they include recomputed activations.
         halves_bytes: bytes of a micro-batch between the halves of its backward pass.
         temporary_bytes: bytes of products in passes, inside the IPU's buffer for products.
-        input_half_bytes, weight_half_bytes: bytes alive during the first and second half of a backward pass, in
-            addition to kept micro-batches; the second half adds ``halves_bytes``.
+        input_half_bytes: bytes alive during the first half of a backward pass, in addition to kept micro-batches.
+        weight_half_bytes: bytes alive during the second half, in addition to kept micro-batches and ``halves_bytes``.
         has_recompute_pass: whether recomputation is a separate pass.
         training: whether the stage keeps tensors for a backward pass.
         update_bytes: bytes of tensors from Streaming Memory alive during the weight update.
@@ -138,8 +141,8 @@ def footprint(
     move_options, moves = program.moved_activations, tuple[Move, ...]()
     if move_options is not None:
         moves = moves_of(plan.table, plan.shape, move_options, meets=plan.sync.meets)
-    moving = {move.stage for move in moves}
-    stages = tuple(_stage(plan, program, stage, moves=stage in moving) for stage in range(plan.shape.stages))
+    moving_stages = {move.stage for move in moves}
+    stages = tuple(_stage(plan, program, stage, has_moves=stage in moving_stages) for stage in range(plan.shape.stages))
     away_bytes_at: Counter[int] = Counter()  # by receiving IPU, or by IPU whose Streaming Memory receives
     for (ipu, stage), micro_batches in most_away(moves).items():
         assert move_options is not None
@@ -154,7 +157,7 @@ def footprint(
                     bytes_of[holder] += size
                 bytes_of[Holder.CODE] += profile.code_bytes
                 bytes_of[Holder.TEMPORARY] = max(bytes_of[Holder.TEMPORARY], profile.temporary_bytes)
-        ipu_stages = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
+        ipu_stages = [stage for stage, stage_footprint in enumerate(stages) if ipu in stage_footprint.ipus]
         remote = program.offload.remote_bytes(program.stages[stage] for stage in ipu_stages)
         if program.offload.activations:
             remote += sum(_remote_activations(plan, program, stage) for stage in ipu_stages)
@@ -179,10 +182,10 @@ def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int
     return shape.serialization * (sent_bytes + kept_bytes)
 
 
-def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> StageFootprint:
+def _stage(plan: Plan, program: PipelineProgram, stage: int, *, has_moves: bool) -> StageFootprint:
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
-    inline = program.recomputes_inside(stage)
-    recomputed_somewhere = shape.recomputes(stage) or inline
+    is_inline = program.recomputes_inside(stage)
+    recomputed_somewhere = shape.recomputes(stage) or is_inline
     has_recompute_pass = shape.recomputes_apart(stage)
     kept_bytes = program.saved_bytes(stage)
     # Activations in Streaming Memory occupy the IPU only during passes on them.
@@ -195,10 +198,10 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     recompute_bytes = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
     halves_bytes = profile.between_halves_bytes
     # Bytes that the first half needs beyond the stash, weights and gradients.
-    half_bytes = max(recompute_bytes, halves_bytes) if inline else max(halves_bytes - profile.stash_bytes, 0)
+    half_bytes = max(recompute_bytes, halves_bytes) if is_inline else max(halves_bytes - profile.stash_bytes, 0)
     accumulator_bytes = offload.accumulator_bytes(profile) if shape.training else 0
     depth = plan.fifo_depths[stage] if shape.training else 0
-    if moves and offload.moved is not None:
+    if has_moves and offload.moved is not None:
         depth = min(depth, offload.moved.most_kept(shape.mapping))
     return StageFootprint(
         ipus=shape.ipus_of(stage),
@@ -211,7 +214,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
         + gradients
         + profile.weight_gradient_bytes
         + accumulator_bytes
-        + (recompute_bytes if inline else 0),
+        + (recompute_bytes if is_inline else 0),
         has_recompute_pass=has_recompute_pass,
         training=shape.training,
         recompute_weight_bytes=weights,

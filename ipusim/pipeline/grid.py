@@ -31,8 +31,8 @@ def format_grid(
     shape = plan.shape
     if plan.sync.meets:
         filled = len({time_step for time_step, _ in _cells(plan)})
-        some = f", {filled} with passes" if filled != plan.emitted else ""
-        steps = f"time-steps {plan.emitted} emitted{some}, copies {plan.copy_rule.value}"
+        filled_text = f", {filled} with passes" if filled != plan.emitted else ""
+        steps = f"time-steps {plan.emitted} emitted{filled_text}, copies {plan.copy_rule.value}"
     else:
         steps = f"{plan.sync.words}, a row is the time of one pass, and copies take no time"
     lines = [
@@ -56,12 +56,12 @@ def format_grid(
             texts.append(f">{text}<" if key in marks else text)
             cell_of.setdefault(key, (time_step, ipu))
         cells[time_step, ipu] = " ".join(texts)
-    places = [(cell_of[key], remark) for key, remark in marks.items() if key in cell_of]
-    for (time_step, _), remark in places:
+    marked_cells = [(cell_of[key], remark) for key, remark in marks.items() if key in cell_of]
+    for (time_step, _), remark in marked_cells:
         remarks.setdefault(time_step, remark)
     columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # an invalid plan may use IPUs without a stage
     if marks and len(columns) > _MOST_IPUS:
-        first = columns.index(places[0][0][1]) if places else 0
+        first = columns.index(marked_cells[0][0][1]) if marked_cells else 0
         begin = min(max(0, first - _MOST_IPUS // 2), len(columns) - _MOST_IPUS)
         columns = columns[begin : begin + _MOST_IPUS]
         lines[-1] += f"; IPUs {columns[0]} to {columns[-1]}"

@@ -20,8 +20,8 @@ class Holder(StrEnum):
     Attributes:
         short: one word, as heading of a table column.
         layer: position in the memory chart from the bottom up, constant holders first.
-        look: look in that chart; for FIFOs and the buffer for products, look of the used part.
-        empty: look of the unused part, on top; None for always full holders.
+        look: colours and pattern in the chart; for FIFOs and the buffer for products, those of the used part.
+        empty: colours and pattern of the unused part, on top; None for always full holders.
     """
 
     short: str

@@ -134,8 +134,8 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
         case Code.LOOK_UP | Code.UPDATE_ROWS:
             detail = f"{stage}.{micro_batch}"
         case Code.BEGIN_IO:
-            handed_out, element = (str(value) if value != NONE else "." for value in (number, micro_batch))
-            detail = f"{handed_out} {element}" + (f" /{stage}" if stage != 1 else "")
+            results, element = (str(value) if value != NONE else "." for value in (number, micro_batch))
+            detail = f"{results} {element}" + (f" /{stage}" if stage != 1 else "")
         case Code.MOVE | Code.MOVED:
             detail = f"{stage}.{micro_batch} {'back' if number else 'out'}"
         case Code.COLLECTIVE | Code.OUTSIDE:

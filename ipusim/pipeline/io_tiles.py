@@ -42,12 +42,13 @@ class IoTiles:
         mapping = program.shape.mapping
         feeds = [(mapping[0], program.infeed.element_bytes), (mapping[-1], program.outfeed.element_bytes)]
         most_bytes = max(sum(size for home, size in feeds if home == ipu) for ipu, _ in feeds)
-        room = self.count * bytes_per_tile * self.available_memory_proportion
+        available_bytes = self.count * bytes_per_tile * self.available_memory_proportion
         if not most_bytes:
             return "I/O tiles have no effect, as the feeds move no bytes; the tiles compute instead."
-        if most_bytes >= room:
+        if most_bytes >= available_bytes:
             return (
-                f"Computation too large to fit on IO tiles, with {most_bytes} bytes of feeds in {int(room)} bytes on "
-                f"{self.count} tiles; the tiles compute instead, and feeds are not overlapped."
+                f"Computation too large to fit on IO tiles, with {most_bytes} bytes of feeds in "
+                f"{int(available_bytes)} bytes on {self.count} tiles; the tiles compute instead, and feeds are not "
+                "overlapped."
             )
         return ""

@@ -2,8 +2,9 @@
 
 A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
 FIFO takes over. The buffer also holds a stash taken out of the FIFO, until the pass that uses the stash has ended: the
-backward pass, its first half, or the recomputation. So the FIFO holds neither the micro-batch in use nor micro-batches
-beyond its capacity. Live bytes are bytes of micro-batches outside of the FIFO; the FIFO itself is resident.
+backward pass, its first half (the input-gradient pass), or the recomputation. So the FIFO holds neither the micro-batch
+in use nor micro-batches beyond its capacity. Live bytes are bytes of micro-batches outside of the FIFO; the FIFO itself
+is resident.
 """
 
 from __future__ import annotations
@@ -136,12 +137,12 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
     """Return bytes alive on ``ipu`` and bytes in its FIFOs along its passes."""
     zeros = np.zeros(len(kind), dtype=np.int64)
     live = in_fifos = Levels(zeros, zeros)
-    for number, footprint_of in enumerate(footprint.stages):
-        if ipu in footprint_of.ipus:
+    for number, stage_footprint in enumerate(footprint.stages):
+        if ipu in stage_footprint.ipus:
             mask = stage == number
-            levels = stage_levels(footprint_of, kind[mask])
+            levels = stage_levels(stage_footprint, kind[mask])
             live += spread_levels(levels.live, mask)
-            in_fifos += spread_levels(levels.in_fifo.times(footprint_of.kept_bytes), mask)
+            in_fifos += spread_levels(levels.in_fifo.times(stage_footprint.kept_bytes), mask)
     return live, in_fifos
 
 
@@ -190,8 +191,8 @@ def less_by_moves(stage: StageFootprint, counts: Column, works: Column, away_cou
         away_count: number of micro-batches moved out.
     """
     outside = np.maximum(counts - stage.fifo_depth, works)
-    less = outside - np.maximum(counts - away_count - stage.fifo_depth, works)
-    return less * stage.kept_bytes, (away_count - less) * stage.kept_bytes
+    freed = outside - np.maximum(counts - away_count - stage.fifo_depth, works)
+    return freed * stage.kept_bytes, (away_count - freed) * stage.kept_bytes
 
 
 class Peak(NamedTuple):
@@ -241,17 +242,19 @@ def _peak(plan: Plan, footprint: Footprint, ipu_footprint: IpuFootprint) -> Peak
         begins = np.sort([move.away_begin for move in moves])
         ends = np.sort([max(move.away_begin, move.away_end) for move in moves])
         away_count = np.searchsorted(begins, rows, side="right") - np.searchsorted(ends, rows, side="right")
-        less = less_by_moves(footprint.stages[number], stash_levels.stash.during, stash_levels.works.during, away_count)
+        freed = less_by_moves(
+            footprint.stages[number], stash_levels.stash.during, stash_levels.works.during, away_count
+        )
         live, in_fifos = (
             Levels(levels.during - reduction, levels.at_end)
-            for levels, reduction in zip((live, in_fifos), less, strict=True)
+            for levels, reduction in zip((live, in_fifos), freed, strict=True)
         )
     # Bytes that remain after a pass were alive during the pass, so the peak is always within a pass.
-    top = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
+    peak_index = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
     update = update_bytes(footprint, ipu_footprint.ipu)
-    if update > live.during[top]:  # the weight update comes last, with empty FIFOs
+    if update > live.during[peak_index]:  # the weight update comes last, with empty FIFOs
         return Peak(ipu_footprint.ipu, None, (*ipu_footprint.resident, (Holder.LIVE, update)), 0)
-    row = rows[top]
+    row = rows[peak_index]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
-    holders = (*ipu_footprint.resident, (Holder.LIVE, int(live.during[top])))
-    return Peak(ipu_footprint.ipu, op, holders, int(in_fifos.during[top]), plan.shape.segments)
+    holders = (*ipu_footprint.resident, (Holder.LIVE, int(live.during[peak_index])))
+    return Peak(ipu_footprint.ipu, op, holders, int(in_fifos.during[peak_index]), plan.shape.segments)

@@ -1,10 +1,10 @@
 """Choose which activations leave their IPU between forward and backward pass, and when they move.
 
-Both lowerings insert the moves into a Plan. Some micro-batches of each stage stay on the IPU; the rest takes turns in a
-few buffers. A micro-batch occupies a buffer from the start of its forward pass until the end of the move out, and from
-the start of the move back until the end of the pass that uses it. In point-to-point, moves overlap passes. In lock-step
-the IPU waits for moves, with two exceptions: moves on I/O tiles overlap the passes of a whole time-step, and moves to
-another IPU join the merged copy after a time-step.
+The lowerings of a Plan to instructions, for lock-step and for point-to-point, insert the moves. Some micro-batches of
+each stage stay on the IPU; the rest takes turns in a few buffers. A micro-batch occupies a buffer from the start of its
+forward pass until the end of the move out, and from the start of the move back until the end of the pass that uses it.
+In point-to-point, moves overlap passes. In lock-step the IPU waits for moves, with two exceptions: moves on I/O tiles
+overlap the passes of a whole time-step, and moves to another IPU join the merged copy after a time-step.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ class Move(NamedTuple):
     """A move of one micro-batch's activations of a stage, out and back. Rows are rows of a Plan's passes.
 
     Attributes:
-        ipu, stage, micro_batch: IPU, stage and micro-batch of the forward pass.
-        forward_row, use_row: rows of the forward pass, and of the pass that uses the activations.
+        ipu: IPU of the forward pass.
+        stage: stage of the forward pass.
+        micro_batch: micro-batch of the forward pass.
+        forward_row: row of the forward pass.
+        use_row: row of the pass that uses the activations.
         back_after_row: row after which the move back begins, in point-to-point; -1 in lock-step.
         earlier_move: number of a micro-batch of the same stage; its move out must end before this move back begins; -1
             if the move back waits for no move out.
         waiting_row: row of the forward pass that waits for the end of this move out; -1 if no forward pass waits.
-        away_begin, away_end: half-open range of rows in which the activations are certainly away.
+        away_begin: first row in which the activations are certainly away.
+        away_end: row after the last row in which the activations are certainly away.
     """
 
     ipu: int
@@ -72,15 +76,17 @@ def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, mee
         for home in shape.ipus_of(number):
             if options.to == "partner" and options.place(home, shape.mapping) == home:
                 continue
-            turn_rows = np.flatnonzero((ipu == home) & (stage == number) & (uses | (kind == Pass.FORWARD)))
-            columns = zip(turn_rows.tolist(), uses[turn_rows].tolist(), micro_batch[turn_rows].tolist(), strict=True)
-            events = list(map(_Turn._make, columns))
-            turns = _moving_turns(events, options.most_kept(shape.mapping), 1 if meets else options.buffers)
+            stash_rows = np.flatnonzero((ipu == home) & (stage == number) & (uses | (kind == Pass.FORWARD)))
+            columns = zip(stash_rows.tolist(), uses[stash_rows].tolist(), micro_batch[stash_rows].tolist(), strict=True)
+            stash_passes = list(map(_StashPass._make, columns))
+            moved_passes = _moved_passes(
+                stash_passes, options.most_kept(shape.mapping), 1 if meets else options.buffers
+            )
             if meets:
                 rows = np.flatnonzero(ipu == home)
-                moves += _between_steps(turns, home, number, step, rows, shape.overlapped_io, options.to)
+                moves += _between_steps(moved_passes, home, number, step, rows, shape.overlapped_io, options.to)
             else:
-                moves += _beside_passes(turns, home, number, options.buffers)
+                moves += _beside_passes(moved_passes, home, number, options.buffers)
     return tuple(moves)
 
 
@@ -118,7 +124,7 @@ def period_of(passes: Column, shape: PlanShape, options: MovedActivations) -> in
     return math.lcm(*periods) * len(shape.copies)
 
 
-class _Turn(NamedTuple):
+class _StashPass(NamedTuple):
     """A pass that stores or uses a micro-batch's activations: row, whether the pass uses them, and micro-batch."""
 
     row: int
@@ -138,42 +144,42 @@ def _most_kept(change: Column) -> int:
     return int(np.cumsum(change).max(initial=0))
 
 
-def _moving_turns(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
+def _moved_passes(stash_passes: list[_StashPass], keep: int, buffers: int) -> list[_StashPass]:
     """Return the passes of moved micro-batches; empty if every micro-batch has room.
 
     Staying micro-batches are spread evenly, so moves overlap their passes.
     """
-    most = _most_kept(np.array([-1 if turn.is_use else 1 for turn in events], np.int64))
+    most = _most_kept(np.array([-1 if stash_pass.is_use else 1 for stash_pass in stash_passes], np.int64))
     if most <= keep + buffers:
         return []
     staying: set[int] = set()
-    turns, rank = [], 0
-    for turn in events:
-        if not turn.is_use:
+    moved_passes, rank = [], 0
+    for stash_pass in stash_passes:
+        if not stash_pass.is_use:
             if rank * keep % most < keep and len(staying) < keep:
-                staying.add(turn.micro_batch)
+                staying.add(stash_pass.micro_batch)
             rank += 1
-        if turn.micro_batch not in staying:
-            turns.append(turn)
-        elif turn.is_use:
-            staying.remove(turn.micro_batch)
-    return turns
+        if stash_pass.micro_batch not in staying:
+            moved_passes.append(stash_pass)
+        elif stash_pass.is_use:
+            staying.remove(stash_pass.micro_batch)
+    return moved_passes
 
 
-def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> Iterator[Move]:
+def _beside_passes(moved_passes: list[_StashPass], ipu: int, stage: int, buffers: int) -> Iterator[Move]:
     """Yield moves that overlap passes; micro-batches occupy buffers in order, as soon as a buffer is free."""
-    place = {(turn.is_use, turn.micro_batch): number for number, turn in enumerate(turns)}
-    for number, turn in enumerate(turns):
-        if turn.is_use:
+    position = {(stash_pass.is_use, stash_pass.micro_batch): number for number, stash_pass in enumerate(moved_passes)}
+    for number, stash_pass in enumerate(moved_passes):
+        if stash_pass.is_use:
             continue
-        micro_batch, use = turn.micro_batch, place[True, turn.micro_batch]
-        use_row, previous = turns[use].row, turns[max(use - buffers, number)]
-        follower = turns[number + buffers] if number + buffers < use else turns[use]
+        micro_batch, use = stash_pass.micro_batch, position[True, stash_pass.micro_batch]
+        use_row, previous = moved_passes[use].row, moved_passes[max(use - buffers, number)]
+        follower = moved_passes[number + buffers] if number + buffers < use else moved_passes[use]
         yield Move(
             ipu,
             stage,
             micro_batch,
-            turn.row,
+            stash_pass.row,
             use_row,
             back_after_row=previous.row,
             earlier_move=NONE if previous.is_use else previous.micro_batch,
@@ -184,23 +190,32 @@ def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> It
 
 
 def _between_steps(
-    turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, destination: Destination
+    moved_passes: list[_StashPass],
+    ipu: int,
+    stage: int,
+    step: Column,
+    rows: Column,
+    overlapped: bool,
+    destination: Destination,
 ) -> Iterator[Move]:
     """Yield moves in lock-step: directly after and before passes, in merged copies (to a partner), or on I/O tiles."""
-    taken_of = {turn.micro_batch: turn.row for turn in turns if turn.is_use}
+    use_row_of = {stash_pass.micro_batch: stash_pass.row for stash_pass in moved_passes if stash_pass.is_use}
+    # A moved micro-batch needs at least so many time-steps between its passes.
     distance = 1 if destination == "streaming_memory" and not overlapped else 2 if destination == "partner" else 3
-    for turn in turns:
-        if turn.is_use or step[taken_of[turn.micro_batch]] - step[turn.row] < distance:
+    for stash_pass in moved_passes:
+        if stash_pass.is_use or step[use_row_of[stash_pass.micro_batch]] - step[stash_pass.row] < distance:
             continue
-        use_row = taken_of[turn.micro_batch]
+        use_row = use_row_of[stash_pass.micro_batch]
         if distance == 1:
-            away_begin, away_end = _next_row(rows, turn.row), use_row
+            away_begin, away_end = _next_row(rows, stash_pass.row), use_row
         else:
             # Other micro-batches may leave during this move back, so the range ends at the last pass before it.
-            ahead = distance - 2
-            away_begin = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
-            away_end = int(rows[np.searchsorted(step[rows], step[use_row] - ahead) - 1])
-        yield Move(ipu, stage, turn.micro_batch, turn.row, use_row, NONE, NONE, NONE, away_begin, away_end)
+            move_steps = distance - 2
+            away_begin = int(
+                np.append(rows, len(step))[np.searchsorted(step[rows], step[stash_pass.row] + 1 + move_steps)]
+            )
+            away_end = int(rows[np.searchsorted(step[rows], step[use_row] - move_steps) - 1])
+        yield Move(ipu, stage, stash_pass.micro_batch, stash_pass.row, use_row, NONE, NONE, NONE, away_begin, away_end)
 
 
 def _next_row(rows: Column, row: int) -> int:

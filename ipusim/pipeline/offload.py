@@ -126,8 +126,8 @@ class Offload:
 
         The minimum number of elements does not apply to a stage known by its cost.
         """
-        few = bool(profile.state_tensors) and elements < self.minimum_elements
-        return self.sharded_update and profile.state_bytes > 0 and not few
+        has_few_elements = bool(profile.state_tensors) and elements < self.minimum_elements
+        return self.sharded_update and profile.state_bytes > 0 and not has_few_elements
 
     def variables_of(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
         """Yield the variables of a stage's weight update; a stage known by its cost counts as one variable."""
@@ -170,8 +170,8 @@ class Offload:
     def loaded_state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that are on the IPU at a time: the state of one variable.
 
-        PopART binds no loads together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little
-        alive. TensorFlow's compiler lets each load wait for the store of the state before it, to keep little alive
+        PopART combines no loads (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little alive.
+        TensorFlow's compiler lets each load wait for the store of the state before it, to keep little alive
         (graphcore/tensorflow d9e38abd, remote_parameter_parallel_combiner.cc). All state of a stage known by its cost
         counts, as its variables are not known.
         """
@@ -240,7 +240,7 @@ def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized
 
 
 def check_moved(room: bool, *, serialized: bool) -> None:
-    """Refuse moves of activations under batch serialization, or without ``room`` elsewhere.
+    """Refuse moves of activations under batch serialization, or if there is no ``room`` for them elsewhere.
 
     Raises UnsupportedProgramError and RemoteMemoryError.
     """
@@ -285,17 +285,17 @@ def resolve_offload(
 ) -> Offload:
     """Resolve Graphcore's offload arguments, which the checks above have accepted.
 
-    None leaves the choice to the compiler. TensorFlow's offloads optimizer state if remote memory exists; PopART's
-    keeps optimizer state on the IPUs (TensorLocation's OnChip). Accumulators and activations are offloaded if remote
-    memory exists and batches are ``serialized``.
+    None leaves the choice to the compiler. TensorFlow's compiler offloads optimizer state if remote memory exists;
+    PopART keeps optimizer state on the IPUs (TensorLocation's OnChip). Both offload accumulators and activations if
+    remote memory exists and batches are ``serialized``.
     """
     by_compiler = remote_memory and not popart
-    state = by_compiler if weight_update_variables is None else weight_update_variables
+    has_remote_state = by_compiler if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
-    sums, sent_activations = (
+    has_remote_accumulators, has_remote_activations = (
         by_default if argument is None else argument for argument in (gradient_accumulation_buffers, activations)
     )
-    return Offload(state, sums, minimum_bytes, sent_activations, on_popart=popart)
+    return Offload(has_remote_state, has_remote_accumulators, minimum_bytes, has_remote_activations, on_popart=popart)
 
 
 def check_weight_sharding(
@@ -332,9 +332,12 @@ def resolve_sharding(
             f"To use replicated_optimizer_state_sharding{addition}, optimizer state must be offloaded by using "
             "offload_weight_update_variables."
         )
-    several = replicas > 1
+    has_several_replicas = replicas > 1
     return replace(
-        offload, replicas=replicas, sharded_state=optimizer_state_sharding and several, weights=weights and several
+        offload,
+        replicas=replicas,
+        sharded_state=optimizer_state_sharding and has_several_replicas,
+        weights=weights and has_several_replicas,
     )
 
 

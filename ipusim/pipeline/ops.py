@@ -8,7 +8,10 @@ from typing import Final, NamedTuple
 
 
 class Pass(IntEnum):
-    """Kind of a stage's pass over a micro-batch; a backward pass may run whole or in two halves."""
+    """Kind of a stage's pass over a micro-batch.
+
+    A backward pass may run whole, or in two halves: INPUT_GRADIENT, and later WEIGHT_GRADIENT.
+    """
 
     FORWARD = 0
     BACKWARD = 1

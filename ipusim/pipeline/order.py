@@ -24,8 +24,9 @@ from ipusim.pipeline.shape import Mask, PlanShape
 NOWHERE: Final = -1
 #: Upper bound of the numbers of IPUs, stages, micro-batches and time-steps.
 _NUMBER_BOUND: Final = 1 << 62
-#: Columns of an Order's table, without and with time-steps.
+#: Columns of an Order's table without time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
+#: Columns of an Order's table with time-steps.
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
 
 
@@ -242,13 +243,13 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
     depths = []
     for number in range(shape.stages):
         most = 1
-        for of_copy in range(len(shape.copies)):
-            kinds = kind[(stage == number) & (copy == of_copy)]
+        for copy_number in range(len(shape.copies)):
+            kinds = kind[(stage == number) & (copy == copy_number)]
             if shape.recomputes_apart(number):
-                last = kinds == Pass.RECOMPUTE
+                is_last_use = kinds == Pass.RECOMPUTE
             else:
-                last = (kinds == Pass.BACKWARD) | (kinds == Pass.INPUT_GRADIENT)
-            most = int(np.cumsum((kinds == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
+                is_last_use = (kinds == Pass.BACKWARD) | (kinds == Pass.INPUT_GRADIENT)
+            most = int(np.cumsum((kinds == Pass.FORWARD).astype(np.int64) - is_last_use).max(initial=most))
         depths.append(most - 1)
     return tuple(depths)
 
@@ -280,8 +281,8 @@ def _check_header(
         rules = ", ".join(map(str, CopyRule))
         raise PlanError(f"copy_rule: expected one of {rules}, got {copy_rule!r}")
     for name, numbers in (("offsets", offsets), ("fifo_depths", fifo_depths or ())):
-        whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
-        if not whole or min(numbers, default=0) < 0:
+        is_whole_tuple = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
+        if not is_whole_tuple or min(numbers, default=0) < 0:
             raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
     # The slowest order has a time-step for each pass; the compiler appends at most S + 2 empty ones.
     passes = max(shape.passes, rows)

@@ -143,15 +143,19 @@ class Plan:
 
     @cached_property
     def waiting(self) -> Mapping[tuple[int, int], int]:
-        """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, for 1 everywhere."""
+        """Maximum number of waiting tensors by (source stage, target stage).
+
+        The mapping is empty in lock-step, where single tensors wait.
+        """
         return {} if self._count_waiting is None else self._count_waiting()
 
     def with_buffers(self, longer: Plan, number: Callable[[int, int], int]) -> Plan:
-        """Return the Plan with buffers of an even longer Plan.
+        """Return this Plan with other buffers, computed from its own and from those of a longer Plan.
 
         Args:
             longer: Plan of a few more micro-batches.
-            number: function from the tensors of a buffer, here and in ``longer``, to the tensors in the returned Plan.
+            number: function that takes the numbers of tensors of a buffer here and in ``longer``, and returns the
+                number in the returned Plan.
 
         Returns:
             A Plan with equal instructions.

@@ -30,7 +30,8 @@ class PipelineProgram:
         schedule: name of a registered schedule, such as ``grouped``.
         repeat_count: pipeline executions in one step, each followed by one weight update.
         reduction: accumulation of gradients over micro-batches.
-        infeed, outfeed: host queues.
+        infeed: queue from the host.
+        outfeed: queue to the host.
         micro_batch_size: samples per micro-batch.
         sync_replicas_independently: whether replicas wait for each other only before a weight update (Graphcore's
             option of this name).
@@ -101,12 +102,12 @@ class PipelineProgram:
             stage: number of the stage.
 
         Returns:
-            True for inline recomputation; in the last stage up to a checkpoint.
+            True for inline recomputation, which in the last stage ends at a checkpoint.
         """
         shape = self.shape
         by_itself = shape.training and self.stages[stage].recompute is not None
-        inside = shape.recompute_inline and (shape.recomputes(stage) or by_itself)
-        return inside and self.stages[stage].has_backward
+        is_inline = shape.recompute_inline and (shape.recomputes(stage) or by_itself)
+        return is_inline and self.stages[stage].has_backward
 
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
         """Return the collectives of a pass of ``stage``, in order.
@@ -167,7 +168,8 @@ class PipelineProgram:
         the input; concurrent stages each receive a part in proportion to their outputs.
 
         Args:
-            source, target: numbers of neighbouring stages; backward if ``target`` is the smaller number.
+            source: number of the sending stage.
+            target: number of a neighbouring stage; the send is backward if it is smaller than ``source``.
 
         Returns:
             Bytes of one micro-batch.
@@ -178,8 +180,8 @@ class PipelineProgram:
         size = self.stages[source].gradient_bytes
         if len(parts) == 1:
             return size
-        whole = sum(self.stages[part].activation_bytes for part in parts)
-        return -(-size * self.stages[target].activation_bytes // max(whole, 1))
+        total_bytes = sum(self.stages[part].activation_bytes for part in parts)
+        return -(-size * self.stages[target].activation_bytes // max(total_bytes, 1))
 
     @property
     def outfeed_elements(self) -> OutfeedElements:

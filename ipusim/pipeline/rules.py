@@ -109,8 +109,8 @@ def check_interleaved(mapping: Sequence[Sequence[int]], training: bool, schedule
     ``mapping`` lists the IPUs of each stage, several for concurrent stages. Graphcore's compiler puts all concurrent
     stages on one virtual device, so two groups of concurrent stages are refused as well.
     """
-    ipus = [ipu for ipus_of in mapping for ipu in ipus_of]
-    concurrent = sum(len(ipus_of) > 1 for ipus_of in mapping)
+    ipus = [ipu for stage_ipus in mapping for ipu in stage_ipus]
+    concurrent = sum(len(stage_ipus) > 1 for stage_ipus in mapping)
     if training and (len(set(ipus)) != len(ipus) or concurrent > 1):
         raise UnsupportedProgramError(
             f"The pipelining schedule '{schedule.capitalize()}' does not currently support multiple pipeline stages on "
@@ -123,7 +123,7 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
 
     Auto stays Auto, without recomputation, for a schedule without modes.
 
-    Raises UnsupportedProgramError for an unsupported mode, as in Graphcore's compiler also without recomputation.
+    Raises UnsupportedProgramError for an unsupported mode, as Graphcore's compiler does even if nothing is recomputed.
     """
     if mode == "Auto":
         return modes[0] if modes else "Auto"
@@ -212,7 +212,7 @@ def check_grouped_count(count: int, ipus: int, size: int) -> None:
 
     Groups have ``size`` micro-batches; the last group has the remainder: zero, or at least
     ``ipus`` (Megatron-LM, forward_backward_pipelining_with_interleaving). Size 0 means count // ``ipus`` equal
-    groups, or one (torch.distributed.pipelining, ScheduleInterleaved1F1B).
+    groups, at least one group (torch.distributed.pipelining, ScheduleInterleaved1F1B).
     """
     check_count_range(count)
     groups = max(1, count // ipus)

@@ -16,8 +16,9 @@ from ipusim.pipeline.rules import check_mapping
 
 #: Device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
-#: Column of passes or instructions, and mask of rows.
+#: Column of passes or instructions.
 Column = npt.NDArray[np.int64]
+#: Mask of rows of passes or instructions.
 Mask = npt.NDArray[np.bool_]
 
 

@@ -37,20 +37,20 @@ def standstill(plan: Plan) -> list[Violation]:
         places = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items())
         text = f"a deadlock: an awaited tensor never arrives: {places}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waits))]
-    first, *further = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
-    steps = " for ".join([first.replace(", which", "", 1), *further, f"IPU {circle[0]}"])
+    first, *others = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
+    steps = " for ".join([first.replace(", which", "", 1), *others, f"IPU {circle[0]}"])
     outsiders = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items() if ipu not in circle]
-    tail = f"; further IPUs wait for these: {', '.join(outsiders)}" if outsiders else ""
-    return [Violation("deadlock", None, None, f"a deadlock: {steps}{tail}", walk.next_passes(circle))]
+    outsiders_text = f"; further IPUs wait for these: {', '.join(outsiders)}" if outsiders else ""
+    return [Violation("deadlock", None, None, f"a deadlock: {steps}{outsiders_text}", walk.next_passes(circle))]
 
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
     """Return IPUs that wait for each other in a circle; empty without a circle."""
     graph: TopologicalSorter[int] = TopologicalSorter()
     for ipu, peers in waits.items():
-        if present := [peer for peer in peers if peer in waits]:
+        if waiting_peers := [peer for peer in peers if peer in waits]:
             graph.add(ipu)
-            for peer in present:
+            for peer in waiting_peers:
                 graph.add(peer, ipu)
     try:
         graph.prepare()
@@ -63,8 +63,8 @@ def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
 def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
     """Tell whether IPUs reach their end if each receive waits for its send.
 
-    Measured on 98,000 instructions: 0.02 s, while scipy's strongly connected components take 0.2 s, and 30 MB, to
-    import.
+    Time on 98,000 instructions: 0.02 s (measured). An import of scipy's strongly connected components takes 0.2 s, and
+    30 MB.
 
     Args:
         receives: IPU and row of each receive, IPU and row of its send; receives of an IPU in order of execution.

@@ -25,7 +25,7 @@ def meetings(plan: Plan) -> list[Violation]:
     """Return IPUs that miss meetings, and passes whose instructions are in another time-step than the Plan's rows."""
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
-    broken = []
+    found_violations = []
     for home in plan.ipus:
         on_ipu = ipu == home
         times = int(meets[on_ipu].sum())
@@ -34,21 +34,23 @@ def meetings(plan: Plan) -> list[Violation]:
                 f"meets the other IPUs {times} times, but these wait for a meeting after each of {plan.emitted} "
                 "time-steps"
             )
-            broken.append(Violation("meeting", 0, home, text))
+            found_violations.append(Violation("meeting", 0, home, text))
             continue
         plan_steps = plan.time_step[plan.ipu == home]
         run_steps = np.cumsum(meets[on_ipu])[code[on_ipu] < PASSES]
-        inside = (plan_steps >= 0) & (plan_steps < plan.emitted)
-        if len(plan_steps) != len(run_steps) or (plan_steps != run_steps)[inside].any():
-            broken.append(Violation("meeting", 0, home, "runs passes in time-steps that differ from the Plan"))
-    return [*broken, *standstill(plan)] if broken else []
+        is_inside = (plan_steps >= 0) & (plan_steps < plan.emitted)
+        if len(plan_steps) != len(run_steps) or (plan_steps != run_steps)[is_inside].any():
+            found_violations.append(
+                Violation("meeting", 0, home, "runs passes in time-steps that differ from the Plan")
+            )
+    return [*found_violations, *standstill(plan)] if found_violations else []
 
 
 def waits(plan: Plan) -> list[Violation]:
     """Return unsent tensors, unproduced tensors, misordered passes, and circles of waiting IPUs."""
     graph = _Graph(plan)
-    broken = [*graph.unsent(), *graph.unordered()]
-    return broken or (standstill(plan) if graph.circles() else [])
+    found_violations = [*graph.unsent(), *graph.unordered()]
+    return found_violations or (standstill(plan) if graph.circles() else [])
 
 
 def endings(plan: Plan) -> list[Violation]:
@@ -70,29 +72,33 @@ def feeds(plan: Plan) -> list[Violation]:
 
     An infeed element or a result that occurs twice is a violation too, as the host would never serve it.
     """
-    graph, broken = _Graph(plan), []
+    graph, found_violations = _Graph(plan), []
     last, count = plan.shape.stages - 1, plan.shape.micro_batches
     is_io = graph.code == Code.BEGIN_IO
     inputs = np.flatnonzero((graph.code == Code.INFEED) | (is_io & (graph.micro != NONE)))
-    handed_out = np.flatnonzero(any_of(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (is_io & (graph.number != NONE)))
+    output_rows = np.flatnonzero(
+        any_of(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (is_io & (graph.number != NONE))
+    )
     output_batch = np.where(is_io, graph.number, graph.micro)
-    for stage, rows, number, is_input in ((0, inputs, graph.micro, True), (last, handed_out, output_batch, False)):
+    for stage, rows, number, is_input in ((0, inputs, graph.micro, True), (last, output_rows, output_batch, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
         run_row = np.full(count + 1, -1)  # by micro-batch; the additional entry never runs
         run_row[graph.micro[passes]] = passes
         micro_batch = number[rows]
         pass_row = run_row[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]
-        right = (pass_row >= 0) & (graph.ipu[pass_row] == graph.ipu[rows]) & ((rows < pass_row) == is_input)
-        second = np.ones(len(rows), bool)
-        second[np.unique(micro_batch, return_index=True)[1]] = False
-        wrong = np.flatnonzero(~right | second)
-        for row, is_repeat in zip(rows[wrong].tolist(), right[wrong].tolist(), strict=True):
+        is_right = (pass_row >= 0) & (graph.ipu[pass_row] == graph.ipu[rows]) & ((rows < pass_row) == is_input)
+        is_second = np.ones(len(rows), bool)
+        is_second[np.unique(micro_batch, return_index=True)[1]] = False
+        wrong = np.flatnonzero(~is_right | is_second)
+        for row, is_repeat in zip(rows[wrong].tolist(), is_right[wrong].tolist(), strict=True):
             text = "comes too late for its pass" if is_input else "comes before its pass"
             text = "is copied a second time" if is_repeat else text
-            broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
+            found_violations.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
         unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if is_input else ()
-        broken += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
-    return broken
+        found_violations += [
+            graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed
+        ]
+    return found_violations
 
 
 class _Graph:
@@ -124,8 +130,8 @@ class _Graph:
     def _producers(self) -> npt.NDArray[np.int64]:
         """Return the producing pass of each tensor."""
         kind = self.code[self.passes]
-        making = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
-        rows = self.passes[making]
+        is_producing = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
+        rows = self.passes[is_producing]
         return self._first(rows, self._key(rows, self.code[rows] != Pass.FORWARD, self.stage[rows]))
 
     def _senders(self) -> npt.NDArray[np.int64]:
@@ -159,17 +165,17 @@ class _Graph:
 
     def unsent(self) -> list[Violation]:
         """Return sends and passes before their tensor exists, and receives without a send."""
-        broken = []
+        found_violations = []
         producers, senders = self._producers(), self._senders()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
-        maker = producers[keys]
-        wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
-        broken += [
+        producer = producers[keys]
+        wrong = (producer < 0) | (self.ipu[producer] != self.ipu[self.send]) | (producer > self.send)
+        found_violations += [
             self.violation("sending", row, f"'{self.text(row)}' comes before the pass that produces its tensor")
             for row in self.send[wrong].tolist()
         ]
         received_keys = self._received_keys()
-        broken += [
+        found_violations += [
             self.violation("sending", row, f"'{self.text(row)}' waits for a tensor that no IPU sends")
             for row in self.receive[senders[received_keys] < 0].tolist()
         ]
@@ -178,35 +184,35 @@ class _Graph:
         is_remote = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
         receivers = self._first(self.receive, received_keys)
         source_rows = np.where(is_remote, receivers[keys], senders[keys])
-        late = (source_rows < 0) | (source_rows > rows) | (self.ipu[source_rows] != self.ipu[rows])
-        for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
+        is_early = (source_rows < 0) | (source_rows > rows) | (self.ipu[source_rows] != self.ipu[rows])
+        for row, key in zip(rows[is_early].tolist(), source[is_early].tolist(), strict=True):
             text = f"{self.text(row)} runs before the output of stage {key} for the pass has arrived"
-            broken.append(self.violation("dependency", row, text))
-        return broken
+            found_violations.append(self.violation("dependency", row, text))
+        return found_violations
 
     def unordered(self) -> list[Violation]:
         """Return passes that run before a needed pass of their stage."""
-        broken = []
+        found_violations = []
         shape = self.plan.shape
         row_of = np.full((len(Pass), self.size), -1)
         key = self.stage[self.passes] * shape.micro_batches + self.micro[self.passes]
         row_of[self.code[self.passes], key] = self.passes
         recomputes = [shape.recomputes_apart(stage) for stage in range(shape.stages)]
         recomputed = np.repeat(recomputes, shape.micro_batches)
-        saving = np.where(recomputed, row_of[Pass.RECOMPUTE], row_of[Pass.FORWARD])
+        stash_rows = np.where(recomputed, row_of[Pass.RECOMPUTE], row_of[Pass.FORWARD])
         pairs = (
-            (Pass.BACKWARD, saving),
-            (Pass.INPUT_GRADIENT, saving),
+            (Pass.BACKWARD, stash_rows),
+            (Pass.INPUT_GRADIENT, stash_rows),
             (Pass.RECOMPUTE, row_of[Pass.FORWARD]),
             (Pass.WEIGHT_GRADIENT, row_of[Pass.INPUT_GRADIENT]),
         )
         for kind, need in pairs:
-            runs = row_of[kind]
-            for key in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
-                row = int(runs[key])
+            rows_of_kind = row_of[kind]
+            for key in np.flatnonzero((rows_of_kind >= 0) & ((need < 0) | (need > rows_of_kind))).tolist():
+                row = int(rows_of_kind[key])
                 text = f"{self.text(row)} runs before the pass of its stage that the pass needs"
-                broken.append(self.violation("dependency", row, text))
-        return broken
+                found_violations.append(self.violation("dependency", row, text))
+        return found_violations
 
     def circles(self) -> bool:
         """Tell whether links along IPUs and from sends to receives form a circle."""

@@ -58,7 +58,10 @@ class ExactRun:
     """A run with exact times, and the durations of its parts.
 
     Attributes:
-        plan, program, system, costs: arguments of the machine's run.
+        plan: instructions per IPU.
+        program: stages and feeds.
+        system: the device.
+        costs: costs of the plan on the device.
         executions: executions of the pipeline.
         between: host exchanges before an execution, by execution number.
         slower: slowing factor per slow logical IPU.
@@ -92,11 +95,11 @@ class ExactRun:
         jitters = []
         for disturbance in system.disturbances:
             match disturbance:
-                case Slower(slower=times, ipu=int(ipu), from_=0, until=None):
-                    slower[ipu] = slower.get(ipu, Fraction(1)) * times
-                case Slower(slower=times, link=(first, second), delay=0, from_=0, until=None) if times != 1:
+                case Slower(slower=factor, ipu=int(ipu), from_=0, until=None):
+                    slower[ipu] = slower.get(ipu, Fraction(1)) * factor
+                case Slower(slower=factor, link=(first, second), delay=0, from_=0, until=None) if factor != 1:
                     for number in _directions(costs, {system.ipus[first], system.ipus[second]}):
-                        slow_links[number] = slow_links.get(number, Fraction(1)) * times
+                        slow_links[number] = slow_links.get(number, Fraction(1)) * factor
                 case Jitter(jitter=deviation, ipu=only_ipu, seed=seed):
                     jitters += [(Draws(seed, deviation), only_ipu)] if deviation else []
                 case _ if reason := _inexactness(disturbance):
@@ -110,10 +113,10 @@ class ExactRun:
         infeeds = system.replicas * len(plan.shape.copies)
         if costs.host.data and infeeds > 1:
             raise NotExactError("infeeds that share the host's data rate")
-        if Code.MOVE in codes and (not plan.sync.meets or (plan.shape.overlapped_io and _any_bytes(costs))):
+        if Code.MOVE in codes and (not plan.sync.meets or (plan.shape.overlapped_io and _moves_take_time(costs))):
             raise NotExactError("activations that move during passes")
-        moves = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
-        if (moves.any() or _any_bytes(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
+        is_stream = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
+        if (is_stream.any() or _moves_take_time(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
         return cls(plan, program, system, costs, executions, between, slower, slow_links, tuple(jitters))
 
@@ -127,14 +130,14 @@ class ExactRun:
             for (_, copy, source, target), send in costs.sends.items()
             for first in [costs.sends.get((0, copy, source, target), Send())]
         )
-        alike = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.meets)
-        return 1 if alike else self.system.replicas
+        has_equal_replicas = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.meets)
+        return 1 if has_equal_replicas else self.system.replicas
 
     @property
     def streams(self) -> bool:
         """Whether any bytes are loaded from or stored in Streaming Memory."""
         costs = self.costs
-        return bool(costs.pass_streams or costs.update_streams) or _any_bytes(costs)
+        return bool(costs.pass_streams or costs.update_streams) or _moves_take_time(costs)
 
     @property
     def replicas_meet(self) -> bool:
@@ -179,8 +182,8 @@ class ExactRun:
         by_size = sorted(range(len(sends)), key=lambda number: sends[number].bytes)
         for sharers, number in zip(range(len(sends), 0, -1), by_size, strict=True):
             rate = self._link_rate(sends[number]) / sharers
-            more = max(0, ceil((sends[number].bytes - served) / rate))
-            cycles, served = cycles + more, served + more * rate
+            further_cycles = max(0, ceil((sends[number].bytes - served) / rate))
+            cycles, served = cycles + further_cycles, served + further_cycles * rate
             ends[number] = cycles
         return ends
 
@@ -200,9 +203,11 @@ class ExactRun:
             fixed_costs.pre_copy_cycles,
             fixed_costs.exchange_cycles + fixed_costs.latency_cycles,
         )
-        carried = max((ceil(int(share.cycles) * self.slow_links.get(share.link, 1)) for share in copy.links), default=0)
-        tail = self.slowed_cycles(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
-        return sum(self.slowed_cycles(part, ipus) for part in lead) + carried + tail
+        carrying_cycles = max(
+            (ceil(int(share.cycles) * self.slow_links.get(share.link, 1)) for share in copy.links), default=0
+        )
+        post_copy_cycles = self.slowed_cycles(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
+        return sum(self.slowed_cycles(part, ipus) for part in lead) + carrying_cycles + post_copy_cycles
 
     def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int]) -> int:
         """Return the cycles of a collective; each round begins with a synchronisation."""
@@ -276,13 +281,16 @@ class ExactRun:
         pass_cycles = [durations[:, kind, stage] for kind, stage in slot]
         ends = [np.zeros(len(durations), np.int64), *accumulate(pass_cycles)]
         if isinstance(self.costs.overlapped, int):
-            whole = np.full(len(durations), int(self.costs.overlapped))
+            composite_cycles = np.full(len(durations), int(self.costs.overlapped))
         else:
             forward = sum(part for part, (kind, _) in zip(pass_cycles, slot, strict=True) if kind == Pass.FORWARD)
-            whole = np.maximum(forward, ends[-1] - forward)
-        total = np.maximum(ends[-1], 1)
-        shares = [whole * end // total - whole * begin // total for begin, end in pairwise(ends)]
-        shares[-1] = np.where(ends[-1] == 0, whole, shares[-1])
+            composite_cycles = np.maximum(forward, ends[-1] - forward)
+        sum_of_parts = np.maximum(ends[-1], 1)
+        shares = [
+            composite_cycles * end // sum_of_parts - composite_cycles * begin // sum_of_parts
+            for begin, end in pairwise(ends)
+        ]
+        shares[-1] = np.where(ends[-1] == 0, composite_cycles, shares[-1])
         return np.stack(shares)
 
     def _scale(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
@@ -299,10 +307,10 @@ class ExactRun:
         numerator, denominator = np.ones((*ipus.shape, 1), object), np.ones((*ipus.shape, 1), object)
         for ipu, factor in self.slower.items():
             numerator[ipus == ipu], denominator[ipus == ipu] = factor.numerator, factor.denominator
-        groups = _groups(np.column_stack([shards, code, stage]))
+        groups = _rows_by_value(np.column_stack([shards, code, stage]))
         for number, (draws, only_ipu) in enumerate(self.jitters):
             seed_values = [draws.seed] if seeds is None else seeds[:, number].tolist()
-            longer = np.full((*ipus.shape, len(seed_values)), PARTS, np.int64)
+            jitter_factors = np.full((*ipus.shape, len(seed_values)), PARTS, np.int64)
             for group in groups:
                 kind, stage_number = int(KIND_OF_PASS[code[group[0]]]), int(stage[group[0]])
                 blocks, block = np.unique(micro_batch[group] // BLOCK, return_inverse=True)
@@ -314,8 +322,8 @@ class ExactRun:
                             for block_number in blocks.tolist()
                         )
                         parts = drawn_parts(keys, draws.deviation).reshape(len(seed_values), len(blocks), BLOCK)
-                        longer[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
-            numerator, denominator = _products(numerator, longer), denominator * PARTS
+                        jitter_factors[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
+            numerator, denominator = _products(numerator, jitter_factors), denominator * PARTS
         return _ceiling(cycles, numerator, denominator)
 
 
@@ -331,12 +339,12 @@ def _collectives_over_links(costs: Costs) -> bool:
     return any((*sums, costs.weight_gathers, costs.update_gathers, costs.collectives))
 
 
-def _any_bytes(costs: Costs) -> bool:
+def _moves_take_time(costs: Costs) -> bool:
     """Return whether moves of activations take time."""
     return any(send.bytes for send in costs.moves.values())
 
 
-def _groups(columns: Cycles) -> list[Cycles]:
+def _rows_by_value(columns: Cycles) -> list[Cycles]:
     """Return the numbers of equal rows, an array per distinct row."""
     order = np.lexsort(columns.T)
     begins = np.flatnonzero(np.any(np.diff(columns[order], axis=0) != 0, axis=1)) + 1
@@ -345,8 +353,8 @@ def _groups(columns: Cycles) -> list[Cycles]:
 
 def _products(left: npt.NDArray[Any], right: Cycles) -> npt.NDArray[Any]:
     """Return products of integers, in 64 bits if wide enough."""
-    wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _LEAST_WIDE_PRODUCT
-    return left * right.astype(object) if wide else left.astype(np.int64) * right
+    is_wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _LEAST_WIDE_PRODUCT
+    return left * right.astype(object) if is_wide else left.astype(np.int64) * right
 
 
 def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Cycles:

@@ -22,7 +22,8 @@ class FeedStream:
         code: INFEED or OUTFEED.
         shard: IPU at the end of the stream, by number within its replica.
         depth: elements of the buffer.
-        copy, host: cycles per element, for the IPU's copy and the host's work.
+        copy: cycles of the IPU's copy of an element.
+        host: cycles of the host's work on an element.
         worked: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
         places: times of the handover of the last ``depth`` places of the buffer.
     """

@@ -43,8 +43,8 @@ class Precedence:
         node_before = numbers - is_node  # the node before every instruction
         first = (np.cumsum(is_node) - is_node)[np.searchsorted(ipu, ipu)]
         #: Rows before nodes: the begin of the execution, and per stream a row for the host and rows for places.
-        self._outer = 1 + sum(1 + stream.depth for stream in streams.values())
-        node_before = np.where(node_before < first, _BEGIN_ROW, node_before + self._outer)
+        self._rows_before_nodes = 1 + sum(1 + stream.depth for stream in streams.values())
+        node_before = np.where(node_before < first, _BEGIN_ROW, node_before + self._rows_before_nodes)
         nodes = np.flatnonzero(is_node)
         self._instructions, self._codes = rows[nodes], code[nodes]
         a, b = node_before[nodes], node_before[nodes]
@@ -85,8 +85,8 @@ class Precedence:
         for count in np.unique(counts[counts > 1]).tolist():
             members = begins[counts == count, np.newaxis] + np.arange(count)
             patterns, pattern = np.unique(way[members], axis=0, return_inverse=True)
-            further = [self._ways_at_once(ways) for ways in patterns.tolist()]
-            way_of[members] = np.array(further)[pattern.ravel()]
+            joint_ways = [self._ways_at_once(ways) for ways in patterns.tolist()]
+            way_of[members] = np.array(joint_ways)[pattern.ravel()]
         return way_of
 
     def _ways_at_once(self, ways: list[int]) -> list[int]:
@@ -97,20 +97,25 @@ class Precedence:
         ]
         routes = [[(send.links, int(send.lead_cycles)) for send in column] for column in zip(*sends, strict=True)]
         result = list(ways)
-        for place, route in enumerate(routes):
-            places = [other for other, other_route in enumerate(routes) if other_route == route]
-            joint = [[of_replica[other] for other in places] for of_replica in sends]
-            carries = all(send.links and send.cycles for of_replica in joint for send in of_replica)
-            if len(places) == 1 or not carries or len({ways[other] for other in places}) < len(places):
+        for index, route in enumerate(routes):
+            same_route = [other for other, other_route in enumerate(routes) if other_route == route]
+            joint = [[replica_sends[other] for other in same_route] for replica_sends in sends]
+            carries = all(send.links and send.cycles for replica_sends in joint for send in replica_sends)
+            if len(same_route) == 1 or not carries or len({ways[other] for other in same_route}) < len(same_route):
                 continue
-            cycles = [self._run.joint_link_cycles(of_replica) for of_replica in joint]
+            cycles = [self._run.joint_link_cycles(replica_sends) for replica_sends in joint]
             if self._run.replicas == 1 and cycles.count(cycles[0]) < len(cycles):
                 continue
-            own = places.index(place)
+            own_index = same_route.index(index)
             self._joint.append(
-                JointWay(ways[place] - 1, own == 0, [ends[own] for ends in cycles], [max(ends) for ends in cycles])
+                JointWay(
+                    ways[index] - 1,
+                    own_index == 0,
+                    [ends[own_index] for ends in cycles],
+                    [max(ends) for ends in cycles],
+                )
             )
-            result[place] = len(self._ways) + len(self._joint)
+            result[index] = len(self._ways) + len(self._joint)
         return result
 
     def _mask_of_timed(self, table: Cycles, streams: Streams, is_due: bool) -> Mask:
@@ -128,7 +133,7 @@ class Precedence:
 
     def _arrange(self, a: Column, b: Column, lead_of: Column, way_of: Column, streams: Streams) -> None:
         """Add the host's nodes of the feeds, and sort the nodes by level."""
-        outer, count, row = self._outer, len(a), 1
+        rows_before_nodes, count, row = self._rows_before_nodes, len(a), 1
         ipu = self._run.plan.instructions[self._instructions, 0]
         parts_a, parts_b, constants_of = [a], [b], [np.zeros(count, np.int64)]
         feed_rows = []
@@ -139,53 +144,59 @@ class Precedence:
             constants_of[0][feed_nodes] = stream.copy
             if not (stream.host and len(feed_nodes)):
                 continue
-            host = outer + count + np.arange(len(feed_nodes))
+            host = rows_before_nodes + count + np.arange(len(feed_nodes))
             count += len(host)
-            takes = code is Code.INFEED
-            places = np.r_[stream_rows[1:], outer + feed_nodes if takes else host]
-            free = places[: len(feed_nodes)]
+            is_infeed = code is Code.INFEED
+            places = np.r_[stream_rows[1:], rows_before_nodes + feed_nodes if is_infeed else host]
+            free_places = places[: len(feed_nodes)]
             parts_a.append(np.r_[stream_rows[0], host[:-1]])
-            parts_b.append(free if takes else outer + feed_nodes)
-            b[feed_nodes] = host if takes else free
+            parts_b.append(free_places if is_infeed else rows_before_nodes + feed_nodes)
+            b[feed_nodes] = host if is_infeed else free_places
             constants_of.append(np.full(len(host), stream.host))
             feed_rows.append(((code, shard), stream_rows, host[-1], places[-stream.depth :]))
         for node in np.flatnonzero(any_of(self._codes, REPLICA_MEETINGS)).tolist():
             constants_of[0][node] = meeting_cycles(self._run, int(self._instructions[node]))
         a, b = np.concatenate(parts_a), np.concatenate(parts_b)
-        levels = _levels(a, b, outer)
+        levels = _levels(a, b, rows_before_nodes)
         order = np.argsort(levels, kind="stable")
-        row_of = np.arange(outer + count)
-        row_of[outer + order] = outer + np.arange(count)
+        row_of = np.arange(rows_before_nodes + count)
+        row_of[rows_before_nodes + order] = rows_before_nodes + np.arange(count)
         self._row_of = row_of
         self._a, self._b = row_of[a][order], row_of[b][order]
-        further = np.zeros(count - len(lead_of), np.int64)
-        self._lead_of = np.r_[lead_of, further][order]
+        zeros_of_host = np.zeros(count - len(lead_of), np.int64)
+        self._lead_of = np.r_[lead_of, zeros_of_host][order]
         self._bounds = np.searchsorted(levels[order], np.arange(int(levels.max(initial=-1)) + 2)).tolist()
-        coupled = np.r_[any_of(self._codes, REPLICA_MEETINGS), further > 0][order]
+        coupled = np.r_[any_of(self._codes, REPLICA_MEETINGS), zeros_of_host > 0][order]
+        #: Masks of nodes with meetings of replicas, by level.
         self._coupled = {
             row: coupled[low:high] for row, (low, high) in enumerate(pairwise(self._bounds)) if coupled[low:high].any()
         }
         self._feed_rows = [
             (key, row_of[stream_rows], row_of[host], row_of[places]) for key, stream_rows, host, places in feed_rows
         ]
-        #: Per node the instruction of a pass, or else the row of its cycles among the constants.
-        instructions = np.r_[np.where(self._codes < PASSES, self._instructions, -1), further - 1]
+        instructions = np.r_[np.where(self._codes < PASSES, self._instructions, -1), zeros_of_host - 1]
+        #: Instruction of every node's pass; -1 for other nodes.
         self._pass_of = instructions[order]
         constants, constant = np.unique(np.concatenate(constants_of), return_inverse=True)
-        blocked = np.r_[way_of, further]
-        self._constant_of = np.where(blocked > 0, len(constants) - 1 + blocked, constant.ravel())[order]
+        way_or_zero = np.r_[way_of, zeros_of_host]
+        #: Row of other nodes' cycles among the constants.
+        self._constant_of = np.where(way_or_zero > 0, len(constants) - 1 + way_or_zero, constant.ravel())[order]
+        send_prices = self._send_prices()
+        self._leads = np.concatenate([np.zeros((1, self._run.replicas, 1), np.int64), send_prices[..., 1:]])
+        self._constants = constants[:, np.newaxis, np.newaxis]
+        last = {shard: rows_before_nodes + np.flatnonzero(ipu == shard)[-1:] for shard in self._run.plan.ipus}
+        self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN_ROW for shard, row in last.items()}
+        self._loads = self._find_loads(send_prices[..., 0])
+
+    def _send_prices(self) -> Cycles:
+        """Return cycles to the first and last byte of every way's tensors, shape (ways, replicas, 2)."""
         replicas = range(self._run.replicas)
         prices = [[self._run.send_cycles(replica, *way) for replica in replicas] for way in self._ways.tolist()]
         prices += [
             [(lead, lead + joint.cycles[replica]) for replica, (lead, _) in enumerate(prices[joint.way])]
             for joint in self._joint
         ]
-        send_prices = np.array(prices, np.int64).reshape(len(prices), len(replicas), 2)
-        self._leads = np.concatenate([np.zeros((1, len(replicas), 1), np.int64), send_prices[..., 1:]])
-        self._constants = constants[:, np.newaxis, np.newaxis]
-        last = {shard: outer + np.flatnonzero(ipu == shard)[-1:] for shard in self._run.plan.ipus}
-        self._last = {shard: int(row_of[row[0]]) if len(row) else _BEGIN_ROW for shard, row in last.items()}
-        self._loads = self._find_loads(send_prices[..., 0])
+        return np.array(prices, np.int64).reshape(len(prices), len(replicas), 2)
 
     def _find_loads(self, leads: Cycles) -> Loads:
         """Return the loads of link directions, for lead times of shape (ways, replicas)."""
@@ -198,11 +209,11 @@ class Precedence:
             tensors = np.flatnonzero(way == number) if joint is None or joint.is_first else way[:0]
             for replica in range(run.system.replicas):
                 key = replica, *self._ways[own_way].tolist()
-                send, place = run.costs.sends.get(key, Send()), replica % run.replicas
+                send, replica_row = run.costs.sends.get(key, Send()), replica % run.replicas
                 cycles = run.link_cycles(send) if joint is None else joint.joint_cycles[replica]
-                lead = int(leads[number, place])
+                lead = int(leads[number, replica_row])
                 for link in send.links:
-                    numbers = np.array([link, place, lead, cycles])
+                    numbers = np.array([link, replica_row, lead, cycles])
                     parts.append(np.concatenate([tensors[np.newaxis], np.repeat(numbers, len(tensors)).reshape(4, -1)]))
         loads = np.concatenate(parts, axis=1)
         return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
@@ -213,7 +224,7 @@ class Precedence:
         Times have shape (replicas, K).
         """
         passes = execution.passes
-        times = np.empty((self._outer + len(self._a), *start.shape), np.int64)
+        times = np.empty((self._rows_before_nodes + len(self._a), *start.shape), np.int64)
         times[_BEGIN_ROW] = start
         for key, stream_rows, *_ in self._feed_rows:
             stream = execution.streams[key]
@@ -232,7 +243,7 @@ class Precedence:
                 coupled = self._coupled[level]
                 ready[coupled] = ready[coupled].max(axis=1, keepdims=True)
             ready += weights.take(weight_of[low:high], axis=0)
-            times[self._outer + low : self._outer + high] = ready
+            times[self._rows_before_nodes + low : self._rows_before_nodes + high] = ready
             low = high
         for key, _, host, places in self._feed_rows:
             stream = execution.streams[key]
@@ -241,11 +252,11 @@ class Precedence:
         rows, leaves, way = self._tensors
         leave_times = times[self._row_of[leaves]]
         are_exact, self._loads = self._loads.are_apart(leave_times, execution.further)
-        # Simultaneous tensors take time for bytes: further cycles are undefined.
+        # Further cycles are undefined for simultaneous tensors.
         execution.exact &= are_exact & ((execution.further == 0) | (not self._joint))
         if execution.record is not None:
             rows_of_passes = np.flatnonzero(self._pass_of >= 0)
-            ends = times[self._outer + rows_of_passes]
+            ends = times[self._rows_before_nodes + rows_of_passes]
             execution.record.note(self._pass_of[rows_of_passes], ends - weights[weight_of[rows_of_passes]], ends)
             execution.record.note(rows, leave_times, leave_times + leads[1 + way])
         return {shard: times[row] for shard, row in self._last.items()}
@@ -273,9 +284,11 @@ class Loads(NamedTuple):
     Rows are sorted by link direction; :meth:`are_apart` also sorts rows by begin and end.
 
     Attributes:
-        tensor, link: number of the tensor, and of the link direction.
+        tensor: number of the tensor.
+        link: number of the link direction.
         replica: index on the axis of replicas.
-        lead, cycles: cycles from the handover to the first byte, and from the first byte to the last.
+        lead: cycles from the handover to the first byte.
+        cycles: cycles from the first byte to the last.
     """
 
     tensor: Column
@@ -309,17 +322,17 @@ class Loads(NamedTuple):
     def _are_in_turn(self, leave_times: Cycles, further: Cycles) -> Mask:
         """Return whether every tensor begins at or after the end of the previous tensor on its link, shape (K,)."""
         begins = leave_times[self.tensor, self.replica] + self.lead[:, np.newaxis]
-        free = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
+        free_places = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
         is_same = np.diff(self.link) == 0
-        are_exact: Mask = (free[is_same] >= 0).all(axis=0)
+        are_exact: Mask = (free_places[is_same] >= 0).all(axis=0)
         return are_exact
 
 
-def _levels(a: Column, b: Column, outer: int) -> Column:
+def _levels(a: Column, b: Column, rows_before_nodes: int) -> Column:
     """Return the level of every node: above the levels of both predecessors."""
     count = len(a)
-    followers = [*_followers(a - outer), *_followers(np.where(a == b, -1, b - outer))]
-    waits_for = np.r_[(a >= outer).astype(np.int64) + ((b >= outer) & (a != b)), -1]
+    followers = [*_followers(a - rows_before_nodes), *_followers(np.where(a == b, -1, b - rows_before_nodes))]
+    waits_for = np.r_[(a >= rows_before_nodes).astype(np.int64) + ((b >= rows_before_nodes) & (a != b)), -1]
     levels = np.full(count, -1)
     front, level = np.flatnonzero(waits_for == 0), 0
     while len(front):

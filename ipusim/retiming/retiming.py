@@ -105,11 +105,11 @@ class Retiming:
         streams = host_streams(run, 1)
         self._pipelines: dict[bool, StepTimes | Precedence] = {}
         period = run.program.outfeed_elements.period
-        for due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
+        for is_due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
             if run.plan.sync.meets:
-                self._pipelines[due] = self._pipelines.get(not due) or StepTimes(run, streams)
+                self._pipelines[is_due] = self._pipelines.get(not is_due) or StepTimes(run, streams)
             else:
-                self._pipelines[due] = Precedence(run, streams, due)
+                self._pipelines[is_due] = Precedence(run, streams, is_due)
 
     @classmethod
     def from_plan(
@@ -165,11 +165,11 @@ class Retiming:
             The run's lengths, exact or not.
         """
         rows = np.asarray(durations, np.int64)
-        longer = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])
+        further_cycles = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])
         nodes = len(self._run.plan.instructions) * self._run.replicas
         chunk_size = max(1, _MOST_TIMES // max(1, nodes))
         chunks = (slice(begin, begin + chunk_size) for begin in range(0, len(rows), chunk_size))
-        parts = [self._makespans(rows[chunk], longer[chunk]) for chunk in chunks]
+        parts = [self._makespans(rows[chunk], further_cycles[chunk]) for chunk in chunks]
         return Makespans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def _makespans(self, durations: Cycles, further: Cycles) -> Makespans:
@@ -235,11 +235,13 @@ class Retiming:
         further = np.r_[0, 1, -1, np.zeros(2 * len(steps), np.int64)]
         sets = np.concatenate([np.stack([base] * 3), base + steps, np.maximum(base - steps, 0)])
         cycles, exact = self.executions(sets, further)
-        passes, sure = np.zeros((2, base.size), np.int64), np.ones((2, base.size), bool)
+        passes, passes_exact = np.zeros((2, base.size), np.int64), np.ones((2, base.size), bool)
         passes[:, is_varied] = (cycles[3:] - cycles[0]).reshape(2, -1) * [[1], [-1]]
-        sure[:, is_varied] = exact[3:].reshape(2, -1)
+        passes_exact[:, is_varied] = exact[3:].reshape(2, -1)
         shape = 2, *base.shape
-        return Growth(passes.reshape(shape), sure.reshape(shape), (cycles[1:3] - cycles[0]) * [1, -1], exact[1:3])
+        return Growth(
+            passes.reshape(shape), passes_exact.reshape(shape), (cycles[1:3] - cycles[0]) * [1, -1], exact[1:3]
+        )
 
     def _executions(
         self, durations: Cycles, further: Cycles, *, seeds: Cycles | None = None, with_record: bool = False
@@ -264,5 +266,5 @@ class Retiming:
 
 def _share_links(run: ExactRun) -> bool:
     """Whether tensors of several replicas ever use the same link direction."""
-    users = {(link, replica) for (replica, *_), send in run.costs.sends.items() for link in send.links}
-    return len(users) > len({link for link, _ in users})
+    link_users = {(link, replica) for (replica, *_), send in run.costs.sends.items() for link in send.links}
+    return len(link_users) > len({link for link, _ in link_users})

@@ -43,7 +43,7 @@ class SharedMemory:
         key = tuple((ipu, start[ipu] - first, tuple(ipu_parts)) for ipu, ipu_parts in parts.items())
         if key not in self._cache:
             self._cache[key] = dict(self._times(parts, {ipu: start[ipu] - first for ipu in parts}))
-        return {place: (first + begin, first + end) for place, (begin, end) in self._cache[key].items()}
+        return {position: (first + begin, first + end) for position, (begin, end) in self._cache[key].items()}
 
     def _share(self, transfers: int) -> Fraction:
         return self._streaming.share(transfers) / self._clock_hz
@@ -55,9 +55,9 @@ class SharedMemory:
         queue: list[tuple[int, int]] = []
         for ipu, cycle in start.items():
             heappush(queue, (cycle, ipu))
-        place = dict.fromkeys(parts, 0)
+        position = dict.fromkeys(parts, 0)
         open_bytes: dict[int, dict[int, Fraction]] = defaultdict(dict)
-        clock, began = dict[int, int](), dict[int, int]()
+        clock, begin_of = dict[int, int](), dict[int, int]()
         arrivals: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         machine_of = self._run.system.streaming_memory_of
 
@@ -76,27 +76,27 @@ class SharedMemory:
                 advance(machine, moment)
                 for ipu in [ipu for ipu, size in open_bytes[machine].items() if size <= 0]:
                     del open_bytes[machine][ipu]
-                    yield (ipu, parts[ipu][place[ipu]][0]), (began[ipu], moment)
-                    place[ipu] += 1
+                    yield (ipu, parts[ipu][position[ipu]][0]), (begin_of[ipu], moment)
+                    position[ipu] += 1
                     heappush(queue, (moment, ipu))
                 continue
             moment, ipu = heappop(queue)
-            if place[ipu] == len(parts[ipu]):
+            if position[ipu] == len(parts[ipu]):
                 continue
-            row, size, cycles, meets = parts[ipu][place[ipu]]
+            row, size, cycles, meets = parts[ipu][position[ipu]]
             if size:
                 machine = machine_of(ipu)
                 advance(machine, moment)
-                open_bytes[machine][ipu], began[ipu] = Fraction(size), moment
+                open_bytes[machine][ipu], begin_of[ipu] = Fraction(size), moment
             elif meets:
                 arrived = arrivals[ipu % self._run.system.shards, row]
                 arrived[ipu] = moment
                 if len(arrived) == self._run.system.replicas:
-                    for peer, since_then in arrived.items():
-                        yield (peer, row), (since_then, moment + cycles)
-                        place[peer] += 1
+                    for peer, arrival in arrived.items():
+                        yield (peer, row), (arrival, moment + cycles)
+                        position[peer] += 1
                         heappush(queue, (moment + cycles, peer))
             else:
                 yield (ipu, row), (moment, moment + cycles)
-                place[ipu] += 1
+                position[ipu] += 1
                 heappush(queue, (moment + cycles, ipu))

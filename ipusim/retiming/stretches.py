@@ -23,12 +23,15 @@ from ipusim.retiming.shared_memory import SharedMemory, moved_bytes
 #: Instructions of a joint meeting of IPUs and replicas before a weight update.
 _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
 
+#: Instructions with transfers from or to Streaming Memory.
 _MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
 #: Instructions of a meeting of replicas.
 REPLICA_MEETINGS: Final = (Code.COLLECTIVE, Code.GATHER)
+#: Instructions with recorded times.
 _RECORDED_CODES: Final = (*Pass, Code.UPDATE)
 #: Instructions whose cycles depend only on the Plan and its costs.
 _FIXED_CYCLES_CODES: Final = (*_RECORDED_CODES, *REPLICA_MEETINGS)
+#: Instructions with host copies before passes.
 _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 
@@ -146,7 +149,7 @@ def _run_sharing_memory(
     if execution.memory is None:
         raise NotExactError("transfers from and to Streaming Memory of several replicas that do not meet")
     ends = {shard: start.copy() for shard, start in starts.items()}
-    agents = {ipu: (place, shard) for shard in cells for place, ipu in enumerate(run.ipus(shard))}
+    replica_and_shard = {ipu: (replica, shard) for shard in cells for replica, ipu in enumerate(run.ipus(shard))}
     pass_cycles = {
         row: np.broadcast_to(_cycles(execution, shard, row), starts[shard].shape)
         for shard, rows in cells.items()
@@ -160,20 +163,22 @@ def _run_sharing_memory(
                 (
                     row,
                     sizes.get(row, 0),
-                    int(pass_cycles[row][place, column]) if row in pass_cycles else 0,
+                    int(pass_cycles[row][replica, column]) if row in pass_cycles else 0,
                     code[row] in REPLICA_MEETINGS,
                 )
                 for row in cells[shard]
                 if row in pass_cycles or row in sizes
             ]
-            for ipu, (place, shard) in agents.items()
+            for ipu, (replica, shard) in replica_and_shard.items()
         }
-        agent_starts = {ipu: int(starts[shard][place, column]) for ipu, (place, shard) in agents.items()}
-        for (ipu, row), (begin, end) in execution.memory.carry_out(parts, agent_starts).items():
-            place, shard = agents[ipu]
-            ends[shard][place, column] = max(ends[shard][place, column], end)
+        starts_of_ipus = {
+            ipu: int(starts[shard][replica, column]) for ipu, (replica, shard) in replica_and_shard.items()
+        }
+        for (ipu, row), (begin, end) in execution.memory.carry_out(parts, starts_of_ipus).items():
+            replica, shard = replica_and_shard[ipu]
+            ends[shard][replica, column] = max(ends[shard][replica, column], end)
             if execution.record is not None and code[row] in _RECORDED_CODES:
-                execution.record.start[row, place], execution.record.end[row, place] = begin, end
+                execution.record.start[row, replica], execution.record.end[row, replica] = begin, end
     return ends
 
 

@@ -35,28 +35,28 @@ class StepTimes:
         first = meetings_before[np.searchsorted(ipu, ipu)]
         steps, shards = plan.emitted + 1, np.array(plan.ipus)
         self._shards = shards
-        idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
-        idle |= (code == Code.MOVE) & (not run.streams)
+        takes_no_time = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
+        takes_no_time |= (code == Code.MOVE) & (not run.streams)
         for feed_code in (Code.INFEED, Code.OUTFEED):
             feed_shards = [shard for kind, shard in streams if kind is feed_code]
-            idle |= (code == feed_code) & ~np.isin(ipu, feed_shards)
-        rows = body[~idle[body]]
+            takes_no_time |= (code == feed_code) & ~np.isin(ipu, feed_shards)
+        rows = body[~takes_no_time[body]]
         cell = (meetings_before - first)[rows] * len(shards) + np.searchsorted(shards, ipu[rows])
         order = np.argsort(cell, kind="stable")
         rows, cell = rows[order], cell[order]
         begins = np.flatnonzero(np.r_[True, np.diff(cell) != 0][: len(cell)])
         size = np.diff(np.r_[begins, len(cell)])
-        plain = np.logical_and.reduceat(code[rows] < PASSES, begins) if len(rows) else np.zeros(0, bool)
+        is_plain = np.logical_and.reduceat(code[rows] < PASSES, begins) if len(rows) else np.zeros(0, bool)
         #: Instructions of cells that are not plain, by time-step and IPU.
         self._mixed_cells: dict[int, dict[int, list[int]]] = {}
-        for begin, count in zip(begins[~plain].tolist(), size[~plain].tolist(), strict=True):
+        for begin, count in zip(begins[~is_plain].tolist(), size[~is_plain].tolist(), strict=True):
             step, shard = divmod(int(cell[begin]), len(shards))
             self._mixed_cells.setdefault(step, {})[int(shards[shard])] = rows[begin : begin + count].tolist()
         #: Passes of plain cells, shape (time-steps, IPUs, passes); -1 for no pass.
-        self._passes = np.full((steps, len(shards), int(size[plain].max(initial=1))), -1)
-        in_plain = np.repeat(plain, size)
-        place = np.arange(len(rows)) - np.repeat(begins, size)
-        self._passes.reshape(-1, self._passes.shape[2])[cell[in_plain], place[in_plain]] = rows[in_plain]
+        self._passes = np.full((steps, len(shards), int(size[is_plain].max(initial=1))), -1)
+        in_plain = np.repeat(is_plain, size)
+        position = np.arange(len(rows)) - np.repeat(begins, size)
+        self._passes.reshape(-1, self._passes.shape[2])[cell[in_plain], position[in_plain]] = rows[in_plain]
 
     @cached_property
     def _copies(self) -> Cycles:
@@ -76,29 +76,29 @@ class StepTimes:
         return copy_cycles
 
     @cached_property
-    def _sorts(self) -> tuple[Cycles, Cycles]:
-        """First time-step of every sort, and the sort of every time-step.
+    def _groups_of_steps(self) -> tuple[Cycles, Cycles]:
+        """First time-step of every group of equal time-steps, and the group of every time-step.
 
-        Time-steps of a sort have equal passes, or passes of equal durations.
+        Time-steps of a group have equal passes, or passes of equal durations.
         """
         if self._run.slower or self._run.jitters:  # passes differ in their cycles
             return np.arange(len(self._passes)), np.arange(len(self._passes))
         index = self._run.cycles(self._run.durations, 0).rows[self._passes]
-        _, first, sort = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)
-        return first, sort.ravel()
+        _, first, group = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)
+        return first, group.ravel()
 
-    def _longest(self, execution: Execution) -> Cycles:
+    def _slowest_cells(self, execution: Execution) -> Cycles:
         """Return the cycles of the slowest plain cell per time-step, shape (time-steps, replicas, K)."""
         table = execution.passes.table
-        # Sorting time-steps takes longer than summing each of them for a single set of durations.
-        first, sort = self._sorts if table.shape[2] > 1 else (slice(None), slice(None))
+        # Grouping time-steps takes longer than summing every time-step for a single set of durations.
+        first, group = self._groups_of_steps if table.shape[2] > 1 else (slice(None), slice(None))
         index = execution.passes.rows[self._passes[first]]
         chunk_size = max(1, _MOST_NUMBERS // max(1, index[0].size * table[0].size))
         parts = [
             table[index[begin : begin + chunk_size]].sum(axis=2).max(axis=1)
             for begin in range(0, len(index), chunk_size)
         ]
-        longest: Cycles = np.concatenate(parts)[sort]
+        longest: Cycles = np.concatenate(parts)[group]
         return longest
 
     def carry_out(self, execution: Execution, start: Cycles) -> Mapping[int, Cycles]:
@@ -107,7 +107,7 @@ class StepTimes:
         Times have shape (replicas, K).
         """
         run, mixed_cells = self._run, self._mixed_cells
-        step_cycles = np.repeat(self._longest(execution), run.replicas // execution.passes.table.shape[1], axis=1)
+        step_cycles = np.repeat(self._slowest_cells(execution), run.replicas // execution.passes.table.shape[1], axis=1)
         if run.replicas_meet:
             step_cycles = np.repeat(step_cycles.max(axis=1, keepdims=True), run.replicas, axis=1)
         copies = self._copies + np.where(self._copies > 0, execution.further, 0)

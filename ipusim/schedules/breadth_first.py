@@ -2,7 +2,7 @@
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
 also runs the last micro-batch backward first. Ramps (fill and drain) are as short as in interleaved 1F1B: each IPU
-delays the next by one of its stages. But an IPU keeps all micro-batches. The advantage: gradients of a stage are
+delays the next by one of its stages. But an IPU keeps all micro-batches. The advantage is that gradients of a stage are
 complete early.
 """
 

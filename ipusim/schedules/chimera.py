@@ -35,7 +35,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(rank: int, ipus: int, count: int) -> list[ChunkPass]:
-    """Return the passes of the ``rank``-th of ``ipus`` in order; each pass has a slot (place in time) of its own."""
+    """Return the passes of the ``rank``-th of ``ipus`` IPUs in order, each pass in its own slot (place in time)."""
     slots = {}
     for unit, turn, copy in product(range(count // ipus), range(ipus // 2), (0, 1)):
         stage = ipus - 1 - rank if copy else rank

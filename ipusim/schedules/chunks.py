@@ -120,13 +120,13 @@ def joined_order_of(
             next.
     """
     tables, joins = [], []
-    for ipu, (chunks, ipu_turns) in passes_with_joins.items():
-        tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in ipu_turns)))
-        sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in ipu_turns])
-        with_next = np.array([is_joined for _, is_joined in ipu_turns])
-        turn_of_row = np.repeat(np.arange(len(ipu_turns)), sizes)
-        is_last = np.arange(1, len(turn_of_row) + 1) == np.cumsum(sizes)[turn_of_row]
-        joins.append(with_next[turn_of_row] | (np.r_[False, with_next[:-1]][turn_of_row] & ~is_last))
+    for ipu, (chunks, ipu_passes) in passes_with_joins.items():
+        tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in ipu_passes)))
+        sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in ipu_passes])
+        with_next = np.array([is_joined for _, is_joined in ipu_passes])
+        pass_of_row = np.repeat(np.arange(len(ipu_passes)), sizes)
+        is_last = np.arange(1, len(pass_of_row) + 1) == np.cumsum(sizes)[pass_of_row]
+        joins.append(with_next[pass_of_row] | (np.r_[False, with_next[:-1]][pass_of_row] & ~is_last))
     return Order(schedule, shape, table=np.concatenate(tables), joined=np.concatenate(joins))
 
 
@@ -178,16 +178,16 @@ def repeat_period(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, mo
     The period consists of ``period`` passes, from pass ``begin`` on, and covers one micro-batch.
     """
     first = passes.index(begin) if more else 0
-    parts = ((passes[:first], 0), *((passes[first : first + period], further) for further in range(more)))
-    for part, further in (*parts, (passes[first:], more)):
+    parts = ((passes[:first], 0), *((passes[first : first + period], copy) for copy in range(more)))
+    for part, copy in (*parts, (passes[first:], more)):
         for kind, chunk, micro_batch in part:
-            yield kind, chunk, micro_batch + further
+            yield kind, chunk, micro_batch + copy
 
 
 def in_turns(*parts: tuple[Pass, Column | int, Column, Column]) -> Table:
-    """Return the passes of an IPU in order of turns, shape (passes, 3); passes of equal turns keep the order of parts.
+    """Return the passes of an IPU sorted by turn, shape (passes, 3); passes of equal turns keep the order of parts.
 
-    A part consists of a kind of pass, chunks, micro-batches and turns.
+    A part consists of a kind of pass, chunks, micro-batches and turns; a turn is a number that sorts the passes.
     """
     columns = [np.stack(np.broadcast_arrays(int(kind), chunk, numbers, turns)) for kind, chunk, numbers, turns in parts]
     *passes, turns = np.concatenate(columns, axis=1)

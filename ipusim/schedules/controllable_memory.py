@@ -32,7 +32,9 @@ _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
     (Pass.WEIGHT_GRADIENT, 1),
     (Pass.WEIGHT_GRADIENT, 0),
 )
+#: Indices in ``_PASSES``; ``_WEIGHTS`` is the first weight-gradient half.
 _WAY_OUT, _WAY_BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
+#: Indices of the input-gradient halves.
 _GRADIENTS: Final = (_GRADIENT_BACK, _GRADIENT_THERE)
 #: Content of an empty slot.
 _EMPTY: Final = -1
@@ -81,11 +83,11 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
-    few = min(count, 2 * ipus + 2)  # enough for a period between the ramps of each IPU
-    lanes = shared()(_lay_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
+    laid_out_count = min(count, 2 * ipus + 2)  # enough for a period between the ramps of each IPU
+    lanes = shared()(_lay_out, [pattern(ipus, rank) for rank in range(ipus)], laid_out_count, shape.authors)
     begin = (*_PASSES[_WAY_OUT], ipus + 1)
     passes = {
-        ipu: (ipu_chunks, repeat_period(lane, begin, _PERIOD, count - few))
+        ipu: (ipu_chunks, repeat_period(lane, begin, _PERIOD, count - laid_out_count))
         for (ipu, ipu_chunks), lane in zip(chunks.items(), lanes, strict=True)
     }
     return order_of(name, shape, passes)
@@ -128,9 +130,9 @@ def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     for entry in lane:
         if entry // count in _GRADIENTS:
             queues[entry // count - _GRADIENT_BACK].append(entry + len(_GRADIENTS) * count)
-        first = next(filter(None, queues), None) if entry == _EMPTY else None
-        half = entry if first is None else first.popleft()
-        new_lane.append(half if first is None or by_stage else next(halves))
+        queue = next(filter(None, queues), None) if entry == _EMPTY else None
+        half = entry if queue is None else queue.popleft()
+        new_lane.append(half if queue is None or by_stage else next(halves))
     return [*new_lane, *(chain(*queues) if by_stage else halves)]
 
 
@@ -152,7 +154,7 @@ def _close_ramps(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: 
     ends = [(ipu_slots[(_WAY_OUT + 1) * count - 1], rank) for rank, ipu_slots in enumerate(slots)]
     end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
     memories = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
-    most = max(schedule_of_ipu.most for schedule_of_ipu in memories)
+    most = max(saved.most for saved in memories)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of visited gradients
     for slot, rank, entry in sorted(
         (slot, rank, entry) for rank, lane in enumerate(lanes) for slot, entry in enumerate(lane) if entry != _EMPTY
@@ -168,7 +170,7 @@ def _close_ramps(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: 
             ipu_slots[entry] = memories[rank].move(slot, max(input_slots) + 1, most)
         if number in _GRADIENTS:
             insort(gradients[rank], ipu_slots[entry])
-    return [schedule_of_ipu.lane for schedule_of_ipu in memories]
+    return [saved.lane for saved in memories]
 
 
 def _slots_of(lane: _Lane, count: int) -> _Slots:
@@ -200,8 +202,9 @@ class _SavedBySlot:
     def __init__(self, lane: _Lane, count: int, *, halves: bool) -> None:
         """Take passes, with weight-gradient ``halves`` or without; if without, assume a half in every free slot."""
         self.lane = [*lane]
-        waits = 0 if halves else 1
-        changes = (1, 0), (1, 0), (0, waits), (0, waits), (-1, 0), (-1, 0)
+        pending_half = 0 if halves else 1
+        # For each of the six passes: changes of stored micro-batches, and of pending halves.
+        changes = (1, 0), (1, 0), (0, pending_half), (0, pending_half), (-1, 0), (-1, 0)
         self._changes = [change for change in changes for _ in range(count)]
         self._states = [(0, 0), *self._states_from(0, 0, 0)]  # before the first slot, and after each slot
 
@@ -213,33 +216,33 @@ class _SavedBySlot:
     def move(self, slot: int, ready: int, most: int) -> int:
         """Move a pass to the first free slot from ``ready`` on that keeps the peak within ``most``; return the slot."""
         entry, self.lane[slot] = self.lane[slot], _EMPTY
-        for earlier in range(ready, slot):
-            if self.lane[earlier] == _EMPTY:
-                self.lane[earlier] = entry
-                if self._fits(earlier, slot, most):
-                    return earlier
-                self.lane[earlier] = _EMPTY
+        for target in range(ready, slot):
+            if self.lane[target] == _EMPTY:
+                self.lane[target] = entry
+                if self._fits(target, slot, most):
+                    return target
+                self.lane[target] = _EMPTY
         self.lane[slot] = entry
         return slot
 
-    def _fits(self, earlier: int, slot: int, most: int) -> bool:
-        """Tell whether the peak from slot ``earlier`` on is within ``most``; if it is, update the states."""
+    def _fits(self, target: int, slot: int, most: int) -> bool:
+        """Tell whether the peak from slot ``target`` on is within ``most``; if it is, update the states."""
         states = list[tuple[int, int]]()
-        for index, state in enumerate(self._states_from(earlier, *self._states[earlier]), earlier + 1):
+        for index, state in enumerate(self._states_from(target, *self._states[target]), target + 1):
             if state[0] > most:
                 return False
             if index > slot and state == self._states[index]:
                 break  # unchanged from here on
             states.append(state)
-        self._states[earlier + 1 : earlier + 1 + len(states)] = states
+        self._states[target + 1 : target + 1 + len(states)] = states
         return True
 
     def _states_from(self, begin: int, level: int, halves: int) -> Iterator[tuple[int, int]]:
         """Yield states after slots from ``begin`` on: stored micro-batches, and pending weight-gradient halves."""
         for entry in islice(self.lane, begin, None):
             if entry != _EMPTY:
-                more, wait = self._changes[entry]
-                level, halves = level + more, halves + wait
+                change, pending_change = self._changes[entry]
+                level, halves = level + change, halves + pending_change
             elif halves:
                 level, halves = level - 1, halves - 1
             yield level, halves

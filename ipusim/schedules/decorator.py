@@ -74,7 +74,7 @@ def schedule(
         <Order all_forward_first: 16 passes>
     """
 
-    def registered(rule: _Rule) -> Schedule:
+    def register_rule(rule: _Rule) -> Schedule:
         if not callable(rule):
             raise ProgramTypeError(f"schedule: expected a function from a shape to an Order, got {rule!r}")
         label = name or getattr(rule, "__name__", "")
@@ -91,7 +91,7 @@ def schedule(
         register(result, again=True)
         return result
 
-    return registered if function is None else registered(function)
+    return register_rule if function is None else register_rule(function)
 
 
 def _members(kind: type[_Member], values: Collection[_Member | str], argument: str) -> tuple[_Member, ...]:

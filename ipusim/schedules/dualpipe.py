@@ -23,6 +23,7 @@ from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_
 #: The two chunks of an IPU. In DualPipeV: for a micro-batch's way there, and for its way back. In DualPipe: for the
 #: direction whose first micro-batch reaches the IPU first, and for the opposite direction.
 _WAY_OUT, _WAY_BACK = 0, 1
+#: Short names of the kinds of passes.
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 #: A pass of a chunk, and whether the pass shares a slot with the next pass.
 Turn = tuple[ChunkPass, bool]
@@ -38,13 +39,13 @@ def order(shape: PlanShape) -> Order:
     """
     check_stages(shape.positions)
     chunks = mirrored_chunks_of(shape, "dualpipe")
-    _check_least("dualpipe", shape, len(chunks))
+    _check_count_suffices("dualpipe", shape, len(chunks))
     check_count(shape.micro_batches, multiple(shape))
     half, passes = len(chunks) // 2, {}
     for rank, (ipu, ipu_chunks) in enumerate(chunks.items()):
-        nearer = min(rank, len(chunks) - 1 - rank)
+        distance_to_end = min(rank, len(chunks) - 1 - rank)
         copies = (0, 1) if rank < half else (1, 0)
-        turns = _passes(shape.micro_batches // 2, nearer, half)
+        turns = _passes(shape.micro_batches // 2, distance_to_end, half)
         passes[ipu] = (
             ipu_chunks,
             [((kind, copies[chunk], 2 * number + copies[chunk]), joins) for (kind, chunk, number), joins in turns],
@@ -66,7 +67,7 @@ def v_order(shape: PlanShape) -> Order:
     check_stages(shape.positions)
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, "dualpipe_v")
-    _check_least("dualpipe_v", shape, len(chunks))
+    _check_count_suffices("dualpipe_v", shape, len(chunks))
     passes = {
         ipu: (ipu_chunks, list(_passes(shape.micro_batches, rank, len(chunks))))
         for rank, (ipu, ipu_chunks) in enumerate(chunks.items())
@@ -74,7 +75,7 @@ def v_order(shape: PlanShape) -> Order:
     return joined_order_of("dualpipe_v", shape, passes)
 
 
-def _check_least(schedule: str, shape: PlanShape, ipus: int) -> None:
+def _check_count_suffices(schedule: str, shape: PlanShape, ipus: int) -> None:
     if shape.micro_batches < 2 * ipus:
         raise CountError(
             f"The schedule '{schedule}' needs twice as many micro-batches as IPUs, {2 * ipus} or more, got "
@@ -104,18 +105,18 @@ def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]
     """Yield each pass's kind, chunk, and whether it shares a slot with the next.
 
     The chunk of a weight-gradient half has no meaning: the caller assigns the oldest pending gradient."""
-    ahead, position = ipus - rank - 1, rank + 1
+    ipus_after, position = ipus - rank - 1, rank + 1
     pair = (_F, _WAY_BACK, True), (_B, _WAY_OUT, False)
-    yield from [(_F, _WAY_OUT, False)] * (2 * ahead)
+    yield from [(_F, _WAY_OUT, False)] * (2 * ipus_after)
     yield from [(_F, _WAY_OUT, False), (_F, _WAY_BACK, False)] * position
-    yield from [(_I, _WAY_BACK, False), (_W, _WAY_BACK, False), (_F, _WAY_BACK, False)] * ahead
+    yield from [(_I, _WAY_BACK, False), (_W, _WAY_BACK, False), (_F, _WAY_BACK, False)] * ipus_after
     for turn in range(count - 2 * ipus + position):
         # The last IPU's first backward pass needs the forward pass just before.
-        yield from ((_F, _WAY_OUT, turn > 0 or ahead > 0), (_B, _WAY_BACK, False), *pair)
-    yield from [(_B, _WAY_BACK, False), *pair] * ahead
-    # The last backward passes of both chunks are in halves from the middle on, with one half pending.
-    switch = position // 2 * 2 + (0 if rank % 2 else 1)
+        yield from ((_F, _WAY_OUT, turn > 0 or ipus_after > 0), (_B, _WAY_BACK, False), *pair)
+    yield from [(_B, _WAY_BACK, False), *pair] * ipus_after
+    # The last backward passes of both chunks are split into halves from the middle on; one half stays pending.
+    first_split_turn = position // 2 * 2 + (0 if rank % 2 else 1)
     for turn in range(2 * position):
-        yield _I if turn >= switch else _B, _WAY_OUT if turn % 2 else _WAY_BACK, False
-    yield from [(_W, _WAY_BACK, False), (_I, _WAY_OUT, False)] * ahead
+        yield _I if turn >= first_split_turn else _B, _WAY_OUT if turn % 2 else _WAY_BACK, False
+    yield from [(_W, _WAY_BACK, False), (_I, _WAY_OUT, False)] * ipus_after
     yield from [(_W, _WAY_BACK, False)] * position

@@ -71,14 +71,14 @@ def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) 
     """
     if Feature.BATCH_SERIALIZATION not in supports:
         check_not_serialized(shape.serialization)
-    ways = ((Feature.TRAINING, shape.training), (Feature.INFERENCE, not shape.training))
+    modes = ((Feature.TRAINING, shape.training), (Feature.INFERENCE, not shape.training))
     concurrent = (Feature.CONCURRENT_STAGES, any(len(parts) > 1 for parts in shape.parts))
     options = (
         (Feature.SEGMENTS, shape.segments > 1),
         (Feature.GROUPS, shape.group_size > 0),
         (Feature.AUTHORS_ORDER, shape.authors),
     )
-    for feature, is_used in (*ways, concurrent, *options):
+    for feature, is_used in (*modes, concurrent, *options):
         if is_used and feature not in supports:
             raise UnsupportedProgramError(f"The pipelining schedule '{name}' does not support {feature.value}.")
     if Feature.SEVERAL_STAGES not in supports:

@@ -33,15 +33,17 @@ def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass
     steps = ipus * chunks  # length of a micro-batch's path
     length = 2 * steps  # length of a unit, which overlaps the next unit
     slots = (
-        (2 * inside + (step if kind is Pass.FORWARD else length - 1 - step), kind, chunk, inside)
-        for inside in range(ipus)
+        (2 * number_in_unit + (step if kind is Pass.FORWARD else length - 1 - step), kind, chunk, number_in_unit)
+        for number_in_unit in range(ipus)
         for chunk in range(chunks)
         for step in (chunk * ipus + (ipus - 1 - rank if chunk % 2 else rank),)
         for kind in (Pass.FORWARD, Pass.BACKWARD)
     )
-    turns = sorted((slot % length, kind, chunk, inside, slot // length) for slot, kind, chunk, inside in slots)
+    turns = sorted(
+        (slot % length, kind, chunk, number_in_unit, slot // length) for slot, kind, chunk, number_in_unit in slots
+    )
     for unit in range(-(-count // ipus) + 1):
-        for _, kind, chunk, inside, lag in turns:
-            micro_batch = (unit - lag) * ipus + inside
+        for _, kind, chunk, number_in_unit, units_before in turns:
+            micro_batch = (unit - units_before) * ipus + number_in_unit
             if 0 <= micro_batch < count:
                 yield kind, chunk, micro_batch

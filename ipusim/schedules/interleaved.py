@@ -24,12 +24,12 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     for step, ipu in enumerate(shape.device_of_step):
         steps_of[ipu].append(step)
     # Two micro-batches are on an IPU at once if their starts differ by the distance between two steps of that IPU.
-    meeting = {
+    colliding_distances = {
         (first - second) % steps for ipu_steps in steps_of.values() for first in ipu_steps for second in ipu_steps
     }
     starts: list[int] = []
     for start in range(steps):
-        if not any(start - earlier in meeting for earlier in starts):
+        if not any(start - accepted in colliding_distances for accepted in starts):
             starts.append(start)
     return tuple(starts)
 

@@ -26,7 +26,9 @@ from ipusim.pipeline.rules import check_grouped_count
 from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.schedules.chunks import chunks_of, in_turns, ipu_count, ranked_order
 
+#: Kinds of passes of a whole backward pass.
 _WHOLE: Final = (Pass.BACKWARD,)
+#: Kinds of passes of a backward pass in halves.
 _HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 
 
@@ -50,7 +52,7 @@ def order(shape: PlanShape) -> Order:
 
     def passes(rank: int, ipus: int, chunks: int) -> Table:
         ahead = (ipus - rank - 1) * (2 if chunks > 1 else 1) + (chunks - 1) * size + 1
-        return _passes(_turns(count, size, chunks), ahead, chunks, _WHOLE)
+        return _passes(_forward_turns(count, size, chunks), ahead, chunks, _WHOLE)
 
     return ranked_order("interleaved_1f1b", shape, chunks_of, passes)
 
@@ -86,13 +88,13 @@ def half_of_ipus(shape: PlanShape) -> int:
 
 def _group_interleaved(name: str, shape: PlanShape, size: int) -> Order:
     def passes(rank: int, ipus: int, chunks: int) -> Table:
-        turns = _turns(shape.micro_batches, size, chunks)
+        turns = _forward_turns(shape.micro_batches, size, chunks)
         return _passes(turns, ipus - rank + (chunks - 1) * size, chunks, _HALVES)
 
     return ranked_order(name, shape, chunks_of, passes, size)
 
 
-def _turns(count: int, size: int, chunks: int) -> Column:
+def _forward_turns(count: int, size: int, chunks: int) -> Column:
     """Return chunks and micro-batches of the forward passes in order, shape (2, passes)."""
     chunk, micro_batch = np.indices((chunks, count)).reshape(2, -1)
     order = np.lexsort((micro_batch, chunk, micro_batch // size))

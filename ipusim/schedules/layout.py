@@ -25,11 +25,11 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     ``shape.micro_batches`` must be a multiple of the number of offsets.
     """
     steps, overlap = shape.steps, len(offsets)
-    local = np.arange(steps * shape.micro_batches // overlap)
-    step = np.tile(local % steps, overlap)
-    row = np.repeat(np.arange(overlap), len(local))
-    time_step = np.tile(local, overlap) + np.asarray(offsets)[row]
-    micro_batch = np.tile(local // steps, overlap) * overlap + row
+    step_of_row = np.arange(steps * shape.micro_batches // overlap)
+    step = np.tile(step_of_row % steps, overlap)
+    row = np.repeat(np.arange(overlap), len(step_of_row))
+    time_step = np.tile(step_of_row, overlap) + np.asarray(offsets)[row]
+    micro_batch = np.tile(step_of_row // steps, overlap) * overlap + row
     backward = step >= shape.positions
     position = np.where(backward, 2 * shape.positions - 1 - step, step)
     if shape.sizes:  # concurrent parts run in the same step

@@ -20,8 +20,9 @@ from ipusim.pipeline.shape import Column
 
 _LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
 _KINDS: Final = {kind.letter: kind for kind in Pass}
-#: End of a time-step in a word, and the corresponding letter.
+#: Text for the end of a time-step in a word.
 _BAR: Final = "|"
+#: Letter for the end of a time-step.
 END: Final = (-1, -1)
 _Letter = tuple[int, int]
 #: Letters of each IPU: before the period, in the period, and after it.
@@ -54,14 +55,16 @@ def least_count(name: str, parts: Parts) -> int:
 
     Raises PlanError unless letters outside the periods occur equally often, and letters in a period once.
     """
-    often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
-    if len(often) != 1:
-        raise PlanError(f"{name}: expected each letter equally often outside periods, got {sorted(often)} times")
+    occurrence_counts = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
+    if len(occurrence_counts) != 1:
+        raise PlanError(
+            f"{name}: expected each letter equally often outside periods, got {sorted(occurrence_counts)} times"
+        )
     for ipu, (head, period, tail) in parts.items():
         single = dict.fromkeys(_times((*head, *tail)), 1)
         if any(middle for _, middle, _ in parts.values()) and _times(period) != single:
             raise PlanError(f"{name}, IPU {ipu}: expected each of its letters once in the period")
-    return often.pop()
+    return occurrence_counts.pop()
 
 
 def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
@@ -81,9 +84,9 @@ def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
 
 def has_time_steps(name: str, parts: Parts) -> bool:
     """Tell whether words have bars; raises PlanError if the numbers of bars differ between IPUs."""
-    goes_on = any(period or tail for _, period, tail in parts.values())
-    for place, phrase in enumerate(("before the period", "in the period")) if goes_on else ():
-        numbers = {ipu: words[place].count(END) for ipu, words in parts.items()}
+    has_more_words = any(period or tail for _, period, tail in parts.values())
+    for index, phrase in enumerate(("before the period", "in the period")) if has_more_words else ():
+        numbers = {ipu: words[index].count(END) for ipu, words in parts.items()}
         if len(set(numbers.values())) > 1:
             counts = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
             raise PlanError(f"{name}: expected equal numbers of time-steps of all IPUs {phrase}, got {counts}")
@@ -99,11 +102,11 @@ def micro_batches_of(passes: Table, stages: int) -> Column:
     kind, stage = passes.T
     backward = np.where(kind == Pass.INPUT_GRADIENT, Pass.BACKWARD, kind)
     micro_batch = _earlier_occurrences(backward * stages + stage)
-    halves, weights = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
+    is_input_half, is_weight_half = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
     for number in range(stages):
         is_stage = stage == number
-        gradients = micro_batch[halves & is_stage]
-        rows = np.flatnonzero(weights & is_stage)[: len(gradients)]
+        gradients = micro_batch[is_input_half & is_stage]
+        rows = np.flatnonzero(is_weight_half & is_stage)[: len(gradients)]
         micro_batch[rows] = gradients[: len(rows)]
     return micro_batch
 

@@ -32,15 +32,17 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     format of torch.distributed.pipelining. Each call reads the file again; no schedule is registered.
 
     Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
-    that cannot be read, fails during execution, or has no such schedule; ModelError also where only the current folder
-    has the file.
+    that cannot be read, fails during execution, or has no such schedule; ModelError also if only the current folder has
+    the file.
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)
     file, colon, name = text.partition(":")
     if not os.path.lexists(folder / file) and os.path.lexists(file):
-        here = f"{os.path.relpath(file, folder)}{colon}{name}"
-        raise ModelError(f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {here}")
+        path_from_scenario = f"{os.path.relpath(file, folder)}{colon}{name}"
+        raise ModelError(
+            f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {path_from_scenario}"
+        )
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)
     with registry.temporarily():
@@ -64,7 +66,7 @@ def _with_line_errors(function: Callable[[PlanShape], Any], result_type: type) -
     refusal of a shape.
     """
 
-    def guarded(shape: PlanShape) -> Any:
+    def call_with_line_errors(shape: PlanShape) -> Any:
         try:
             result = function(shape)
         except (KeyboardInterrupt, ProgramError):
@@ -76,4 +78,4 @@ def _with_line_errors(function: Callable[[PlanShape], Any], result_type: type) -
             raise PlanError(f"{first_line(function)}: expected {type_text}, got {result!r}")
         return result
 
-    return guarded
+    return call_with_line_errors

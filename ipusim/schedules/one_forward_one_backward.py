@@ -24,7 +24,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that returns to an IPU.
     """
-    return one_chunk_order("1f1b", shape, lambda ahead, _: passes(shape.micro_batches, ahead))
+    return one_chunk_order("1f1b", shape, lambda ipus_to_last, _: passes(shape.micro_batches, ipus_to_last))
 
 
 def eager_order(shape: PlanShape) -> Order:
@@ -38,7 +38,9 @@ def eager_order(shape: PlanShape) -> Order:
 
     Raises like :func:`order`.
     """
-    return one_chunk_order("eager_1f1b", shape, lambda ahead, _: passes(shape.micro_batches, 2 * ahead - 1))
+    return one_chunk_order(
+        "eager_1f1b", shape, lambda ipus_to_last, _: passes(shape.micro_batches, 2 * ipus_to_last - 1)
+    )
 
 
 def passes(count: int, ahead: int, segments: int = 1) -> Table:

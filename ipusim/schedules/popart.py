@@ -27,10 +27,10 @@ def order(shape: PlanShape) -> Order:
     check_main_cycles(shape.micro_batches, pipeline_stages)
     stage, micro_batch = np.divmod(np.arange(shape.stages * shape.micro_batches), shape.micro_batches)
     ipu = np.asarray(shape.mapping)[stage]
-    ways = [(Pass.FORWARD, stage), (Pass.BACKWARD, 2 * last - stage)]
+    kinds_and_numbers = [(Pass.FORWARD, stage), (Pass.BACKWARD, 2 * last - stage)]
     tables = [
         np.column_stack([micro_batch + number, ipu, np.full_like(stage, kind), stage, micro_batch])
-        for kind, number in ways[: 2 if shape.training else 1]
+        for kind, number in kinds_and_numbers[: 2 if shape.training else 1]
     ]
     return Order(
         "popart",

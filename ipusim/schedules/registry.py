@@ -66,20 +66,25 @@ def _schedule(
     summary: str,
     supports: frozenset[Feature],
     multiple: Callable[[PlanShape], int] = any_count,
-    **more: Any,
+    **other_values: Any,
 ) -> Schedule:
-    """Create a schedule, by default pipelined and with period ``multiple``; values in ``more`` override defaults."""
+    """Create a schedule, by default pipelined and with period ``multiple``; ``other_values`` override defaults."""
     return Schedule(
-        name, order, multiple, summary=summary, supports=supports, **{"pipelined": True, "period": multiple, **more}
+        name,
+        order,
+        multiple,
+        summary=summary,
+        supports=supports,
+        **{"pipelined": True, "period": multiple, **other_values},
     )
 
 
 #: Creates a GPU schedule.
-_free: Final = partial(_schedule, syncs=(Sync.POINT_TO_POINT, Sync.LOCK_STEP))
+_gpu_schedule: Final = partial(_schedule, syncs=(Sync.POINT_TO_POINT, Sync.LOCK_STEP))
 #: Creates a schedule with a V placement, two stages per IPU.
-_zigzag: Final = partial(_free, placement=zigzag, per_ipu=2)
+_v_schedule: Final = partial(_gpu_schedule, placement=zigzag, per_ipu=2)
 #: Creates a schedule with micro-batches from both ends, and two copies of each stage.
-_mirrored: Final = partial(_free, mirrored=True)
+_mirrored_schedule: Final = partial(_gpu_schedule, mirrored=True)
 
 
 _SCHEDULES: Final[dict[str, Schedule]] = {
@@ -117,9 +122,9 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         ),
         _schedule("sharded", serial.sharded, "no pipeline: through the shards", _SHARDED, pipelined=False),
         _schedule("single", serial.single, "no pipeline: one IPU", _SINGLE, pipelined=False),
-        _free("gpipe", gpipe.order, "all forward passes, then all backward passes", _GPU, in_phases=True),
-        _free("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
-        _free(
+        _gpu_schedule("gpipe", gpipe.order, "all forward passes, then all backward passes", _GPU, in_phases=True),
+        _gpu_schedule("1f1b", one_forward_one_backward.order, "a forward and a backward in turn", _GPU_TRAINING),
+        _gpu_schedule(
             "interleaved_1f1b",
             interleaved_1f1b.order,
             "1f1b with several rounds of stages over the IPUs",
@@ -127,13 +132,13 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             lambda shape: shape.group_size or ipu_count(shape),
             between=True,
         ),
-        _free(
+        _gpu_schedule(
             "eager_1f1b",
             one_forward_one_backward.eager_order,
             "1f1b with a warm-up twice as long, which hides long copies",
             _GPU_TRAINING,
         ),
-        _free(
+        _gpu_schedule(
             "seq_1f1b",
             seq_1f1b.order,
             "1f1b of segments of a micro-batch along its sequence, with ramps as short as a segment's",
@@ -141,75 +146,77 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             lambda shape: shape.segments,
             segments=2,
         ),
-        _zigzag(
+        _v_schedule(
             "1f1b_v",
             v_1f1b.order,
             "1f1b with two stages on each IPU, over the IPUs and back, and two thirds of the activations",
             _GPU_TRAINING,
         ),
-        _zigzag(
+        _v_schedule(
             "hanayo",
             hanayo.order,
             "waves over the IPUs and back, after Hanayo, with ramps as short as a stage",
             _GPU_TRAINING,
             period=ipu_count,
         ),
-        _free(
+        _gpu_schedule(
             "breadth_first",
             breadth_first.order,
             "gpipe with several rounds of stages over the IPUs",
             _GPU,
             in_phases=True,
         ),
-        _free(
+        _gpu_schedule(
             "zero_bubble_h1",
             zero_bubble.order,
             "1f1b with backward in halves; the weights' half fills idle time",
             _HALVES,
         ),
-        _free(
+        _gpu_schedule(
             "zero_bubble_h2",
             zero_bubble.order_h2,
             "zero_bubble_h1 with nearly twice the activations, and almost no bubble",
             _HALVES,
         ),
-        _zigzag(
+        _v_schedule(
             "zbv", zbv.order, "zero bubble with two stages on each IPU, over the IPUs and back", _HALVES_OR_AUTHORS
         ),
-        _zigzag(
+        _v_schedule(
             "dualpipe_v",
             dualpipe.v_order,
             "zbv with a forward pass of one stage and a backward pass of the other in one slot",
             _HALVES,
         ),
-        _mirrored("dualpipe", dualpipe.order, "dualpipe_v with two copies of each stage", _HALVES, dualpipe.multiple),
-        _mirrored(
+        _mirrored_schedule(
+            "dualpipe", dualpipe.order, "dualpipe_v with two copies of each stage", _HALVES, dualpipe.multiple
+        ),
+        _mirrored_schedule(
             "chimera",
             chimera.order,
             "1f1b from both ends, with two copies of every stage",
             _GPU_TRAINING,
             ipu_count,
         ),
-        _zigzag(
+        _v_schedule(
             "v_half",
             controllable_memory.v_half,
             "zbv with half the activations, at the cost of a bubble",
             _HALVES_OR_AUTHORS,
         ),
-        _zigzag(
+        _v_schedule(
             "v_min",
             controllable_memory.v_min,
             "zbv with a third of the activations, at the cost of a bubble",
             _HALVES_OR_AUTHORS,
         ),
-        _free(
+        _gpu_schedule(
             "gis",
             interleaved_1f1b.gis,
             "interleaved_1f1b with backward in halves, fewer activations and shorter ramps",
             _HALVES,
             ipu_count,
         ),
-        _free(
+        _gpu_schedule(
             "gis_h",
             interleaved_1f1b.gis_h,
             "gis in groups of half the micro-batches, with about half the activations of interleaved_1f1b",

@@ -80,20 +80,26 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     if schedule.period is not None or shape.overlapped_io:  # overlapped I/O may still turn out to be impossible
         return schedule
     schedule.check(shape)
-    whole = schedule.lay_out(shape)
-    stretch = _stretch(whole)
+    full_order = schedule.lay_out(shape)
+    stretch = _stretch(full_order)
     if stretch is None:
-        return replace(schedule, order=lambda for_shape: whole if for_shape == shape else schedule.order(for_shape))
+        return replace(
+            schedule, order=lambda for_shape: full_order if for_shape == shape else schedule.order(for_shape)
+        )
     count = shape.micro_batches
     ramps = count - stretch.most_cut(count) - _LEAST_PERIODS * stretch.period
     values = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    values |= {"order": partial(_cut_periods, whole, stretch), "period": lambda _: stretch.period, "file_shape": None}
+    values |= {
+        "order": partial(_cut_periods, full_order, stretch),
+        "period": lambda _: stretch.period,
+        "file_shape": None,
+    }
     return Repeating(**values | {"least": max(schedule.least, ramps)}, count=count, stretch=stretch)
 
 
-def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
+def _cut_periods(full_order: Order, stretch: Stretch, shape: PlanShape) -> Order:
     """Return an Order of fewer micro-batches, with whole periods cut out; raises CountError for other counts."""
-    count = whole.shape.micro_batches
+    count = full_order.shape.micro_batches
     removed = count - shape.micro_batches
     periods, rest = divmod(removed, stretch.period)
     if rest or not 0 <= removed <= stretch.most_cut(count):
@@ -102,8 +108,8 @@ def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
             f"got {shape.micro_batches}"
         )
     if not removed:
-        return whole
-    is_kept, is_later = np.ones(len(whole.table), bool), np.zeros(len(whole.table), bool)
+        return full_order
+    is_kept, is_later = np.ones(len(full_order.table), bool), np.zeros(len(full_order.table), bool)
     bounds = {}
     for ipu, rows in stretch.rows.items():
         first, last = stretch.bounds[ipu]
@@ -111,22 +117,22 @@ def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
         is_kept[rows[first : first + passes]] = False
         is_later[rows[first + passes :]] = True
         bounds[ipu] = first, last - passes
-    table = whole.table.copy()
+    table = full_order.table.copy()
     table[is_later, -1] -= removed
-    emitted = whole.emitted
+    emitted = full_order.emitted
     if emitted is not None:
         table[is_later, 0] -= periods * stretch.time_steps
         emitted -= periods * stretch.time_steps
     return Order(
-        whole.schedule,
+        full_order.schedule,
         shape,
         table=table[is_kept],
-        offsets=whole.offsets,
+        offsets=full_order.offsets,
         emitted=emitted,
-        fifo_depths=whole.fifo_depths,
-        copy_rule=whole.copy_rule,
+        fifo_depths=full_order.fifo_depths,
+        copy_rule=full_order.copy_rule,
         repeats=bounds,
-        joined=whole.joined[is_kept],
+        joined=full_order.joined[is_kept],
     )
 
 

@@ -133,7 +133,7 @@ class Schedule:
         """
         check_supported(self.name, self.supports, shape)
         if self.file_shape is not None:
-            _check_written(self.name, self.file_shape, shape)
+            _check_file_shape(self.name, self.file_shape, shape)
 
     def count_step(self, shape: PlanShape) -> int:
         """Return the number of which every gradient accumulation count is a multiple, in whole micro-batches.
@@ -199,19 +199,19 @@ class Schedule:
             raise PlanError(f"schedule {self.name!r}: expected an Order, got {result!r}")
         if not len(result.table):
             raise PlanError(f"schedule {self.name!r}: expected an Order with passes, got an empty one")
-        for part in fields(shape):
-            right, actual = getattr(shape, part.name), getattr(result.shape, part.name)
-            if actual != right:
+        for shape_field in fields(shape):
+            expected, actual = getattr(shape, shape_field.name), getattr(result.shape, shape_field.name)
+            if actual != expected:
                 raise PlanError(
-                    f"schedule {self.name!r}: expected an Order of {part.name} {right}, got one of {actual}"
+                    f"schedule {self.name!r}: expected an Order of {shape_field.name} {expected}, got one of {actual}"
                 )
         return result
 
 
-def _check_written(name: str, file_shape: PlanShape, shape: PlanShape) -> None:
+def _check_file_shape(name: str, file_shape: PlanShape, shape: PlanShape) -> None:
     if shape.mapping != file_shape.mapping:
-        right, actual = mapping_text(file_shape), mapping_text(shape)
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {actual}")
+        expected, actual = mapping_text(file_shape), mapping_text(shape)
+        raise UnsupportedProgramError(f"expected stages on IPUs {expected}, as in {name}, got {actual}")
     if shape.micro_batches != file_shape.micro_batches:
         raise CountError(
             f"expected the number of micro-batches of {name}, {file_shape.micro_batches}, got {shape.micro_batches}"

@@ -22,5 +22,5 @@ def order(shape: PlanShape) -> Order:
     """
     segments = shape.segments
     return one_chunk_order(
-        "seq_1f1b", shape, lambda ahead, _: passes(shape.micro_batches, ahead + segments - 1, segments)
+        "seq_1f1b", shape, lambda ipus_to_last, _: passes(shape.micro_batches, ipus_to_last + segments - 1, segments)
     )

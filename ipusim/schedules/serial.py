@@ -73,14 +73,14 @@ def time_step_of(shape: PlanShape, step: int, micro_batch: int) -> int:
 
     A time-step has a single pass. Each stage runs a loop over a group of micro-batches, then the next stage follows."""
     loop = shape.serialization
-    group, turn = divmod(micro_batch, loop)
+    group, index_in_group = divmod(micro_batch, loop)
     start = group * shape.steps * loop
     if shape.training and step in (
         shape.positions - 1,
         shape.positions,
     ):  # the last stage alternates forward and backward
-        return start + (shape.positions - 1) * loop + 2 * turn + (step - shape.positions + 1)
-    return start + step * loop + turn
+        return start + (shape.positions - 1) * loop + 2 * index_in_group + (step - shape.positions + 1)
+    return start + step * loop + index_in_group
 
 
 def _lay_out_serialized(shape: PlanShape) -> Table:

@@ -52,19 +52,19 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
     if not copies:
         return
     needs = _list_needs(rows, mapping)
-    earlier: set[Copy] = set()
+    seen: set[Copy] = set()
     for copy, rank, passes, position in copies:
         if copy not in needs:
             raise FileError(f"{position}: expected copies between the rows of a stage and its neighbour, got '{copy}'")
-        if copy in earlier:
+        if copy in seen:
             raise FileError(f"{position}: expected each copy once, got '{copy}' again")
-        earlier.add(copy)
-        turn, op = needs[copy]
-        if rank != mapping[copy.stage] or (turn >= passes) == copy.is_send:
+        seen.add(copy)
+        pass_number, op = needs[copy]
+        if rank != mapping[copy.stage] or (pass_number >= passes) == copy.is_send:
             side = "behind" if copy.is_send else "before"
             raise FileError(f"{position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
     for copy, (_, op) in needs.items():
-        if copy not in earlier:
+        if copy not in seen:
             raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{copy}' for {op}")
 
 
@@ -73,15 +73,15 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
 
     If a file has no ``copies``, receives directly precede their pass, and sends directly follow it.
     """
-    places = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
-    if not places:
-        for copy, (turn, op) in _list_needs(rows, mapping).items():
+    placements = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
+    if not placements:
+        for copy, (pass_number, op) in _list_needs(rows, mapping).items():
             side = "behind" if copy.is_send else "before"
-            places[copy] = mapping[copy.stage], turn + copy.is_send, f"{side} {op}"
+            placements[copy] = mapping[copy.stage], pass_number + copy.is_send, f"{side} {op}"
     queues: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
     # Copies between the same passes keep the order of cells; without cells, sends precede receives.
-    for copy in sorted(places, key=lambda copy: (places[copy][1], not copies and not copy.is_send)):
-        queues[places[copy][0]].append(copy)
+    for copy in sorted(placements, key=lambda copy: (placements[copy][1], not copies and not copy.is_send)):
+        queues[placements[copy][0]].append(copy)
     heads = dict.fromkeys(queues, 0)
     progress = True
     while progress:
@@ -89,7 +89,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
         for rank, order in queues.items():
             while heads[rank] < len(order):
                 partner = order[heads[rank]].partner
-                peer = places[partner][0]
+                peer = placements[partner][0]
                 if queues[peer][heads[peer] : heads[peer] + 1] != [partner]:
                     break
                 heads[rank] += 1
@@ -97,7 +97,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
                 progress = True
     stuck = {rank: order[heads[rank]] for rank, order in queues.items() if heads[rank] < len(order)}
     return "; ".join(
-        f"rank {rank} waits in {copy} ({places[copy][2]}) for {copy.partner} of rank {places[copy.partner][0]}"
+        f"rank {rank} waits in {copy} ({placements[copy][2]}) for {copy.partner} of rank {placements[copy.partner][0]}"
         for rank, copy in stuck.items()
     )
 
@@ -106,12 +106,12 @@ def _list_needs(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Co
     """Return needed copies between ranks, with their pass and its row position."""
     needs: dict[Copy, tuple[int, Op]] = {}
     for row in rows:
-        for turn, op in enumerate(row):
+        for pass_number, op in enumerate(row):
             if op.kind is Pass.WEIGHT_GRADIENT:
                 continue
             forward = op.kind is Pass.FORWARD
             for is_send, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
                 neighbour = op.stage + step
                 if 0 <= neighbour < len(mapping) and mapping[neighbour] != mapping[op.stage]:
-                    needs[Copy(op.stage, is_send, forward, op.micro_batch)] = turn, op
+                    needs[Copy(op.stage, is_send, forward, op.micro_batch)] = pass_number, op
     return needs

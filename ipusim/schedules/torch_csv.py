@@ -40,8 +40,10 @@ _COPY_NOTE: Final = (
     "{name} has {number:,} cells that send and receive: each copy runs where passes need the tensor, "
     "not at the place of its cell."
 )
-_LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
-#: Further cells without a pass.
+_FROM_ONE_NOTE: Final = (
+    "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
+)
+#: Other cells without a pass.
 _NOT_A_PASS: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
 _OVERLAP: Final = "OVERLAP_F_B"
@@ -85,8 +87,8 @@ def read_schedule(path: Path, name: str) -> Schedule:
     copies: list[PlacedCopy] = []
     collectives: list[str] = []
     rows = _rows(path, name, copies, collectives)
-    late = _late(rows)
-    rows = [[tuple(_from_zero(op, late) for op in cell) for cell in row] for row in rows]
+    stages_from_one = _stages_from_one(rows)
+    rows = [[tuple(_from_zero(op, stages_from_one) for op in cell) for cell in row] for row in rows]
     shape = _shape(rows, name)
     passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
     check_copies(copies, list(passes.values()), shape.mapping, name)
@@ -102,7 +104,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
     if Pass.INPUT_GRADIENT not in kinds and shape.training:
         supports.add(Feature.RECOMPUTE_INTERLEAVED)
 
-    notes = [_LATE.format(name=name, stage=stage) for stage in sorted(late)]
+    notes = [_FROM_ONE_NOTE.format(name=name, stage=stage) for stage in sorted(stages_from_one)]
     if copies:
         notes.append(_COPY_NOTE.format(name=name, number=len(copies)))
     if collectives:
@@ -132,8 +134,8 @@ def hang_when_blocking(path: Path, name: str) -> str:
     """
     copies: list[PlacedCopy] = []
     rows = _rows(path, name, copies, [])
-    late = _late(rows)
-    rows = [[tuple(_from_zero(op, late) for op in cell) for cell in row] for row in rows]
+    stages_from_one = _stages_from_one(rows)
+    rows = [[tuple(_from_zero(op, stages_from_one) for op in cell) for cell in row] for row in rows]
     shape, passes = _shape(rows, name), [[op for cell in row for op in cell] for row in rows]
     check_copies(copies, passes, shape.mapping, name)
     return hang(copies, passes, shape.mapping)
@@ -188,8 +190,8 @@ def _cell(text: str, position: str) -> tuple[Op, ...]:
     kinds = [op.kind for op in ops]
     if composite is None and len(ops) == 1:
         return ops
-    whole = composite is not None and composite[2] == _OVERLAP and len(parts) == len(ops)
-    if whole and kinds == [Pass.FORWARD, Pass.BACKWARD]:
+    is_overlap = composite is not None and composite[2] == _OVERLAP and len(parts) == len(ops)
+    if is_overlap and kinds == [Pass.FORWARD, Pass.BACKWARD]:
         return ops
     remedy = ""
     if _NOT_A_PASS.fullmatch(text):
@@ -200,24 +202,26 @@ def _cell(text: str, position: str) -> tuple[Op, ...]:
     raise FileError(f"{position}: {_CELL_FORM}, got {excerpt!r}{remedy}")
 
 
-def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
+def _stages_from_one(rows: list[list[tuple[Op, ...]]]) -> set[int]:
     """Return the stages with forward passes numbered from 1, and backward passes from 0.
 
     torch, at least up to 2.14.1, writes the last rank of its Schedule1F1B like this, and cannot load the result.
     """
-    ways: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    numbers_of_stage: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for op in (op for row in rows for cell in row for op in cell if op.kind is not Pass.WEIGHT_GRADIENT):
-        ways[op.stage][op.kind is not Pass.FORWARD].append(op.micro_batch)
+        numbers_of_stage[op.stage][op.kind is not Pass.FORWARD].append(op.micro_batch)
     return {
         stage
-        for stage, (forward, backward) in ways.items()
+        for stage, (forward, backward) in numbers_of_stage.items()
         if sorted(forward) == [*range(1, len(forward) + 1)] and sorted(backward) == [*range(len(forward))]
     }
 
 
-def _from_zero(op: Op, late: set[int]) -> Op:
-    """Return a pass with its forward micro-batch number corrected for stages in ``late``."""
-    return op._replace(micro_batch=op.micro_batch - 1) if op.kind is Pass.FORWARD and op.stage in late else op
+def _from_zero(op: Op, stages_from_one: set[int]) -> Op:
+    """Return a pass with its forward micro-batch number corrected for stages in ``stages_from_one``."""
+    return (
+        op._replace(micro_batch=op.micro_batch - 1) if op.kind is Pass.FORWARD and op.stage in stages_from_one else op
+    )
 
 
 def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:

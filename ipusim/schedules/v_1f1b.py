@@ -26,8 +26,9 @@ _PASSES: Final = (
     (Pass.BACKWARD, 1, 1),
     (Pass.BACKWARD, 0, -1),
 )
-#: Slots per pass, and between consecutive micro-batches.
+#: Slots of each pass in ``_PASSES``.
 _LENGTHS: Final = (1, 1, 2, 2)
+#: Slots between consecutive micro-batches.
 _PERIOD: Final = sum(_LENGTHS)
 
 
@@ -41,10 +42,10 @@ def order(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, "1f1b_v")
     ipus, count = len(chunks), shape.micro_batches
-    few = min(count, 2 * ipus + 6)  # enough for a period between the ramps of each IPU
+    laid_out_count = min(count, 2 * ipus + 6)  # enough for a period between the ramps of each IPU
     passes = {
-        ipu: (ipu_chunks, repeat_period(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
-        for (ipu, ipu_chunks), lane in zip(chunks.items(), shared()(_lay_out, ipus, few), strict=True)
+        ipu: (ipu_chunks, repeat_period(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - laid_out_count))
+        for (ipu, ipu_chunks), lane in zip(chunks.items(), shared()(_lay_out, ipus, laid_out_count), strict=True)
     }
     return order_of("1f1b_v", shape, passes)
 
@@ -91,11 +92,11 @@ class _Lane:
     def __init__(self, passes: list[tuple[int, int, int, int]], slots: int) -> None:
         """Take passes as (slot, rank, number, micro-batch)."""
         change = np.zeros(slots, np.int64)
-        self._is_full = np.zeros(slots, bool)
+        self._is_taken = np.zeros(slots, bool)
         self._begin: dict[tuple[int, int], int] = {}
         for slot, _, number, _ in passes:
             length = _LENGTHS[number]
-            self._is_full[slot : slot + length] = True
+            self._is_taken[slot : slot + length] = True
             change[slot + length - 1] += 1 if _PASSES[number][0] is Pass.FORWARD else -1
         self.levels = np.cumsum(change)
 
@@ -108,16 +109,16 @@ class _Lane:
         """Move a pass to the first free slot from ``ready`` on, within peak ``most``."""
         length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
         if forward:
-            full = np.flatnonzero(self.levels[ready:slot] >= most)
-            ready += int(full[-1]) + 1 if len(full) else 0
-        free = ~self._is_full[ready : slot + length - 1]
+            full_slots = np.flatnonzero(self.levels[ready:slot] >= most)
+            ready += int(full_slots[-1]) + 1 if len(full_slots) else 0
+        free = ~self._is_taken[ready : slot + length - 1]
         if not forward:
             free = free[:-1] & free[1:]
         target = ready + int(free.argmax()) if free[: slot - ready].any() else slot
         self._begin[number, micro_batch] = target
         if target < slot:
-            self._is_full[slot : slot + length] = False
-            self._is_full[target : target + length] = True
+            self._is_taken[slot : slot + length] = False
+            self._is_taken[target : target + length] = True
             self.levels[target + length - 1 : slot + length - 1] += 1 if forward else -1
 
     def passes(self) -> list[ChunkPass]:

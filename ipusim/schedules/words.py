@@ -82,15 +82,15 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
 def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape: PlanShape) -> Order:
     """Lay out a shape; raises UnsupportedProgramError for another mapping, CountError for too few micro-batches."""
     if shape.mapping != mapping:
-        right = ", ".join(map(str, mapping))
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {mapping_text(shape)}")
-    more = shape.micro_batches - least
-    if more < 0 or (more and not all(period for _, period, _ in parts.values())):
-        right = f"{least} micro-batches" + (" or more" if more < 0 and parts[mapping[0]][1] else "")
-        raise CountError(f"expected {right}, as in {name}, got {shape.micro_batches}")
+        expected = ", ".join(map(str, mapping))
+        raise UnsupportedProgramError(f"expected stages on IPUs {expected}, as in {name}, got {mapping_text(shape)}")
+    further_count = shape.micro_batches - least
+    if further_count < 0 or (further_count and not all(period for _, period, _ in parts.values())):
+        expected = f"{least} micro-batches" + (" or more" if further_count < 0 and parts[mapping[0]][1] else "")
+        raise CountError(f"expected {expected}, as in {name}, got {shape.micro_batches}")
     tables = []
     for ipu, (head, period, tail) in sorted(parts.items()):
-        letters = [*head, *period * more, *tail]
+        letters = [*head, *period * further_count, *tail]
         rows = np.array(letters, np.int64).reshape(-1, 2)
         step = np.cumsum(rows[:, 0] == END[0])
         step, rows = step[rows[:, 0] >= 0], rows[rows[:, 0] >= 0]

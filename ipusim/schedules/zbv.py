@@ -32,11 +32,11 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
     """
-    count, lanes = shape.micro_batches, cache(search)
+    count, cached_search = shape.micro_batches, cache(search)
 
     def passes(rank: int, ipus: int, _: int) -> Iterable[ChunkPass]:
         if shape.authors and count < 2 * ipus - 1:
-            return lanes(ipus, count)[rank]
+            return cached_search(ipus, count)[rank]
         return _passes(count, rank, ipus)
 
     return ranked_order("zbv", shape, zigzag_chunks_of, passes)
@@ -54,15 +54,15 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
 
 def _turns(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int]]:
     """Yield kind and chunk of each pass; micro-batches follow in order."""
-    tail = ipus - rank  # number of IPUs from this one to the last
-    yield from [(_F, _WAY_OUT)] * (2 * tail - 1)
+    ipus_to_last = ipus - rank  # number of IPUs from this one to the last
+    yield from [(_F, _WAY_OUT)] * (2 * ipus_to_last - 1)
     yield from [(_F, _WAY_BACK), (_F, _WAY_OUT)] * rank
-    yield from [(_F, _WAY_BACK), (_I, _WAY_BACK), (_W, _WAY_BACK)] * tail
-    for forward in range(2 * tail - 1 + rank, count + tail - 1):
+    yield from [(_F, _WAY_BACK), (_I, _WAY_BACK), (_W, _WAY_BACK)] * ipus_to_last
+    for forward in range(2 * ipus_to_last - 1 + rank, count + ipus_to_last - 1):
         if forward < count:
             yield _F, _WAY_OUT
         yield from ((_I, _WAY_OUT), (_W, _WAY_OUT), (_F, _WAY_BACK), (_I, _WAY_BACK), (_W, _WAY_BACK))
     yield from [(_I, _WAY_OUT), (_I, _WAY_BACK)] * rank
-    yield from [(_I, _WAY_OUT), (_W, _WAY_OUT)] * tail
+    yield from [(_I, _WAY_OUT), (_W, _WAY_OUT)] * ipus_to_last
     yield from [(_W, _WAY_BACK)] * rank
     yield from [(_W, _WAY_OUT)] * rank

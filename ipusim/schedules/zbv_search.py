@@ -27,13 +27,13 @@ def search(ipus: int, count: int) -> list[list[ChunkPass]]:
         ipu.neighbours = previous, successor
     _fill(ranks, count)
     for _ in range(2 * count):
-        outward: list[_IpuSchedule] = []
-        homeward: list[_IpuSchedule] = []
+        way_out: list[_IpuSchedule] = []
+        way_back: list[_IpuSchedule] = []
         for ipu in ranks:
-            (homeward if ipu.next_gradient() else outward).append(ipu)
-        for ipu in reversed(outward):
+            (way_back if ipu.next_gradient() else way_out).append(ipu)
+        for ipu in reversed(way_out):
             ipu.run(_I, 0)
-        for ipu in homeward:
+        for ipu in way_back:
             ipu.run(_I, 1)
         for ipu in ranks:
             chunk = ipu.next_forward()
@@ -103,18 +103,18 @@ class _IpuSchedule:
 
     def next_gradient(self) -> int:
         """Return the chunk of the next gradient."""
-        outward, homeward = self.counts[_I, 0], self.counts[_I, 1]
-        ready = outward < homeward and (homeward == self._count or self.arrival_slot(_I, 0) != _UNSCHEDULED)
+        way_out, way_back = self.counts[_I, 0], self.counts[_I, 1]
+        ready = way_out < way_back and (way_back == self._count or self.arrival_slot(_I, 0) != _UNSCHEDULED)
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
         """Return the chunk of the next forward pass; None if no forward pass remains or can run yet."""
-        outward, homeward = self.counts[_F, 0], self.counts[_F, 1]
-        if homeward == self._count:
+        way_out, way_back = self.counts[_F, 0], self.counts[_F, 1]
+        if way_back == self._count:
             return None
-        if homeward < outward and self.arrival_slot(_F, 1) != _UNSCHEDULED:
+        if way_back < way_out and self.arrival_slot(_F, 1) != _UNSCHEDULED:
             return 1
-        return 0 if outward < self._count and self.arrival_slot(_F, 0) != _UNSCHEDULED else None
+        return 0 if way_out < self._count and self.arrival_slot(_F, 0) != _UNSCHEDULED else None
 
 
 def _fill(ranks: list[_IpuSchedule], count: int) -> None:

@@ -23,7 +23,11 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that returns to an IPU.
     """
-    return one_chunk_order("zero_bubble_h1", shape, lambda ahead, lag: _passes(shape.micro_batches, ahead, lag))
+    return one_chunk_order(
+        "zero_bubble_h1",
+        shape,
+        lambda ipus_to_last, ipus_before: _passes(shape.micro_batches, ipus_to_last, ipus_before),
+    )
 
 
 def order_h2(shape: PlanShape) -> Order:
@@ -32,7 +36,9 @@ def order_h2(shape: PlanShape) -> Order:
     Adjacent stages of an IPU form a chunk. Raises like :func:`order`.
     """
     return one_chunk_order(
-        "zero_bubble_h2", shape, lambda ahead, lag: _passes(shape.micro_batches, 2 * ahead - 1, 2 * lag)
+        "zero_bubble_h2",
+        shape,
+        lambda ipus_to_last, ipus_before: _passes(shape.micro_batches, 2 * ipus_to_last - 1, 2 * ipus_before),
     )
 
 

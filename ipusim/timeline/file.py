@@ -55,7 +55,7 @@ def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
     """Write a Timeline as an npz archive. Equal Timelines of equal title give equal bytes."""
-    # Replaced and slow IPUs are rare.
+    # Few runs have replaced or slow IPUs.
     entries = {name: value for name, value in asdict(info).items() if value or name not in _OMITTED_IF_EMPTY}
     header = np.frombuffer(json.dumps(entries, ensure_ascii=False).encode(), dtype=np.uint8)
     columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, index]) for index, name in enumerate(Span._fields)}
@@ -105,13 +105,13 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
         "replica": info.replicas,
     }
     lowest = {"start": 0, "end": 0, "kind": 0}
-    wrong = [
+    wrong_names = [
         name
         for name, end in ends.items()
         if ((column := columns[name]) < lowest.get(name, NONE)).any() or (column >= end).any()
     ]
-    if wrong:
-        raise FileError(f"columns that point outside the run: {', '.join(wrong)}")
+    if wrong_names:
+        raise FileError(f"columns that point outside the run: {', '.join(wrong_names)}")
     if (columns["start"] > columns["end"]).any() or (np.diff(columns["start"]) < 0).any():
         raise FileError("spans that end before they start, or are out of order")
     if repeats:
@@ -129,18 +129,18 @@ def _check_copies(
     """Refuse blocks with copies that overlap later rows or point outside the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
-    before_first = False
+    has_negative_numbers = False
     for repeat in repeats:
-        rows, more = slice(repeat.first, repeat.last), repeat.times - 1
+        rows, further_copies = slice(repeat.first, repeat.last), repeat.times - 1
         numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
         for column, number in zip(latest.values(), numbers, strict=True):
             values = column[rows]
-            before_first |= bool(((values != NONE) & (values + more * number < 0)).any())
-            column[rows] = np.where(values == NONE, NONE, values + more * number)
-    wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
-    wrong += ["micro_batch"] * before_first
-    if wrong:
-        raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong)}")
+            has_negative_numbers |= bool(((values != NONE) & (values + further_copies * number < 0)).any())
+            column[rows] = np.where(values == NONE, NONE, values + further_copies * number)
+    wrong_names = [name for name, column in latest.items() if (column >= ends[name]).any()]
+    wrong_names += ["micro_batch"] * has_negative_numbers
+    if wrong_names:
+        raise FileError(f"blocks whose copies point outside the run: {', '.join(wrong_names)}")
     _check_counts(info, columns, repeats)
 
 
@@ -153,13 +153,13 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
     """
     last_copies = start.copy()
     for repeat in reversed(repeats):  # inner blocks first, to know the last row of an outer copy
-        rows, more = slice(repeat.first, repeat.last), (repeat.times - 1) * repeat.cycles
+        rows, cycles_to_last_copy = slice(repeat.first, repeat.last), (repeat.times - 1) * repeat.cycles
         last = int(last_copies[rows].max())
         if int(start[repeat.first]) + repeat.cycles < last:
             raise FileError(f"copies of the block of rows {repeat.first} to {repeat.last} that overlap")
-        if repeat.last < len(start) and int(start[repeat.last]) < last + more:
+        if repeat.last < len(start) and int(start[repeat.last]) < last + cycles_to_last_copy:
             raise FileError(f"a block from row {repeat.first} on that does not end before row {repeat.last}")
-        last_copies[rows] += more
+        last_copies[rows] += cycles_to_last_copy
 
 
 def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
@@ -168,13 +168,13 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
     The run with one copy of every block must be valid: no more executions than rows.
     """
     added = Blocks(repeats, len(columns["start"])).added_by_copies(columns)
-    for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
-        if ((columns[name] != NONE) & (columns[name] < more)).any():
+    for name, added_numbers in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
+        if ((columns[name] != NONE) & (columns[name] < added_numbers)).any():
             raise FileError(f"rows after a block with {name} inside the block")
-    _, micro_batches, time_steps, executions = (int(more.max()) for more in added)
-    single = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
-    if min(single) < 1 or single[-1] > len(columns["start"]):
-        raise FileError(f"{len(columns['start'])} rows of {single[-1]} executions of {single[0]} micro-batches")
+    _, micro_batches, time_steps, executions = (int(added_numbers.max()) for added_numbers in added)
+    own_counts = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
+    if min(own_counts) < 1 or own_counts[-1] > len(columns["start"]):
+        raise FileError(f"{len(columns['start'])} rows of {own_counts[-1]} executions of {own_counts[0]} micro-batches")
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
@@ -195,11 +195,11 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     except (ValueError, RecursionError) as error:
         raise FileError(f"info is not JSON: {error}") from error
     base_keys = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
-    kinds = get_type_hints(TimelineInfo)
-    if not isinstance(data, dict) or not base_keys <= data.keys() <= kinds.keys():
-        raise FileError(f"info has not the keys {', '.join(kinds)}")
+    types = get_type_hints(TimelineInfo)
+    if not isinstance(data, dict) or not base_keys <= data.keys() <= types.keys():
+        raise FileError(f"info has not the keys {', '.join(types)}")
     for name, value in data.items():
-        if not _TYPE_CHECKS[kinds[name]](value):
+        if not _TYPE_CHECKS[types[name]](value):
             raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN_CHARACTERS]}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
@@ -227,19 +227,19 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
     if not 0 < len(array) <= _MOST_BLOCKS:
         raise FileError(f"{len(array)} blocks, expected 1 to {_MOST_BLOCKS}")
     blocks = tuple(Repeat(*row) for row in array.tolist())
-    around: list[Repeat] = []
-    total, further = rows, 0
+    enclosing: list[Repeat] = []
+    total, largest_sum = rows, 0
     for repeat in blocks:
         if not (0 <= repeat.first < repeat.last <= rows and repeat.times > 1 and min(_sizes(repeat)) >= 0):
             raise FileError(f"a block of rows {repeat.first} to {repeat.last}, {repeat.times} times")
-        while around and around[-1].last <= repeat.first:
-            around.pop()
-        if around and (repeat.last > around[-1].last or repeat[:2] == around[-1][:2]):
+        while enclosing and enclosing[-1].last <= repeat.first:
+            enclosing.pop()
+        if enclosing and (repeat.last > enclosing[-1].last or repeat[:2] == enclosing[-1][:2]):
             raise FileError(f"blocks that overlap in row {repeat.first}")
-        around.append(repeat)
-        total += repeat.times * (repeat.last - repeat.first) * math.prod(outer.times for outer in around[:-1])
-        further += math.prod(outer.times for outer in around) * max(_sizes(repeat))
-        if max(total, further) > _LATEST_CYCLE:
+        enclosing.append(repeat)
+        total += repeat.times * (repeat.last - repeat.first) * math.prod(outer.times for outer in enclosing[:-1])
+        largest_sum += math.prod(outer.times for outer in enclosing) * max(_sizes(repeat))
+        if max(total, largest_sum) > _LATEST_CYCLE:
             raise FileError(f"a block of {repeat.times} copies")
     if list(blocks) != sorted(blocks, key=lambda repeat: (repeat.first, -repeat.last)):
         raise FileError("blocks out of order")

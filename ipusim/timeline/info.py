@@ -128,8 +128,8 @@ class TimelineInfo:
         stages_of: dict[int, tuple[int, ...]] = {}
         for replica in range(self.replicas):
             for stage, ipu in enumerate(self.mapping):
-                for place in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
-                    ipu_of_device = replica * self.shards + place
+                for home in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
+                    ipu_of_device = replica * self.shards + home
                     stages_of[ipu_of_device] = (*stages_of.get(ipu_of_device, ()), stage)
         return dict(sorted(stages_of.items()))
 

@@ -71,7 +71,7 @@ class Row:
         name: name of slices in trace files. Perfetto colours a slice by its name without digits: the names of passes
             are chosen so that hues on a track differ clearly. Plain ``F1.3`` and ``B1.3`` would both be pink.
         category: category of slices in trace files.
-        look: look in pictures; None for kinds outside the rows of IPUs.
+        look: colours and pattern in pictures; None for kinds outside the rows of IPUs.
         use: category of the cycles; None for kinds beside an IPU's row, or on another track.
         track: track of the spans.
         part: part of an execution that ends with the span.

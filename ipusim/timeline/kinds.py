@@ -19,6 +19,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.timeline.kind_row import Part, Row, Track, Use
 from ipusim.timeline.time_parts import Idle
 
+#: Looks, uses and rows in common between kinds.
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
@@ -375,6 +376,7 @@ SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
 OUT_KINDS: Final = (SpanKind.MOVE_OUT, SpanKind.ACTIVATION_STORE)
 #: Moves of activations back, and loads from Streaming Memory.
 BACK_KINDS: Final = (SpanKind.MOVE_BACK, SpanKind.ACTIVATION_LOAD)
+#: Moves of activations between IPU and Streaming Memory.
 STREAMED_KINDS: Final = (SpanKind.ACTIVATION_STORE, SpanKind.ACTIVATION_LOAD)
 #: Every use of an IPU's cycles, in the order of ``summary.json``.
 USES: Final = tuple(dict.fromkeys(use for kind in sorted(SpanKind) if (use := kind.row.use) is not None))

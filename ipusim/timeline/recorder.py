@@ -36,7 +36,7 @@ class Recorder:
         self._steps = steps_per_execution
         self._descriptions: list[npt.NDArray[np.int64]] = []
         self._description_count = 0
-        self._late: int | None = None
+        self._first_late_description: int | None = None
         self._groups: list[npt.NDArray[np.int64]] = []
         self._log: list[int] = []
         log, extend = self._log, self._log.extend
@@ -58,8 +58,8 @@ class Recorder:
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
         """Store an array of descriptions, shape (spans, 7), columns like Description's fields."""
         first = self._description_count
-        if self._log and self._late is None:
-            self._late = first
+        if self._log and self._first_late_description is None:
+            self._first_late_description = first
         self._descriptions.append(rows)
         self._description_count += len(rows)
         return first
@@ -88,4 +88,4 @@ class Recorder:
         self._log.clear()  # the log takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
         descriptions = np.concatenate([empty, *self._descriptions])
-        return Timeline(info, Records(log, descriptions, self._groups, self._steps, self._late))
+        return Timeline(info, Records(log, descriptions, self._groups, self._steps, self._first_late_description))

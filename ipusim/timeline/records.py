@@ -72,7 +72,7 @@ class Records:
         if name == "cause":
             row_of: Column = np.empty(len(self._order) + 1, dtype=np.int64)
             row_of[self._order] = self._rows - 1
-            row_of[NONE] = NONE  # the last place, at index -1
+            row_of[NONE] = NONE  # the last entry, at index -1
             return row_of[np.where(self._cause == NONE, NONE, self._cause // WIDTH - 1)]
         number = self._step % self._steps if name == "time_step" else self._step // self._steps
         return np.where(self._step >= 0, number, NONE)
@@ -100,27 +100,27 @@ class Records:
 
 def _ranks(descriptions: npt.NDArray[np.int64], late: int | None) -> Column:
     """Return a rank per description; descriptions stored during the run are ranked by content."""
-    places = np.arange(len(descriptions))
+    ranks = np.arange(len(descriptions))
     if late is not None:
-        places[late + np.lexsort(descriptions[late:].T[::-1])] = np.arange(late, len(descriptions))
-    return places
+        ranks[late + np.lexsort(descriptions[late:].T[::-1])] = np.arange(late, len(descriptions))
+    return ranks
 
 
-def _order(log: npt.NDArray[np.int64], places: Column, groups: Sequence[Column]) -> Column:
+def _order(log: npt.NDArray[np.int64], ranks: Column, groups: Sequence[Column]) -> Column:
     """Return the order of records by start, end and rank, causes before effects."""
     order: Column = np.lexsort((log[:, 3], log[:, 2]))  # quick, as records are nearly sorted by end
     description, _, start, end, cause = log[order].T
-    new = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]
-    if new.all():
+    is_new_time = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]
+    if is_new_time.all():
         return order
-    number = np.cumsum(new)
+    number = np.cumsum(is_new_time)
     first = np.array([0, *(group[0] for group in groups)], np.int64)
-    place = places[np.where(description < 0, first[np.maximum(-description, 0)], description)]
-    instant = start == end
-    if not instant.any():
-        return order[np.argsort(number * len(places) + place, kind="stable")]
+    rank = ranks[np.where(description < 0, first[np.maximum(-description, 0)], description)]
+    is_instantaneous = start == end
+    if not is_instantaneous.any():
+        return order[np.argsort(number * len(ranks) + rank, kind="stable")]
     depth = np.zeros(len(order) + 1, np.int64)  # length of the chain of instantaneous causes, per record
     cause_record = np.where(cause == NONE, len(order), cause // WIDTH - 1)
-    for record, cause_of in zip(order[instant].tolist(), cause_record[instant].tolist(), strict=True):
+    for record, cause_of in zip(order[is_instantaneous].tolist(), cause_record[is_instantaneous].tolist(), strict=True):
         depth[record] = depth[cause_of] + 1
-    return order[np.lexsort((place, depth[order], number))]
+    return order[np.lexsort((rank, depth[order], number))]

@@ -25,10 +25,13 @@ class Repeat(NamedTuple):
     """A block of rows that happens several times in succession.
 
     Attributes:
-        first, last: first row, and the row after the last.
+        first: first row.
+        last: row after the last row.
         times: number of copies; the rows are the first copy.
-        cycles, micro_batches, time_steps, executions: shift per copy. The shift of micro-batches is negative for stages
-            that process micro-batches from the last to the first.
+        cycles: shift in time per copy.
+        micro_batches: shift of micro-batches per copy, negative for stages with micro-batches in descending order.
+        time_steps: shift of time-steps per copy.
+        executions: shift of executions per copy.
     """
 
     first: int
@@ -63,8 +66,8 @@ class Blocks:
 
     def _parent(self, repeat: Repeat) -> Repeat | None:
         """Return the smallest block around another block."""
-        around = [block for block in self.repeats if block.contains(repeat)]
-        return min(around, key=lambda block: block.last - block.first, default=None)
+        enclosing = [block for block in self.repeats if block.contains(repeat)]
+        return min(enclosing, key=lambda block: block.last - block.first, default=None)
 
     def inside(self, repeat: Repeat) -> list[Repeat]:
         """Return the blocks directly nested in a block."""
@@ -143,24 +146,24 @@ class Blocks:
             block's execution.
         """
         execution = columns["execution"]
-        within = [repeat for repeat in self.repeats if repeat.micro_batches]
-        block_executions = [int(execution[repeat.first : repeat.last].max()) for repeat in within]
+        blocks_in_executions = [repeat for repeat in self.repeats if repeat.micro_batches]
+        block_executions = [int(execution[repeat.first : repeat.last].max()) for repeat in blocks_in_executions]
         is_shared = len(set(block_executions)) < len(block_executions)
         phase = phases(columns) if is_shared else np.zeros(self.rows, dtype=np.int64)
         cycles, micro_batches, time_steps, executions = (np.zeros(self.rows, dtype=np.int64) for _ in range(4))
         for repeat in self.repeats:
-            more, later = repeat.times - 1, slice(repeat.last, None)
-            cycles[later] += more * repeat.cycles
+            further_copies, later_rows = repeat.times - 1, slice(repeat.last, None)
+            cycles[later_rows] += further_copies * repeat.cycles
             if repeat.executions:
-                executions[later] += more * repeat.executions
+                executions[later_rows] += further_copies * repeat.executions
             else:
                 rows = slice(repeat.first, repeat.last)
                 in_execution = execution == execution[rows].max()
-                time_steps[later][in_execution[later]] += more * repeat.time_steps
+                time_steps[later_rows][in_execution[later_rows]] += further_copies * repeat.time_steps
                 in_execution &= np.isin(phase, phase[rows]) & (phase >= 0)
                 # For descending micro-batches, the rows before the copies have the larger numbers.
-                target = later if repeat.micro_batches > 0 else slice(repeat.last)
-                micro_batches[target][in_execution[target]] += more * repeat.length
+                target = later_rows if repeat.micro_batches > 0 else slice(repeat.last)
+                micro_batches[target][in_execution[target]] += further_copies * repeat.length
         return cycles, micro_batches, time_steps, executions
 
 
@@ -171,8 +174,11 @@ def block_between(
 
     Args:
         columns: columns of a Timeline without blocks, by name.
-        begin, end: begin of the first and of the second copy, in cycles.
-        micro_batches, time_steps, executions: shift of the second copy's numbers.
+        begin: first cycle of the first copy.
+        end: first cycle of the second copy.
+        micro_batches: shift of micro-batches in the second copy.
+        time_steps: shift of time-steps in the second copy.
+        executions: shift of executions in the second copy.
 
     Returns:
         The block; None if the spans after ``end`` differ.
@@ -197,13 +203,13 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
         block: block of a single copy.
     """
     size = block.last - block.first
-    have = _have_copies(columns, block)
-    ends = np.flatnonzero(~have)
+    has_copy = _have_copies(columns, block)
+    ends = np.flatnonzero(~has_copy)
     index = int(np.searchsorted(ends, block.first))
-    begin, end = np.concatenate(([-1], ends, [len(have)]))[index : index + 2].tolist()
-    earlier, later = (block.first - begin - 1) // size, (end - block.first) // size
-    first = block.first - earlier * size
-    return block._replace(first=first, last=first + size, times=1 + earlier + later)
+    begin, end = np.concatenate(([-1], ends, [len(has_copy)]))[index : index + 2].tolist()
+    copies_before, copies_after = (block.first - begin - 1) // size, (end - block.first) // size
+    first = block.first - copies_before * size
+    return block._replace(first=first, last=first + size, times=1 + copies_before + copies_after)
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
@@ -217,11 +223,11 @@ def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np
         "execution": block.executions,
         "cause": size,
     }
-    have = np.ones(max(0, len(columns["start"]) - size), np.bool_)
+    has_copy = np.ones(max(0, len(columns["start"]) - size), np.bool_)
     for name, column in columns.items():
-        values = column[: len(have)]
-        have &= np.where(values == NONE, NONE, values + added.get(name, 0)) == column[size:]
-    return have
+        values = column[: len(has_copy)]
+        has_copy &= np.where(values == NONE, NONE, values + added.get(name, 0)) == column[size:]
+    return has_copy
 
 
 def phases(columns: Mapping[str, Column]) -> Column:

@@ -17,11 +17,13 @@ class Span(NamedTuple):
     """A row of a Timeline; inapplicable fields are NONE, -1.
 
     Attributes:
-        start, end: cycles of the tile clock from the beginning of the run.
+        start: first cycle, counted from the beginning of the run.
+        end: cycle after the last.
         kind: number of a :class:`SpanKind`.
         ipu: logical IPU of the device, ALL_IPUS for every IPU, NONE on tracks of links and of the host.
         stage: number of the stage.
-        micro_batch, time_step: numbers from 0 within an execution of the pipeline.
+        micro_batch: number from 0 within an execution of the pipeline.
+        time_step: number from 0 within an execution of the pipeline.
         execution: number from 0 within the run.
         link: index into ``info.links``, or number of the host's track: a ``HostTrack``, such as 0 infeed and 1 outfeed.
         bytes: bytes moved.

@@ -36,13 +36,15 @@ def across_pods_all_reduce(system: System, participants: Sequence[int], elements
     collective = Collective("all_reduce", "across pods", tuple(participants), elements, itemsize)
     pods = by_pod(system, participants)
     if len(set(map(len, pods))) > 1:
-        shares = ", ".join(map(str, map(len, pods)))
-        raise DeviceError(f"{collective.name}: expected equally many participants in every pod, got {shares}")
+        counts = ", ".join(map(str, map(len, pods)))
+        raise DeviceError(f"{collective.name}: expected equally many participants in every pod, got {counts}")
     rings = [ring_order(system, members) for members in pods]
-    backwards = [ring[::-1] for ring in rings[::-1]]
+    reversed_rings = [ring[::-1] for ring in rings[::-1]]
     halves = chunks(0, elements, 2)
-    ways = [within_then_across(order, half) for order, half in zip((rings, backwards), halves, strict=True)]
-    return collective.with_rounds(side_by_side(ways))
+    rounds_of_directions = [
+        within_then_across(order, half) for order, half in zip((rings, reversed_rings), halves, strict=True)
+    ]
+    return collective.with_rounds(side_by_side(rounds_of_directions))
 
 
 def within_then_across(

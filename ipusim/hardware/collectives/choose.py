@@ -134,10 +134,11 @@ def cycles_by_algorithm(system: System, call: Call) -> dict[str, int]:
 
 
 def _suits(algorithm: str, system: System, group: Sequence[int]) -> bool:
+    """Tell whether an algorithm can serve a group of participants."""
     match algorithm:
         case "ladder":
             return len(group) % 2 == 0
         case "across pods":
-            shares = [len(members) for members in by_pod(system, group)]
-            return len(shares) > 1 and len(set(shares)) == 1
+            member_counts = [len(members) for members in by_pod(system, group)]
+            return len(member_counts) > 1 and len(set(member_counts)) == 1
     return True

@@ -21,8 +21,10 @@ class Transfer(NamedTuple):
     """Elements sent from one IPU to another in a round.
 
     Attributes:
-        source, target: logical IPUs.
-        start, stop: element range in the source's buffer; empty if equal.
+        source: logical IPU that sends.
+        target: logical IPU that receives.
+        start: first element in the source's buffer.
+        stop: element after the last; an empty transfer has ``stop`` equal to ``start``.
         reduce: whether the target adds the elements to its buffer instead of overwriting.
         shift: offset of the elements in the target's buffer, relative to ``start``.
     """
@@ -137,7 +139,7 @@ def chunks(start: int, stop: int, count: int) -> list[slice]:
 
 def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
     """Return merged rounds in which the rounds of every part run simultaneously."""
-    return [tuple(transfer for round_of in rounds for transfer in round_of) for rounds in zip(*parts, strict=True)]
+    return [tuple(transfer for part_round in rounds for transfer in part_round) for rounds in zip(*parts, strict=True)]
 
 
 def in_physical_order(system: System, participants: Sequence[int]) -> list[int]:

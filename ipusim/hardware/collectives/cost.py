@@ -7,8 +7,7 @@ repeat a slice, a copy between replicas and a sum (``unidirectionalRingReduceSca
 lib/popops/ReplicatedCollectives.cpp before 887b9d3a). The fixed cost stands for the slice too. Assumed: additions are
 free (a tile adds at memory speed; the tiles of an IPU together are more than a thousand times faster than a link).
 
-Besides the fixed cost of each round, on an idle ladder the formulas give, for n bytes (elements of one byte) over R
-participants:
+On an idle ladder, n bytes (elements of one byte) over R participants take, in addition to the fixed cost of each round:
 
 * ring all-reduce: 2(R - 1) rounds of ceil(n / R) bytes over the slowest link of the ring, plus the latency of the
   ring's longest route;
@@ -52,7 +51,7 @@ class RoundCost:
     @property
     def total_cycles(self) -> int:
         """Cycles of the round."""
-        return Cycles(_in_turn, int(self.latency_cycles), self.transfer_cycles)
+        return Cycles(_round_formula, int(self.latency_cycles), self.transfer_cycles)
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,14 @@ class CollectiveCost:
     @property
     def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
         """Total bytes per link direction over the rounds, ordered by direction."""
-        carried: Counter[LinkDirection] = Counter()
+        bytes_of_direction: Counter[LinkDirection] = Counter()
         for cost, times in self._distinct_rounds:
             for load in cost.links:
-                carried[load.direction] += times * load.bytes
-        return tuple(sorted(carried.items()))
+                bytes_of_direction[load.direction] += times * load.bytes
+        return tuple(sorted(bytes_of_direction.items()))
 
 
-def _in_turn(latency: Any, transfer: Any) -> Any:
+def _round_formula(latency: Any, transfer: Any) -> Any:
     return +(latency + transfer)
 
 
@@ -109,7 +108,7 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
     collective with fewer rounds completes earlier. Raises DeviceError for participants outside the system.
     """
     rounds: list[RoundCost] = []
-    # the rounds of a ring load the links equally
+    # rounds of a ring have equal costs
     round_costs: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
     for number in range(max((len(collective.rounds) for collective in collectives), default=0)):
         traffic = _traffic(collectives, number)
@@ -126,7 +125,7 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
 def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
     """Return the cost of consecutive collectives; every round has the first collective's fixed cost."""
     first = next((cost for cost in costs if cost.rounds), costs[0])
-    return CollectiveCost(first.fixed, tuple(round_of for cost in costs for round_of in cost.rounds))
+    return CollectiveCost(first.fixed, tuple(round_cost for cost in costs for round_cost in cost.rounds))
 
 
 def _traffic(collectives: Sequence[Collective], number: int) -> Mapping[tuple[int, int], int]:

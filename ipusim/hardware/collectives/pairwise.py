@@ -17,11 +17,11 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
     ranks = in_physical_order(system, participants)
-    power_of_two = collective.count & (collective.count - 1) == 0
-    numbers = range(1 if power_of_two else 0, collective.count)
+    is_power_of_two = collective.count & (collective.count - 1) == 0
+    numbers = range(1 if is_power_of_two else 0, collective.count)
     partners = (
         [
-            position ^ number if power_of_two else (number - position) % collective.count
+            position ^ number if is_power_of_two else (number - position) % collective.count
             for position in range(collective.count)
         ]
         for number in numbers

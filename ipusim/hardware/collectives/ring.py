@@ -52,7 +52,7 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
     return _ring_order(system.topology, system.ipus, system.rates, tuple(in_physical_order(system, participants)))
 
 
-@lru_cache(maxsize=1024)  # buffers of any size share an order, also in different cuts
+@lru_cache(maxsize=1024)  # buffers of every size, in every cut of a model, share an order
 def _ring_order(
     topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ranks: tuple[int, ...]
 ) -> tuple[int, ...]:
@@ -60,13 +60,13 @@ def _ring_order(
     even_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 0)
     odd_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 1)
 
-    def burden(ring: Sequence[int]) -> tuple[Fraction, int, int]:
+    def cost_of_ring(ring: Sequence[int]) -> tuple[Fraction, int, int]:
         routes = [topology.route(ipus[source], ipus[target]) for source, target in _hops(ring)]
         loads = bytes_by_direction((route, 1) for route in routes)
         slowest = max((count / direction.bytes_per_s(rates) for direction, count in loads), default=Fraction(0))
         return slowest, max(map(len, routes)), sum(map(len, routes))
 
-    return min((even_ranks + odd_ranks[::-1], ranks[::2] + ranks[1::2][::-1]), key=burden)
+    return min((even_ranks + odd_ranks[::-1], ranks[::2] + ranks[1::2][::-1]), key=cost_of_ring)
 
 
 def _in_a_ring(
@@ -103,11 +103,11 @@ def meeting_in_the_middle(
     collective = Collective(operation, "meet in the middle", tuple(participants), elements, itemsize)
     ring, owned = _ring_of_chunks(system, collective)
     half = len(ring) // 2
-    rest = len(ring) - 1 - half
-    scattered = reduce_scatter_rounds(ring, owned)[rest:], reduce_scatter_rounds(ring[::-1], owned[::-1])[half:]
-    gathered = all_gather_rounds(ring, owned)[:half], all_gather_rounds(ring[::-1], owned[::-1])[:rest]
-    ways = {"reduce_scatter": [scattered], "all_gather": [gathered]}.get(operation, [scattered, gathered])
-    rounds = [first + second for way in ways for first, second in zip_longest(*way, fillvalue=())]
+    shorter_half = len(ring) - 1 - half
+    scattered = reduce_scatter_rounds(ring, owned)[shorter_half:], reduce_scatter_rounds(ring[::-1], owned[::-1])[half:]
+    gathered = all_gather_rounds(ring, owned)[:half], all_gather_rounds(ring[::-1], owned[::-1])[:shorter_half]
+    phases = {"reduce_scatter": [scattered], "all_gather": [gathered]}.get(operation, [scattered, gathered])
+    rounds = [first + second for way in phases for first, second in zip_longest(*way, fillvalue=())]
     return collective.with_rounds(rounds)
 
 
@@ -142,14 +142,14 @@ def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round
 
 def _rounds(ring: Sequence[int], parts: Sequence[slice], reduce: bool) -> list[Round]:
     """Return rounds that pass the parts round the ring, starting with the local part."""
-    hops, ends, first = _hops(ring), [(part.start, part.stop) for part in parts], len(parts)
+    hops, ends, count = _hops(ring), [(part.start, part.stop) for part in parts], len(parts)
     twice = [*ends, *ends]
     return [
         tuple(
             [
                 Transfer(source, target, start, stop, reduce)
                 for (source, target), (start, stop) in zip(
-                    hops, twice[first - number : 2 * first - number], strict=True
+                    hops, twice[count - number : 2 * count - number], strict=True
                 )
             ]
         )

@@ -40,11 +40,11 @@ def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np
         # every read comes before the first write
         payloads = [buffer_of[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
         for transfer, payload in zip(transfers, payloads, strict=True):
-            position = buffer_of[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
+            target_part = buffer_of[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
             if transfer.reduce:
-                combine(position, payload, out=position, casting="same_kind")
+                combine(target_part, payload, out=target_part, casting="same_kind")
             else:
-                position[:] = payload
+                target_part[:] = payload
     return _results(collective, list(buffer_of.values()), buffers)
 
 
@@ -80,24 +80,24 @@ def _check_round(collective: Collective, number: int, buffer_of: Mapping[int, Ar
 def _whole_buffers(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
     """Return a whole buffer per participant with the initial elements, zero elsewhere."""
     size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
-    whole = [np.zeros(size, buffer.dtype) for buffer in buffers]
+    whole_buffers = [np.zeros(size, buffer.dtype) for buffer in buffers]
     for rank, buffer in enumerate(buffers):
         position = collective.chunk_of(rank) if collective.operation == "all_gather" else slice(collective.elements)
-        whole[rank][position] = buffer.ravel()
-    return whole
+        whole_buffers[rank][position] = buffer.ravel()
+    return whole_buffers
 
 
-def _results(collective: Collective, wholes: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
+def _results(collective: Collective, whole_buffers: Sequence[Array], buffers: Sequence[Array]) -> list[Array]:
     match collective.operation:
         case "all_reduce":
-            return [whole.reshape(buffer.shape) for whole, buffer in zip(wholes, buffers, strict=True)]
+            return [whole.reshape(buffer.shape) for whole, buffer in zip(whole_buffers, buffers, strict=True)]
         case "reduce_scatter":
-            return [whole[collective.chunk_of(rank)].copy() for rank, whole in enumerate(wholes)]
+            return [whole[collective.chunk_of(rank)].copy() for rank, whole in enumerate(whole_buffers)]
         case "all_gather":
-            return list(wholes)
+            return list(whole_buffers)
         case "all_to_all":
             chunks = [collective.chunk_of(rank) for rank in range(collective.count)]
-            slots = (whole.reshape(collective.count, collective.chunk) for whole in wholes)
+            slots = (whole.reshape(collective.count, collective.chunk) for whole in whole_buffers)
             return [
                 slot[:, : chunk.stop - chunk.start].ravel().copy() for slot, chunk in zip(slots, chunks, strict=True)
             ]

@@ -147,7 +147,7 @@ def behind(sync, ipu, first):
     ],
 )
 def test_a_host_that_stops(monkeypatch, feeds, sync, lines):
-    monkeypatch.setattr(HostStream, "_host", stopped)
+    monkeypatch.setattr(HostStream, "_host_process", stopped)
     assert deadlock(lambda: run(program(2, **feeds), sync=sync)) == lines
 
 
@@ -172,14 +172,16 @@ IN = {Sync.LOCK_STEP: (), FREE: ("pipeline.schedule=1f1b", "system.sync_replicas
 @pytest.mark.parametrize("sync", Sync)
 def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch, sync):
     """The host of replica 1 stops: its first IPU waits for it, and that of replica 0 for the all-gather with it."""
-    init, own = HostStream.__init__, HostStream._host
+    init, own = HostStream.__init__, HostStream._host_process
 
     def remember(stream, *positional, replica, **named):
         stream._replica = replica
         init(stream, *positional, replica=replica, **named)
 
     monkeypatch.setattr(HostStream, "__init__", remember)
-    monkeypatch.setattr(HostStream, "_host", lambda stream: own(stream) if stream._replica == 0 else stopped(stream))
+    monkeypatch.setattr(
+        HostStream, "_host_process", lambda stream: own(stream) if stream._replica == 0 else stopped(stream)
+    )
     experiment = load(SHARDED, *IN[sync])
     assert experiment.plan.sync is sync
     assert deadlock(lambda: execute(experiment)) == [
