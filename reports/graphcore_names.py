@@ -111,22 +111,22 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
     if found and found[0].name in ("self", "cls"):
         found = found[1:]
     kinds = {entry.kind for entry in found}
-    places = {entry.name: place for place, entry in enumerate(found)}
-    for place, argument in enumerate(name.arguments):
+    position_of = {entry.name: position for position, entry in enumerate(found)}
+    for position, argument in enumerate(name.arguments):
         plain_name = argument.name.lstrip("*")
         stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
         star = stars[len(argument.name) - len(plain_name)]
         if star is not None:
             if star not in kinds:
                 yield argument.name, "not taken"
-        elif plain_name not in places:
+        elif plain_name not in position_of:
             yield plain_name, "not taken"
         else:
-            parameter = found[places[plain_name]]
+            parameter = found[position_of[plain_name]]
             text = None if parameter.default is inspect.Parameter.empty else as_text(parameter.default)
             if text != argument.default:
                 yield plain_name, f"by default {text}" if text else "without a default"
-            elif places[plain_name] != place or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            elif position_of[plain_name] != position or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 yield plain_name, "by its name alone, as its place is another"
 
 

@@ -165,7 +165,7 @@ def _fill_gaps(steps: Integers, window: Window, widest: int) -> Integers:
     Otherwise, while the busiest stage waits, one bin would mix different work of other stages.
     """
     bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
-    more = np.maximum(np.diff(bounds) - 1, 0) // widest
-    nth = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
-    edges: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
+    added_counts = np.maximum(np.diff(bounds) - 1, 0) // widest
+    nth = np.arange(int(added_counts.sum())) - np.repeat(np.cumsum(added_counts) - added_counts, added_counts)
+    edges: Integers = np.union1d(bounds, np.repeat(bounds[:-1], added_counts) + (nth + 1) * widest)
     return edges

@@ -103,13 +103,13 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
     ]
     by_cables = timelines.Idle.COPIES if cost.cables else None
     if cost.cause not in (None, timelines.Idle.PASSES, by_cables):
-        more = format_seconds(seconds(cost.idle[cost.cause]))
+        extra_time = format_seconds(seconds(cost.idle[cost.cause]))
         of_loss = " and the loss of an IPU" * (cost.loses and cost.cause is timelines.Idle.DISTURBANCES)
-        parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
+        parts.append(f"IPUs together are idle {extra_time} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
-        more = format_seconds(seconds(cycles))
+        extra_time = format_seconds(seconds(cycles))
         waits = "together wait" if ipus[1:] else "waits"
-        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {more} longer for IPU {source}")
+        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {extra_time} longer for IPU {source}")
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
         when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
@@ -126,9 +126,9 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
     )
     if used_cables:
         ways = enumerated(map(_way_words, used_cables), _MOST_CABLES)
-        more = format_seconds(seconds(cost.cable_cycles))
+        extra_time = format_seconds(seconds(cost.cable_cycles))
         if cost.cable_cycles:
-            yield f"IPUs together wait {more} longer for copies {ways}"
+            yield f"IPUs together wait {extra_time} longer for copies {ways}"
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:

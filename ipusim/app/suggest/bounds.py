@@ -108,9 +108,9 @@ class Bounds:
 
     def later_by(self, cycles: int) -> Bounds:
         """Return these bounds plus ``cycles``."""
-        later = copy(self)
-        later._first_fill += cycles
-        return later
+        delayed = copy(self)
+        delayed._first_fill += cycles
+        return delayed
 
     def with_prices(
         self, enough: int | None, spend: Callable[[], None], ceiling: Ceiling | None = None, steps: int = _PRICE_STEPS

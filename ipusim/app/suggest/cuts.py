@@ -181,11 +181,11 @@ class Cutter:
 def _even_cut(work: Table, stages: int) -> tuple[int, ...]:
     """Return the cut into ``stages`` closest to even shares of ``work``, given per unit."""
     ends, size = np.concatenate([[0], np.cumsum(work)]), len(work)
-    places = [0]
+    starts = [0]
     for stage in range(1, stages):
         nearest = int(np.argmin(np.abs(ends * stages - ends[-1] * stage)))
-        places.append(min(max(nearest, places[-1] + 1), size - (stages - stage)))
-    return (*places, size)
+        starts.append(min(max(nearest, starts[-1] + 1), size - (stages - stage)))
+    return (*starts, size)
 
 
 def _descend(

@@ -142,9 +142,9 @@ def _too_large(baseline: Baseline, outcome: Searched) -> str:
         excess = format_bytes(least[name] - sram_bytes)
         texts.append(f"{name}{weights} ({format_bytes(least[name])} at least, {excess} too much)")
     noun = "layer" if units.movable else "stage"
-    more = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
+    rest_text = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
     subject = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
-    return f"{subject} too large for an IPU on its own, wherever the model is cut: {', '.join(texts)}{more}. "
+    return f"{subject} too large for an IPU on its own, wherever the model is cut: {', '.join(texts)}{rest_text}. "
 
 
 def _nearest_batches(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

@@ -241,14 +241,14 @@ def _stash(
 
 def _shared_pairs(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
     """Return pairs of layers: the second layer uses weights of the first."""
-    places = {layer.spec.name: number for number, layer in enumerate(layers)}
+    number_of = {layer.spec.name: number for number, layer in enumerate(layers)}
     pairs = []
     for number, layer in enumerate(layers):
         spec = layer.spec
         if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.kind_class, "shared_parameters"):
             pairs += [
-                (places[owner], number)
+                (number_of[owner], number)
                 for key in spec.row.keys
-                if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in places
+                if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in number_of
             ]
     return pairs

@@ -123,8 +123,8 @@ def chart_of(
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
-        near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
-        levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near))
+        near_point = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
+        levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near_point))
     unfit = {outcome.fits for _, outcome in swept.finished_points if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
@@ -192,8 +192,8 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
     ties = [swept.words(point) for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
     if not ties:
         return ""
-    more = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
+    rest_text = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
+    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{rest_text}."
 
 
 def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure) -> list[str]:
