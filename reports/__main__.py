@@ -1,6 +1,6 @@
 """Write all pages and pictures: ``python -m reports [FOLDER]`` from the top of the repository.
 
-Without a folder it writes the outputs on hand-written pages too.
+Without a folder, it also writes the outputs that hand-written pages show.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def zooms() -> dict[str, bytes]:
-    """Draw ramp-up, main phase and ramp-down of the tutorial's pipeline, as a lesson in reading the chart."""
+    """Draw ramp-up, main phase and ramp-down of the tutorial's pipeline, which teach how to read the chart."""
     timeline = execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
     return {
         f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")
@@ -66,9 +66,9 @@ def options() -> str:
         "silently ignored.\n"
     ]
     order = [*signature(pipeline).parameters]
-    ours = sorted(arguments(), key=lambda row: order.index(row.name))
+    our_arguments = sorted(arguments(), key=lambda row: order.index(row.name))
     for title, result in (
-        ("Arguments of pipelining_ops.pipeline", (*ours, *OTHER_ARGUMENTS)),
+        ("Arguments of pipelining_ops.pipeline", (*our_arguments, *OTHER_ARGUMENTS)),
         ("Attributes of IPUConfig", (*attributes(), *OTHER_ATTRIBUTES)),
         ("Optimizers", (*optimizers(), *OTHER_OPTIMIZERS)),
     ):
@@ -83,7 +83,7 @@ def options() -> str:
 
 def main(folder: Path) -> None:
     """Write all pages and pictures into ``folder``."""
-    world = validation_of()
+    validation = validation_of()
     pages = {
         "gallery.md": gallery_page(),
         "commands.md": commands_page(),
@@ -100,13 +100,13 @@ def main(folder: Path) -> None:
         "memory_by_schedule.md": memory(),
         "accumulation_sweep.md": sweep_page(),
         "suggested_plan.md": suggested_page(),
-        "fidelity.md": fidelity_page(world),
-        "products.md": products_page(world),
-        "micro_benchmarks.md": micro_benchmarks_page(world),
+        "fidelity.md": fidelity_page(validation),
+        "products.md": products_page(validation),
+        "micro_benchmarks.md": micro_benchmarks_page(validation),
         "published_schedules.md": published_schedules_page(validated_schedules()),
     }
     pictures = {f"{entry.scenario}.png": entry.draw() for entry in GALLERY}
-    pictures |= {name: content for name, content in world.files().items() if name.endswith(".png")}
+    pictures |= {name: content for name, content in validation.files().items() if name.endswith(".png")}
     pictures |= {"memory_by_schedule-compared.png": memory_picture(), **sweep_pictures(), **bubbles_pictures()}
     pictures |= {**stragglers_pictures(), **teaching_pictures()}
     pictures[PICTURE] = suggested_picture()

@@ -84,36 +84,45 @@ class Form:
         return (case.equal or not self.only_equal) and (weights or not self.short_weights)
 
 
-def _way(case: Case) -> int:
+def _hops(case: Case) -> int:
+    """Return the number of copies from the first to the last IPU."""
     return case.ipus - 1
 
 
-def _without_weights(case: Case) -> int:
+def _split_delay(case: Case) -> int:
+    """Return the delay from IPU to IPU if weight gradients fill waits."""
     return case.forward + case.first - case.second
 
 
-def _half_chunks(case: Case) -> int:
+def _v_half_passes(case: Case) -> int:
+    """Return the idle time of V-Half, in forward passes of a stage."""
     return 1 if case.ipus == 2 else 3 * case.ipus - (4 if case.ipus % 2 else 7)
 
 
-def _third_chunks(case: Case) -> int:
+def _v_min_passes(case: Case) -> int:
+    """Return the idle time of V-Min, in forward passes of a stage."""
     return 4 * case.ipus - (5 if case.ipus % 3 else 7)
 
 
-def _v_chunks(case: Case) -> int:
+def _v_1f1b_passes(case: Case) -> int:
     """Return the idle time of 1F1B-V, in forward passes of a stage; 2, 3 and 9 IPUs deviate from the closed form."""
     return {2: 4, 3: 8, 9: 36}.get(case.ipus, 5 * case.ipus - (8, 5, 7)[case.ipus % 3])
 
 
-def _waves(case: Case) -> Fraction:
+def _hanayo_wait(case: Case) -> Fraction:
+    """Return the idle cycles of Hanayo."""
     backward, units = case.first + case.second, Fraction(case.count, case.ipus)
-    return Fraction(_way(case), 2) * (case.busy + (2 * units - 1) * abs(case.forward - backward))
+    return Fraction(_hops(case), 2) * (case.busy + (2 * units - 1) * abs(case.forward - backward))
 
 
+#: Idle time of ramps with whole backward passes, as text.
 _WHOLE: Final = "(N - 1)(F + I + W)"
-_RAMPS: Final = (_WHOLE, lambda case: _way(case) * case.busy)
-_HALF_RAMPS: Final = (f"{_WHOLE} / 2", lambda case: Fraction(_way(case) * case.busy, 2))
+#: Text and function of this idle time.
+_RAMPS: Final = (_WHOLE, lambda case: _hops(case) * case.busy)
+#: Text and function of half this idle time.
+_HALF_RAMPS: Final = (f"{_WHOLE} / 2", lambda case: Fraction(_hops(case) * case.busy, 2))
 
+#: Closed forms in table order.
 FORMS: Final[tuple[Form, ...]] = (
     Form(
         "grouped",
@@ -162,7 +171,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "gis",
         2,
         "(N - 1)(F + I) / 2",
-        lambda case: Fraction(_way(case) * (case.forward + case.first), 2),
+        lambda case: Fraction(_hops(case) * (case.forward + case.first), 2),
         "N",
         lambda case: case.ipus,
         "Wan et al. 2025, PipeOffload: two thirds of interleaved_1f1b's memory and wait; m a multiple of N",
@@ -171,7 +180,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "gis_h",
         2,
         "((N - 1)(F + I) + N (F + I - W) / 2) / 2, where abs(F - I) <= W <= F and I, N even",
-        lambda case: Fraction(_way(case) * (case.forward + case.first) * 2 + case.ipus * _without_weights(case), 4),
+        lambda case: Fraction(_hops(case) * (case.forward + case.first) * 2 + case.ipus * _split_delay(case), 4),
         "3 N / 4",
         lambda case: Fraction(3 * case.ipus, 4),
         "Wan et al. 2025: half of interleaved_1f1b's memory; m a multiple of N / 2",
@@ -182,7 +191,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "1f1b_v",
         2,
         "(5 N - c) F / 2; c = 8, 5, 7 for N = 3 k, 3 k + 1, 3 k + 2; 4, 8, 36 F / 2 for N = 2, 3, 9",
-        lambda case: Fraction(_v_chunks(case) * case.forward, 2),
+        lambda case: Fraction(_v_1f1b_passes(case) * case.forward, 2),
         "floor(2 N / 3) + 1",
         lambda case: 2 * case.ipus // 3 + 1,
         "Qi et al. 2024: two thirds of 1F1B's memory with whole backward passes",
@@ -192,7 +201,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "hanayo",
         2,
         "(N - 1)(F + I + W + (2 m / N - 1) abs(I + W - F)) / 2",
-        _waves,
+        _hanayo_wait,
         "N",
         lambda case: case.ipus,
         "after Liu et al. 2023: ramps of one stage of several without a way round; where forward is as long as "
@@ -210,7 +219,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "zero_bubble_h1",
         1,
         "(N - 1) max(F, I, F + I - W)",
-        lambda case: _way(case) * max(case.forward, case.first, case.forward + case.first - case.second),
+        lambda case: _hops(case) * max(case.forward, case.first, case.forward + case.first - case.second),
         "N",
         lambda case: case.ipus,
         "Qi et al. 2024: a third of 1F1B's wait in its memory",
@@ -220,7 +229,7 @@ FORMS: Final[tuple[Form, ...]] = (
         1,
         "(N - 1) max(F, I - F, F + I - 2 W)",
         lambda case: (
-            _way(case) * max(case.forward, case.first - case.forward, case.forward + case.first - 2 * case.second)
+            _hops(case) * max(case.forward, case.first - case.forward, case.forward + case.first - 2 * case.second)
         ),
         "2 N - 1",
         lambda case: 2 * case.ipus - 1,
@@ -230,7 +239,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "zbv",
         2,
         "(N - 1) F / 2",
-        lambda case: Fraction(_way(case) * case.forward, 2),
+        lambda case: Fraction(_hops(case) * case.forward, 2),
         "N",
         lambda case: case.ipus,
         "Qi et al. 2024: hardly a wait in 1F1B's memory, where all passes take about as long",
@@ -240,7 +249,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "dualpipe_v",
         2,
         "(N - 1) F",
-        lambda case: _way(case) * case.forward,
+        lambda case: _hops(case) * case.forward,
         "N + 1 / 2",
         lambda case: case.ipus + Fraction(1, 2),
         "DeepSeek 2025: twice zbv's wait, forward and backward in one slot, where copies would be waited for",
@@ -272,7 +281,7 @@ FORMS: Final[tuple[Form, ...]] = (
         "v_half",
         2,
         "(3 N - 7) F / 2 for even N, (3 N - 4) F / 2 for odd N, F / 2 for N = 2",
-        lambda case: Fraction(_half_chunks(case) * case.forward, 2),
+        lambda case: Fraction(_v_half_passes(case) * case.forward, 2),
         "floor((N + 2) / 2)",
         lambda case: (case.ipus + 2) // 2,
         "Qi et al. 2024: half of 1F1B's memory, about half of its wait",
@@ -282,16 +291,21 @@ FORMS: Final[tuple[Form, ...]] = (
         "v_min",
         2,
         "(4 N - 5) F / 2, and (4 N - 7) F / 2 for N a multiple of 3",
-        lambda case: Fraction(_third_chunks(case) * case.forward, 2),
+        lambda case: Fraction(_v_min_passes(case) * case.forward, 2),
         "floor((N + 4) / 3)",
         lambda case: (case.ipus + 4) // 3,
         "Qi et al. 2024: a third of 1F1B's memory; waits more with every micro-batch where passes differ",
         only_equal=True,
     ),
 )
+#: Simulated pipelines of the tables.
 CASES: Final = (Case(4, 8, 200, 200, 200), Case(8, 32, 200, 200, 200), Case(8, 32, 200, 300, 100))
-#: Cycles of a copy, a forward pass and a backward pass in the last table.
-_COPY, _FORWARD, _BACKWARD = 7, 100, 200
+#: Cycles of a copy in the table on copies.
+_COPY: Final = 7
+#: Cycles of a forward pass in this table.
+_FORWARD: Final = 100
+#: Cycles of a backward pass in this table.
+_BACKWARD: Final = 200
 #: Opacity of the shade over an IPU's second-stage passes.
 _SHADE: Final = 0.3
 
@@ -379,7 +393,7 @@ def simulate(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_poin
 def _most_kept(timeline: Timeline, ipu: int) -> int:
     """Return the maximum number of an IPU's stashed micro-batches.
 
-    Forward passes begin, and ends of backward passes end, a stash.
+    A forward pass begins a stash, and the end of a backward pass ends a stash.
     """
     rows = np.flatnonzero(timeline.ipu == ipu)
     rows = rows[np.argsort(timeline.start[rows], kind="stable")]
@@ -406,7 +420,7 @@ def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
     """Return the cycles of each further micro-batch, for copies of ``cycles`` cycles.
 
     The result is the maximum cycle mean of the timed event graph (Baccelli et al., Synchronization and Linearity,
-    1992): the largest mean over loops of k + 1 neighbours, with k ``slack`` + 1 micro-batches in a loop at a time.
+    1992): the largest mean over loops of k + 1 neighbours, with k x ``slack`` + 1 micro-batches in a loop at a time.
     """
     return max(
         Fraction((further + 1) * case.busy + 2 * further * cycles, further * slack + 1) for further in range(case.ipus)
@@ -443,8 +457,8 @@ def bubbles_page() -> str:
     )
 
 
-def _both(right: Fraction | int, result: Fraction) -> str:
-    return f"{float(result):,g}" if right == result else f"{float(right):,g}, simulated {float(result):,g}"
+def _both(form_value: Fraction | int, result: Fraction) -> str:
+    return f"{float(result):,g}" if form_value == result else f"{float(form_value):,g}, simulated {float(result):,g}"
 
 
 def _case_name(case: Case) -> str:
@@ -457,8 +471,8 @@ def _waits() -> Table:
         cells = []
         for case in CASES:
             result = simulate(case, form.schedule, form.per_ipu)[0]
-            known = form.holds(case)
-            cells.append(_both(form.wait(case), result) if known else f"no form, simulated {float(result):,g}")
+            has_form = form.holds(case)
+            cells.append(_both(form.wait(case), result) if has_form else f"no form, simulated {float(result):,g}")
         where = ", where F = I = W" if form.only_equal else ""
         rows.append((form.schedule, f"{form.wait_text}{where}", *cells))
     return Table("", ("schedule", "wait", *map(_case_name, CASES)), tuple(rows))
@@ -483,12 +497,12 @@ def _bounds() -> Table:
         case = Case(8, 32, *times)
         for schedule, halves in (("zero_bubble_h1", 1), ("zero_bubble_h2", 2)):
             form = next(form for form in FORMS if form.schedule == schedule)
-            own = _way(case) * (case.forward + case.first - halves * case.second)
+            published = _hops(case) * (case.forward + case.first - halves * case.second)
             rows.append(
                 (
                     form.schedule,
                     " ".join(map(str, times)),
-                    f"{own:,}",
+                    f"{published:,}",
                     _both(form.wait(case), simulate(case, form.schedule, 1)[0]),
                 )
             )
@@ -510,8 +524,8 @@ def _copies() -> Table:
         cells = []
         for schedule, slack in (("1f1b", 1), ("eager_1f1b", 2)):
             case = Case(ipus, 32 * ipus, _FORWARD, _BACKWARD // 2, _BACKWARD // 2)
-            longer = case._replace(count=2 * case.count)
-            times = [with_copies(of, schedule, _COPY) for of in (case, longer)]
+            doubled = case._replace(count=2 * case.count)
+            times = [with_copies(of, schedule, _COPY) for of in (case, doubled)]
             result = Fraction(times[1] - times[0], case.count)
             cells.append(_both(per_micro_batch(case, _COPY, slack), result))
         rows.append((str(ipus), *cells))
@@ -538,13 +552,13 @@ def bubbles_pictures() -> dict[str, bytes]:
     one = "Four IPUs with a stage each, eight micro-batches, copies that take no time"
     two = "The same work in two stages on each IPU"
     single, double = (runs_of(case, per_ipu, title) for per_ipu, title in ((1, one), (2, two)))
-    halved = [(timeline.kind == SpanKind.INPUT_GRADIENT).any() for timeline in (run.timeline for run in double)]
-    whole = [run for run, in_halves in zip(double, halved, strict=True) if not in_halves]
-    parted = [run for run, in_halves in zip(double, halved, strict=True) if in_halves]
+    has_halves = [(timeline.kind == SpanKind.INPUT_GRADIENT).any() for timeline in (run.timeline for run in double)]
+    whole_runs = [run for run, in_halves in zip(double, has_halves, strict=True) if not in_halves]
+    split_runs = [run for run, in_halves in zip(double, has_halves, strict=True) if in_halves]
     return {
         "bubbles-one.png": to_png(comparison(single, title=one)),
-        "bubbles-two.png": to_png(in_two_shades(whole, two)),
-        "bubbles-two-halves.png": to_png(in_two_shades(parted, f"{two}, backward passes in two halves")),
+        "bubbles-two.png": to_png(in_two_shades(whole_runs, two)),
+        "bubbles-two-halves.png": to_png(in_two_shades(split_runs, f"{two}, backward passes in two halves")),
     }
 
 

@@ -38,11 +38,13 @@ def commands_page() -> str:
     text += f"\n## ipusim itself\n\nOptions in place of a command.\n\n{_TABLE}"
     text += "".join(_row(entry, context) for entry in group.get_params(context))
     for name, command in commands.items():
-        within = command.context_class(command, info_name=name, parent=context)
-        usage = " ".join(map(_plain, command.collect_usage_pieces(within)))
+        command_context = command.context_class(command, info_name=name, parent=context)
+        usage = " ".join(map(_plain, command.collect_usage_pieces(command_context)))
         paragraphs = "\n\n".join(_escaped(" ".join(entry.split())) for entry in command.help.split("\n\n"))
         text += f"\n## {name}\n\n{paragraphs}\n\n`ipusim {name} {usage}`\n\n{_TABLE}"
-        text += "".join(_row(entry, within) for entry in command.get_params(within) if entry.name != "help")
+        text += "".join(
+            _row(entry, command_context) for entry in command.get_params(command_context) if entry.name != "help"
+        )
     return text
 
 

@@ -96,24 +96,30 @@ def _times() -> Table:
     """Return weight update times under each order, by the stages with large tensors."""
     rows = []
     for system, machine in _MACHINES.items():
-        for words, size in (("even stages", None), ("odd stages", _odd), ("none, all are of 1 MiB", _equal)):
+        for words, size in (
+            ("even stages", None),
+            ("odd stages", _larger_after_odd),
+            ("none, all are of 1 MiB", _equal_kib),
+        ):
             result = _by_order(system, size)
             runs = [row.times for row in result.rows if row.times is not None]
             times = [format_seconds(run.throughput.weight_update_period_s) for run in runs]
-            bests = [label for label, row in zip(result.labels, result.rows, strict=True) if _as_good(result, row)]
-            rows.append((machine, words, *times, " and ".join(bests)))
+            best_labels = [
+                label for label, row in zip(result.labels, result.rows, strict=True) if _is_best(result, row)
+            ]
+            rows.append((machine, words, *times, " and ".join(best_labels)))
     return Table("", ("machine", "large tensors behind", *ORDERS, "best"), tuple(rows))
 
 
-def _as_good(result: Comparison, row: Row) -> bool:
+def _is_best(result: Comparison, row: Row) -> bool:
     return result.best is not None and result.cost(row) == result.cost(result.best)
 
 
-def _odd(stage: int) -> int:
+def _larger_after_odd(stage: int) -> int:
     return 2048 if stage % 2 else 512
 
 
-def _equal(_: int) -> int:
+def _equal_kib(_: int) -> int:
     return 1024
 
 

@@ -19,11 +19,15 @@ from ipusim.base.units import enumerated
 from ipusim.hardware.rates import DEFAULT_RATES
 from reports.fidelity_tries import with_shared_statistics
 
+#: Setting of partial sums in single precision, for products.
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
+#: The same setting for convolutions.
 FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
 #: Setting of a slow host, for rows that their input may limit.
 SLOW_INPUT: Final = "system.host.host_fill=260 MB/s"
+#: Factor that removes the time of a rate.
 NOTHING: Final = Fraction(0)
+#: Factors that remove the time of all changes of layout.
 LAID_OUT: Final = dict.fromkeys(("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"), NOTHING)
 #: Conformer with a decoder that continues from all frames, and with CTC loss on the frames.
 CTC: Final = ("model.layers.targets.count=304", "model.layers.loss={name: loss, type: ctc, labels: 48}")
@@ -40,11 +44,14 @@ IN_ONE_GROUP: Final = (
     *(f"model.layers.{at}.layers.conv2.groups=1" for at in (4, 7, 10, 13)),
     *(f"model.layers.{at}.layers.0.layers.conv2.groups=1" for at in (6, 9, 12, 15)),
 )
+#: Path of BERT's attention heads.
 HEADS: Final = "model.layers.4.layers.attention.layers.heads"
+#: Setting of a single product for queries, keys and values.
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
+#: Setting that sums all gradients at once.
 MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=all"
 
-#: Prerequisites for using the simulator's numbers.
+#: Page text: modelled, assumed and missing parts.
 TRUST: Final = """\
 ## What is modelled
 
@@ -267,18 +274,18 @@ def residuals(validation: Validation) -> str:
     """Describe tried explanations for trainings with large errors, each tested by a run."""
     rows = validation.throughputs
 
-    def laid_out(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
+    def trainings_of(rows: Sequence[SimulatedRow]) -> list[PreparedRow]:
         return [entry.training for entry in rows]
 
-    def priced(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
-        return _priced(laid_out(rows), **times)
+    def errors_with(rows: Sequence[SimulatedRow], **times: Fraction) -> str:
+        return _errors_with(trainings_of(rows), **times)
 
-    def as_fast_as_memory(rows: Sequence[SimulatedRow]) -> str:
+    def errors_with_fast_streams(rows: Sequence[SimulatedRow]) -> str:
         # Simulated cycles exclude off-chip time, so a new rate needs no new simulation.
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
         return _errors([entry.with_rates(rates) for entry in rows])
 
-    # Errors by the rates in use, as for the tried settings.
+    # Errors of the present rates, comparable with errors of tried settings.
     rows = [
         replace(entry, unseen_items_per_s=None)
         for entry in rows
@@ -300,7 +307,7 @@ def residuals(validation: Validation) -> str:
     mlperf = _rows_of(rows, "bert_large_512", "popart")
     # Simulated cycles exclude the host's time, so a new rate needs no new simulation.
     no_values = DEFAULT_RATES.with_values(optimizer_value_ns=NOTHING, pytorch_optimizer_value_ns=NOTHING)
-    lacking = [each.seconds_published - each.with_rates(no_values).seconds for each in mlperf if each.row.ipus >= 64]
+    missing_s = [each.seconds_published - each.with_rates(no_values).seconds for each in mlperf if each.row.ipus >= 64]
     unmerged = [entry for entry in mlperf if entry.row.source.startswith("MLPerf v1")]
     return TRAININGS.format(
         conformer=Residual.of(conformer),
@@ -309,33 +316,35 @@ def residuals(validation: Validation) -> str:
         by_input=Residual.of(by_input),
         by_input_slow=_tried(by_input, SLOW_INPUT),
         pods=Residual.of(pods),
-        pods_slow_links=priced(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
-        pods_norms=_errors(with_shared_statistics(laid_out(pods))),
-        resnet50_norms=_errors(with_shared_statistics(laid_out([entry for entry in resnet50 if entry.row.ipus > 4]))),
-        pods_late_links=priced(pods, gateway_latency_ns=Fraction(100)),
+        pods_slow_links=errors_with(pods, gateway_link_bytes_per_s=Fraction(1, 10)),
+        pods_norms=_errors(with_shared_statistics(trainings_of(pods))),
+        resnet50_norms=_errors(
+            with_shared_statistics(trainings_of([entry for entry in resnet50 if entry.row.ipus > 4]))
+        ),
+        pods_late_links=errors_with(pods, gateway_latency_ns=Fraction(100)),
         mlperf=Residual.of(mlperf),
         mlperf_unmerged=Residual.of(unmerged),
         mlperf_merged=_tried(unmerged, MERGED),
-        mlperf_lacking=f"{min(lacking) * 1e3:.0f} to {max(lacking) * 1e3:.0f} ms",
+        mlperf_lacking=f"{min(missing_s) * 1e3:.0f} to {max(missing_s) * 1e3:.0f} ms",
         mlperf_no_values=_errors([entry.with_rates(no_values) for entry in mlperf]),
         tuning=Residual.of(tuning),
         tuning_no_values=_errors([entry.with_rates(no_values) for entry in tuning]),
         tuning_no_checkpoints=_tried(tuning[:3], "pipeline.recomputation_checkpoints=[]"),
         tuning_last=f"{tuning[-1].seconds * 1e3:.0f} ms",
         small=Residual.of(small),
-        small_nothing=priced(small, **LAID_OUT),
+        small_nothing=errors_with(small, **LAID_OUT),
         piped=Residual.of([entry for entry in mnist if entry.row.count > 1]),
         alone=Residual.of([entry for entry in mnist if entry.row.ipus == 1]),
         twins=Residual.of(twins),
         twins_merged=_tried(twins, MERGED),
-        mnist_sets=priced(mnist, compute_set_cycles=NOTHING),
-        mnist_nothing=priced(mnist, **LAID_OUT),
+        mnist_sets=errors_with(mnist, compute_set_cycles=NOTHING),
+        mnist_nothing=errors_with(mnist, **LAID_OUT),
         resnext101=Residual.of(resnext101),
         float_resnext101=_tried(resnext101, FLOAT_CONVOLUTIONS),
         resnext101_one_group=_tried(resnext101, *IN_ONE_GROUP),
-        resnext101_nothing=priced(resnext101, **LAID_OUT),
+        resnext101_nothing=errors_with(resnext101, **LAID_OUT),
         unet=Residual.of(unet),
-        unet_slow_links=priced(unet, machine_rung_bytes_per_s=Fraction(1, 2), link_bytes_per_s=Fraction(1, 2)),
+        unet_slow_links=errors_with(unet, machine_rung_bytes_per_s=Fraction(1, 2), link_bytes_per_s=Fraction(1, 2)),
         unet_slow_input=_tried(unet, SLOW_INPUT),
         float_unet=_tried(unet, FLOAT_CONVOLUTIONS),
         gpt2=Residual.of(gpt2),
@@ -343,9 +352,9 @@ def residuals(validation: Validation) -> str:
         gpt2_head=_tried(gpt2, HEAD),
         float_gpt2=_tried(gpt2, FLOAT_PARTIALS),
         tensorflow2=Residual.of(tensorflow2),
-        tensorflow2_fast_streams=as_fast_as_memory(tensorflow2),
+        tensorflow2_fast_streams=errors_with_fast_streams(tensorflow2),
         base=Residual.of(base),
-        base_fast_streams=as_fast_as_memory(base),
+        base_fast_streams=errors_with_fast_streams(base),
         base_one_product=_tried(base, ONE_PRODUCT),
         large=Residual.of(large),
         large_one_product=_tried(large, ONE_PRODUCT),
@@ -358,8 +367,8 @@ def residuals(validation: Validation) -> str:
         vit_split=_tried(vit, f"{HEADS}.split_qkv=true"),
         vit_token=_tried(vit, *CLASS_TOKEN),
         resnet50=Residual.of(resnet50),
-        resnet50_not_laid_out=priced(resnet50, variable_layout_cycles=NOTHING),
-        resnet50_nothing=priced(resnet50, **LAID_OUT),
+        resnet50_not_laid_out=errors_with(resnet50, variable_layout_cycles=NOTHING),
+        resnet50_nothing=errors_with(resnet50, **LAID_OUT),
     )
 
 
@@ -373,7 +382,7 @@ def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
     return _errors(simulate_rows(prepare_rows(changed_rows)))
 
 
-def _priced(rows: Sequence[PreparedRow], **times: Fraction) -> str:
+def _errors_with(rows: Sequence[PreparedRow], **times: Fraction) -> str:
     """Return the errors of rows with some rates multiplied by factors."""
     rates = DEFAULT_RATES.with_values(**{name: getattr(DEFAULT_RATES, name) * by for name, by in times.items()})
     return _errors(simulate_rows(rows, rates))
@@ -440,10 +449,10 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
     few = [row for row in square if row.n == 64]
     large, small = ([row for row in square if (row.n >= 8192) == is_large] for is_large in (True, False))
     stepped = [row for row in rows if row.m == row.k == 4096 and 1024 <= row.n <= 4096]
-    now = pricing.DEFAULT_PLANNER_RATES
-    peak = replace(now, amp_ceiling=1.0)
+    present_rates = pricing.DEFAULT_PLANNER_RATES
+    peak = replace(present_rates, amp_ceiling=1.0)
 
-    def errors(group: Sequence[ProductRow], rates: pricing.PlannerRates = now) -> list[float]:
+    def errors(group: Sequence[ProductRow], rates: pricing.PlannerRates = present_rates) -> list[float]:
         return [products.tflops(row, chip, rates) / row.tflops - 1 for row in group]
 
     def between(values: Sequence[float]) -> str:

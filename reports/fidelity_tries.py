@@ -24,7 +24,7 @@ def with_shared_statistics(rows: Sequence[PreparedRow]) -> list[SimulatedRow]:
     Replicas sum mean and variance in each pass.
     """
 
-    def shared(job: Job) -> Job:
+    def with_sums(job: Job) -> Job:
         model = job.request.options.model
         calls = (_STATISTICS,) * (_batch_norms(model.layers) if model else 0)
         first, *others = job.program.stages
@@ -33,12 +33,16 @@ def with_shared_statistics(rows: Sequence[PreparedRow]) -> list[SimulatedRow]:
         plan = complete(job.plan, program, job.system.replicas, job.system.hosts)
         costs = pricing.price_plan(plan, program, job.system)
         return replace(
-            job, program=program, plan=plan, costs=costs, with_counts=lambda *counts: shared(job.with_counts(*counts))
+            job,
+            program=program,
+            plan=plan,
+            costs=costs,
+            with_counts=lambda *counts: with_sums(job.with_counts(*counts)),
         )
 
     result = []
     for entry in rows:
-        jobs = tuple(map(shared, entry.jobs))
+        jobs = tuple(map(with_sums, entry.jobs))
         result.append(replace(entry, jobs=jobs, cycles=tuple(map(cycles_without_host, jobs))))
     return [SimulatedRow(entry, entry.time()) for entry in result]
 
@@ -47,7 +51,7 @@ def _batch_norms(layers: Iterable[Any]) -> int:
     """Return the number of batch norms, including nested layers."""
     result = 0
     for entry in layers:
-        within = (*(getattr(entry, "layers", None) or ()), *(getattr(entry, "shortcut", None) or ()))
-        own = getattr(entry, "type", "") == "batch_norm"
-        result += getattr(entry, "repeat", 1) * (own + _batch_norms(within))
+        inner_layers = (*(getattr(entry, "layers", None) or ()), *(getattr(entry, "shortcut", None) or ()))
+        is_norm = getattr(entry, "type", "") == "batch_norm"
+        result += getattr(entry, "repeat", 1) * (is_norm + _batch_norms(inner_layers))
     return result

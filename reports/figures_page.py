@@ -35,7 +35,7 @@ _UNITS: Final = {
 #: Keys in cycles, without suffix.
 _IN_CYCLES: Final = ("start", "end", "peak_cycle", "disturbances.cycles_without")
 #: Meanings missing in the classes' docstrings, by class; "" leaves out a key that is written differently.
-_MORE: Final[Mapping[type, Mapping[str, str]]] = {
+_ADDED_MEANINGS: Final[Mapping[type, Mapping[str, str]]] = {
     Summary: {
         "name": "name of the scenario",
         "system": "name of the system",
@@ -136,6 +136,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "most_micro_batches_kept": "maximum number of micro-batches kept, in the FIFO buffer and in work",
     },
 }
+#: Meanings of keys on memory.
 _MEMORY: Final = {
     "peak_bytes": "maximum bytes in the first execution",
     "peak_cycle": "first cycle with the maximum",
@@ -184,10 +185,10 @@ def figure_rows() -> Iterator[tuple[str, str, str]]:
 
 
 def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
-    said, more = _meanings(kind), _MORE.get(kind, {})
+    documented, added = _meanings(kind), _ADDED_MEANINGS.get(kind, {})
     hints = get_type_hints(kind)
     for key in (entry.name for entry in fields(kind)):
-        if more.get(key) == "":
+        if added.get(key) == "":
             continue
         inner, several = _item(hints[key])
         path = f"{above}{key}{'[]' * several}"
@@ -196,15 +197,15 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
         elif key == "holders":
             yield from ((f"{above}{name}", "bytes", text) for name, text in _MEMORY.items() if name.startswith(key))
         else:
-            named = path + (".NAME" if get_origin(inner) is not None and not several else "")
-            meaning = more.get(key) or _MEMORY.get(key) or said[key]
-            yield named, _unit(key), meaning
+            key_path = path + (".NAME" if get_origin(inner) is not None and not several else "")
+            meaning = added.get(key) or _MEMORY.get(key) or documented[key]
+            yield key_path, _unit(key), meaning
             if issubclass(kind, RunTimes) and key.endswith("_cycles") and not is_dataclass(inner):
                 yield path.removesuffix("_cycles") + "_s", "s", "the same in seconds"
     names = {entry.name for entry in fields(kind)}
     if kind is Summary:
         yield from _rows(Verdict, f"{above}verdict.")
-    yield from ((f"{above}{key}", _unit(key), text) for key, text in more.items() if text and key not in names)
+    yield from ((f"{above}{key}", _unit(key), text) for key, text in added.items() if text and key not in names)
 
 
 def _item(hint: Any) -> tuple[Any, bool]:

@@ -18,6 +18,7 @@ from ipusim.app.scenario import load_job, load_request
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
 
+#: Folder of all scenarios.
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
 #: Changes that fit the tutorial's model into a picture: few micro-batches with visible numbers, no arithmetic.

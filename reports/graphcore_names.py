@@ -21,7 +21,9 @@ import numpy as np
 from ipusim.ipu.config import AttributeMetadata, IPUConfig
 from ipusim.ipu.imports.rows import graphcore_rows
 
+#: File of the names in Graphcore's references.
 LIST: Final = Path(__file__).parent / "graphcore_api.txt"
+#: Line of this file: kind, path, and remaining text.
 _LINE: Final = re.compile(r"(?P<kind>\w+) (?P<path>[\w.]+)(?P<rest>.*)")
 #: Path prefix of the configuration's attributes and categories.
 CONFIG: Final = "ipu.config.IPUConfig."
@@ -109,23 +111,23 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
     if found and found[0].name in ("self", "cls"):
         found = found[1:]
     kinds = {entry.kind for entry in found}
-    places = {entry.name: place for place, entry in enumerate(found)}
-    for place, argument in enumerate(name.arguments):
-        bare = argument.name.lstrip("*")
+    position_of = {entry.name: position for position, entry in enumerate(found)}
+    for position, argument in enumerate(name.arguments):
+        plain_name = argument.name.lstrip("*")
         stars = {0: None, 1: inspect.Parameter.VAR_POSITIONAL, 2: inspect.Parameter.VAR_KEYWORD}
-        star = stars[len(argument.name) - len(bare)]
+        star = stars[len(argument.name) - len(plain_name)]
         if star is not None:
             if star not in kinds:
                 yield argument.name, "not taken"
-        elif bare not in places:
-            yield bare, "not taken"
+        elif plain_name not in position_of:
+            yield plain_name, "not taken"
         else:
-            ours = found[places[bare]]
-            text = None if ours.default is inspect.Parameter.empty else as_text(ours.default)
+            parameter = found[position_of[plain_name]]
+            text = None if parameter.default is inspect.Parameter.empty else as_text(parameter.default)
             if text != argument.default:
-                yield bare, f"by default {text}" if text else "without a default"
-            elif places[bare] != place or ours.kind is inspect.Parameter.KEYWORD_ONLY:
-                yield bare, "by its name alone, as its place is another"
+                yield plain_name, f"by default {text}" if text else "without a default"
+            elif position_of[plain_name] != position or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                yield plain_name, "by its name alone, as its place is another"
 
 
 def as_text(value: Any) -> str:

@@ -35,8 +35,8 @@ def _of_options() -> dict[str, Said]:
     """Return the configuration functions, or single arguments of these, that have no effect, with the reasons."""
     result = {}
     config = IPUConfig()
-    for function, made in sorted(getmembers(ipu_options, isfunction)):
-        arguments = signature(made).parameters
+    for function, function_object in sorted(getmembers(ipu_options, isfunction)):
+        arguments = signature(function_object).parameters
         paths = {entry: ATTRIBUTES[entry] for entry in arguments if entry in ATTRIBUTES}
         whys = {entry: config.get_attribute_metadata(path).without_effect for entry, path in paths.items()}
         whys |= {entry: WITHOUT_EFFECT[entry].reason for entry in arguments if entry in WITHOUT_EFFECT}
@@ -50,6 +50,7 @@ def _of_options() -> dict[str, Said]:
     return result
 
 
+#: Reasons of several entries in EXCEPTIONS.
 _ALWAYS_THERE: Final = "both are always enabled"
 _ONE_LOOP: Final = "the device runs every loop, in either form of TensorFlow's graph"
 _BIASES: Final = "biases of gates start at one, of the candidate at zero, as in Graphcore's layer"
@@ -190,14 +191,14 @@ EXCEPTIONS: Final = {
     "ipu.config.VerificationOptions": Said(Status.NO_EFFECT, WITHOUT_EFFECT["verification_options"].reason),
     **{
         f"ipu.ipu_{queue}_queue.{kind}({argument})": Said(Status.NO_EFFECT, why)
-        for queue, kind, more in (
+        for queue, kind, further_arguments in (
             ("infeed", "IPUInfeedQueue", ()),
             ("outfeed", "IPUOutfeedQueue", (("io_batch_size", "each element is sent as soon as it exists"),)),
         )
         for argument, why in (
             ("feed_name", "the object identifies the queue"),
             ("replication_factor", "device and program determine the replicas"),
-            *more,
+            *further_arguments,
         )
     },
     "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, _OWN_OPTIONS),
@@ -272,14 +273,14 @@ def _without_effect() -> dict[str, str]:
 
 def said_of_arguments(name: Name) -> dict[str, Said]:
     """Return the status of each argument of a name; unless the name works, its arguments share its status."""
-    whole, different = said_of(name), name.differences() if name.here is not None else {}
+    name_status, differences = said_of(name), name.differences() if name.here is not None else {}
     result = {}
     for argument in name.arguments:
         key = f"{name.path}({argument.name})"
-        if whole.status is not Status.WORKS:
-            result[argument.name] = Said(whole.status)
-        elif argument.name in different and name.path not in IN_ANY_RELEASE:
-            result[argument.name] = Said(Status.NOT_YET, different[argument.name])
+        if name_status.status is not Status.WORKS:
+            result[argument.name] = Said(name_status.status)
+        elif argument.name in differences and name.path not in IN_ANY_RELEASE:
+            result[argument.name] = Said(Status.NOT_YET, differences[argument.name])
         elif key in EXCEPTIONS:
             result[argument.name] = EXCEPTIONS[key]
         else:

@@ -28,7 +28,9 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+#: File of outcomes.
 OUTCOMES: Final = Path(__file__).with_suffix(".csv")
+#: Commit of the tested repository.
 COMMIT: Final = "b2127bbabc09ef32150efdf468e3edf3c90ef460"
 #: Globs of test files by kind, below ``tensorflow/``.
 KINDS: Final = {
@@ -149,7 +151,7 @@ class _Outcomes(unittest.TestResult):
 
     def __init__(self, tell: Callable[[str, str, str], None]) -> None:
         super().__init__()
-        self._tell, self._said = tell, set[str]()
+        self._tell, self._reported = tell, set[str]()
 
     def startTest(self, test: unittest.TestCase) -> None:  # noqa: N802 - unittest's name
         super().startTest(test)
@@ -173,8 +175,8 @@ class _Outcomes(unittest.TestResult):
 
     def _say(self, test: unittest.TestCase, outcome: str, why: str) -> None:
         """Report the first outcome of a test; errors during clean-up do not change the outcome."""
-        if (name := _name(test)) not in self._said:
-            self._said.add(name)
+        if (name := _name(test)) not in self._reported:
+            self._reported.add(name)
             self._tell(name, outcome, why)
 
 
@@ -246,10 +248,10 @@ def _give_model_an_ipu() -> None:
 
     configure = config.configure_ipu_system
 
-    def configured(asked: Any, *arguments: Any, **options: Any) -> None:
-        if isinstance(asked, config.IPUConfig) and not config.device_count(asked):
-            asked.auto_select_ipus = 1
-        configure(asked, *arguments, **options)
+    def configured(given_config: Any, *arguments: Any, **options: Any) -> None:
+        if isinstance(given_config, config.IPUConfig) and not config.device_count(given_config):
+            given_config.auto_select_ipus = 1
+        configure(given_config, *arguments, **options)
 
     config.configure_ipu_system = configured
 
@@ -288,16 +290,18 @@ def run_file(checkout: Path, file: str) -> list[Row]:
         process = get_context("fork").Process(target=_in_process, args=(checkout, file, report))
         process.start()
         process.join(_LIMIT)
-        if (late := process.is_alive()) or process.exitcode:
+        if (is_late := process.is_alive()) or process.exitcode:
             process.kill()
             process.join()
-        end = f"not done after {_LIMIT} s of its file" if late else f"the process ended with {process.exitcode}"
+        end_reason = (
+            f"not done after {_LIMIT} s of its file" if is_late else f"the process ended with {process.exitcode}"
+        )
         lines = report.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
         if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, no test
-            rows[test] = Row(file, test, outcome or "failed", why if outcome else end)
-    return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end)]
+            rows[test] = Row(file, test, outcome or "failed", why if outcome else end_reason)
+    return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end_reason)]
 
 
 def _in_process(checkout: Path, file: str, report: Path) -> None:

@@ -16,6 +16,7 @@ from ipusim.app.replay.replay import PARTS, Replay, replay
 from ipusim.app.study.result import table_markdown
 from ipusim.base.units import format_seconds
 
+#: Folder of recorded traces.
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "golden" / "torch_traces"
 #: Run shown in full.
 SHOWN: Final = "1F1B_2"

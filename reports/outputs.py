@@ -26,7 +26,7 @@ from ipusim.base.files import write_file
 ROOT = Path(__file__).parent.parent
 #: Width of a shown output.
 COLUMNS: Final = "100"
-#: Pages with one walk from top to bottom. On other pages every section has a walk.
+#: Pages with a single walk (commands run in order in one folder). On other pages every section has a walk.
 WHOLE: Final = ("scenarios/tutorial.md",)
 #: Line in place of omitted lines.
 _LEFT_OUT: Final = "..."
@@ -35,10 +35,13 @@ _WALL_CLOCK: Final = re.compile(r"(?<= after )\d+\.\d s\b|(?<=, )\d+\.\d s$", re
 #: Minimum similarity of a shown line and the same line in a new output.
 _SIMILAR: Final = 0.6
 
+#: Heading of a section, or fenced block.
 _HEADING_OR_BLOCK: Final = re.compile(
     r"^## (?P<heading>[^\n]+)$|^```(?P<language>\w*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+#: First line of a block with the content of a file.
 _FILE: Final = re.compile(r"# ([\w./-]+\.(?:yaml|py|csv))(?:: [^\n]*)?\n")
+#: Command after an installation in a ``bash`` block.
 _FIRST_RUN: Final = re.compile(r"\.venv/bin/(ipusim .+)")
 
 
@@ -59,7 +62,7 @@ class Step:
         command: command line.
         files: contents of files to write before the command, by name.
         shown: block with the output of the command; None without a shown output.
-        is_part: whether the block omits the first and last lines of the output without ``...``.
+        is_part: whether the block shows inner lines of the output, without ``...`` for the first and last lines.
     """
 
     command: str
@@ -90,8 +93,8 @@ class Step:
         if self.is_printed(output):
             return self.shown.content
         text = rewritten(self._with_ends(self.shown.content), output)
-        ends = f"{_LEFT_OUT}\n"
-        return text.removeprefix(ends).removesuffix(ends) if self.is_part else text
+        omission = f"{_LEFT_OUT}\n"
+        return text.removeprefix(omission).removesuffix(omission) if self.is_part else text
 
     def _with_ends(self, content: str) -> str:
         return f"{_LEFT_OUT}\n{content}{_LEFT_OUT}\n" if self.is_part else content
@@ -137,7 +140,7 @@ def command_lines(content: str) -> list[str]:
 
 def named_files(text: str) -> dict[str, str]:
     """Return the contents of all named files on a page, by name."""
-    return {named.group(1): block.content for block in blocks(text) if (named := _FILE.match(block.content))}
+    return {named_file.group(1): block.content for block in blocks(text) if (named_file := _FILE.match(block.content))}
 
 
 def walks(page: str, text: str) -> list[Walk]:
@@ -162,8 +165,8 @@ def walks(page: str, text: str) -> list[Walk]:
             files = {}
         elif block.language == "text" and above and _shows(above, block, text, steps):
             steps[-1] = Step(steps[-1].command, steps[-1].files, block, steps[-1].is_part)
-        elif named := _FILE.match(block.content):
-            files = {**files, named.group(1): block.content}
+        elif named_file := _FILE.match(block.content):
+            files = {**files, named_file.group(1): block.content}
         above = block
     return [Walk(page, heading, tuple(steps)) for heading, steps in parts if steps]
 
@@ -254,8 +257,8 @@ def _process(step: Step, folder: Path) -> tuple[int, str, str]:
     """Run a step's command as a process."""
     environment = {**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "ipusim", *step.words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return process.returncode, process.stdout, process.stderr
 
 
 def renewed(page: str, text: str, run: Runner = _process) -> str:

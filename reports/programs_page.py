@@ -43,12 +43,12 @@ def programs_page() -> str:
 
 def _further(programs: Sequence[Program]) -> list[str]:
     """Return the section on further programs, with the share that runs among self-contained programs."""
-    alone = [program for program in programs if program.needs_nothing]
-    ran = sum(program.outcome is Outcome.RUNS for program in alone)
-    at_first = sum(program.first.startswith(Outcome.RUNS) for program in alone)
+    self_contained = [program for program in programs if program.needs_nothing]
+    ran = sum(program.outcome is Outcome.RUNS for program in self_contained)
+    at_first = sum(program.first.startswith(Outcome.RUNS) for program in self_contained)
     share = (
-        f"{len(alone)} of the {len(programs)} programs need no missing package, file or compiled operation: "
-        f"{at_first} ran in the first run, and {ran} ({ran / len(alone):.0%}) run here.\n"
+        f"{len(self_contained)} of the {len(programs)} programs need no missing package, file or compiled operation: "
+        f"{at_first} ran in the first run, and {ran} ({ran / len(self_contained):.0%}) run here.\n"
     )
     return _part(_FURTHER + "\n" + share, programs)
 
@@ -62,11 +62,15 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
         ((*(str(counts[outcome]) for outcome in Outcome), str(len(programs))),),
     )
     parts = [head, _states(programs), table_markdown(summary)]
-    firsts = ("first run",) if any(program.first for program in programs) else ()
+    first_header = ("first run",) if any(program.first for program in programs) else ()
     for checkout in dict.fromkeys((program.repository, program.commit) for program in programs):
         repository, commit = checkout
         below = [program for program in programs if (program.repository, program.commit) == checkout]
-        table = Table(repository, ("program", "arguments and data", *firsts, "here", "why"), _rows(below, bool(firsts)))
+        table = Table(
+            repository,
+            ("program", "arguments and data", *first_header, "here", "why"),
+            _rows(below, bool(first_header)),
+        )
         parts.append(f"## {repository} at {commit}\n\n{table_markdown(table)}")
     return parts
 
@@ -74,8 +78,8 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
 def _states(programs: Sequence[Program]) -> str:
     """Return a sentence on the commits of ipusim that produced the outcomes."""
     states = Counter(program.state for program in programs if program.state)
-    waiting = len(programs) - states.total()
-    rest = f" {waiting} program{'s' * (waiting > 1)} did not run yet." if waiting else ""
+    not_run = len(programs) - states.total()
+    rest = f" {not_run} program{'s' * (not_run > 1)} did not run yet." if not_run else ""
     if len(states) == 1:
         return f"All outcomes are of ipusim at commit {next(iter(states))}.{rest}\n"
     counts = ", ".join(f"{count} at {state}" for state, count in states.most_common())
@@ -84,14 +88,14 @@ def _states(programs: Sequence[Program]) -> str:
     )
 
 
-def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of programs, sorted by outcome; ``firsts`` adds first outcomes."""
+def _rows(programs: Sequence[Program], has_first_runs: bool) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of programs, sorted by outcome; ``has_first_runs`` adds first outcomes."""
     order = [*Outcome]
     return tuple(
         (
             f"[{program.path}]({program.link})",
-            _given(program),
-            *((program.first,) if firsts else ()),
+            _run_inputs(program),
+            *((program.first,) if has_first_runs else ()),
             program.outcome.value,
             _why(program),
         )
@@ -99,7 +103,7 @@ def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], .
     )
 
 
-def _given(program: Program) -> str:
+def _run_inputs(program: Program) -> str:
     """Return arguments and generated images of a program's run, as a table cell."""
     arguments = [f"`{program.arguments}`"] if program.arguments else []
     images = [] if program.images is None else [f"{program.images[0]} images of {program.images[1]}"]

@@ -32,7 +32,9 @@ from typing import Final
 
 import numpy as np
 
+#: File of outcomes for programs of Graphcore's repositories.
 OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
+#: File of outcomes for further programs.
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
 #: Limit of the processor time of each process, in seconds.
 _LIMIT: Final = 300
@@ -152,14 +154,14 @@ def _message(program: Program, line: str) -> str:
 def run(program: Program, folder: Path) -> Program:
     """Run a program in its checkout, and return the program with the outcome."""
     file = (folder / program.checkout / program.path).resolve()
-    named = re.search(r"PYTHONPATH=(\S+)", program.needs)
-    path = {"PYTHONPATH": str(file.parent / named[1])} if named else {}
+    import_path = re.search(r"PYTHONPATH=(\S+)", program.needs)
+    path = {"PYTHONPATH": str(file.parent / import_path[1])} if import_path else {}
     with TemporaryDirectory() as temporary:
         if program.images is not None:
             write_images(Path(temporary, ".keras", "datasets"), *program.images)
         command = [sys.executable, "-m", "ipusim", "run", str(file), "--out", f"{temporary}/results", "--quiet"]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 [*command, "--", *shlex.split(program.arguments)],
                 cwd=file.parent,
                 capture_output=True,
@@ -171,7 +173,7 @@ def run(program: Program, folder: Path) -> Program:
             )
         except subprocess.TimeoutExpired:
             return judged(program, None, "", "")
-    return judged(program, done.returncode, done.stdout, done.stderr)
+    return judged(program, process.returncode, process.stdout, process.stderr)
 
 
 def write_images(folder: Path, count: int, dataset: str) -> None:
@@ -218,13 +220,16 @@ def state() -> str:
 def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
     """Run programs with ``part`` in their path, and write outcomes after each."""
     programs, commit = list(read_programs(file)), state()
-    for place, program in enumerate(programs):
+    for position, program in enumerate(programs):
         if part in program.path:
             ran = replace(run(program, folder), state=commit)
             first = f"{ran.outcome} at {commit}" if file == FURTHER else ""
-            programs[place] = replace(ran, first=program.first or first)
+            programs[position] = replace(ran, first=program.first or first)
             file.write_text(as_csv(programs), encoding="utf-8")
-            print(f"{programs[place].outcome:8} {program.checkout}/{program.path}: {programs[place].why}", flush=True)
+            print(
+                f"{programs[position].outcome:8} {program.checkout}/{program.path}: {programs[position].why}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -52,26 +52,28 @@ def definition(reference: str) -> str:
 def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], result: dict[str, Section]) -> None:
     """Add sections for all mappings below ``keys``.
 
-    The mappings of a key stand side by side.
+    Sections for mappings of the same key follow each other.
     """
     for key, value in keys.items():
-        places = dict(_mappings(value, f"{path}.{key}" if path else key))
-        new = {name: at for name, at in places.items() if name not in result}
-        typed = {name: definitions[name] for name in new if "type" in definitions[name]["properties"]}
-        common = _common(places[next(iter(typed))], typed) if len(typed) > 1 else None
+        path_of = dict(_mappings(value, f"{path}.{key}" if path else key))
+        new = {name: mapping_path for name, mapping_path in path_of.items() if name not in result}
+        kinds_by_type = {name: definitions[name] for name in new if "type" in definitions[name]["properties"]}
+        common = _common(path_of[next(iter(kinds_by_type))], kinds_by_type) if len(kinds_by_type) > 1 else None
         if common:
             result[common.heading] = common
-        for name, at in places.items():
+        for name, mapping_path in path_of.items():
             if name in result:
                 for heading in {name, result[name].within or name}:
-                    result[heading].also.append(at)
+                    result[heading].also.append(mapping_path)
                 continue
-            kind = definitions[name]["title"] if len(places) > 1 else ""
-            result[name] = _section(at, kind, definitions[name], common if name in typed else None)
-        for name, at in new.items():
+            kind = definitions[name]["title"] if len(path_of) > 1 else ""
+            result[name] = _section(mapping_path, kind, definitions[name], common if name in kinds_by_type else None)
+        for name, mapping_path in new.items():
             # A recursive mapping nests with the keys of its parent.
-            own = {key: node for key, node in definitions[name]["properties"].items() if name not in _names(node)}
-            _walk(at, own, definitions, result)
+            inner_keys = {
+                key: node for key, node in definitions[name]["properties"].items() if name not in _names(node)
+            }
+            _walk(mapping_path, inner_keys, definitions, result)
 
 
 def _section(path: str, kind: str, mapping: Schema, common: Section | None = None) -> Section:

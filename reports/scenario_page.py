@@ -177,12 +177,12 @@ def _bounds(node: Schema) -> str:
 def meaning_and_default(section: Section, key: str) -> tuple[str, str]:
     """Return a key's meaning without its default, and its default."""
     node = section.keys[key]
-    said = re.search(r"; default: ([^;]+)", node.get("description", ""))
-    meaning = node.get("description", "the kind").replace(said.group() if said else "\0", "")
+    stated_default = re.search(r"; default: ([^;]+)", node.get("description", ""))
+    meaning = node.get("description", "the kind").replace(stated_default.group() if stated_default else "\0", "")
     if key in section.required:
         return meaning, "required"
-    if said:
-        return meaning, said.group(1)
+    if stated_default:
+        return meaning, stated_default.group(1)
     if "$ref" in node or "default" not in node:
         return meaning, "its keys' own"
     return meaning, "none" if node["default"] is None else f"`{yaml_text(node['default'])}`"
@@ -195,8 +195,8 @@ def example(section: Section, key: str, values: Values, definitions: Schema) -> 
         return EXAMPLES[section.heading, key]
     for kind in dict.fromkeys((section.kind, "")):
         for value in values[section.path, kind, key]:
-            known = value in node.get("x-names", (value,))  # the same key of another kind may accept other names
-            if known and value != node.get("default") and len(yaml_text(value)) <= WIDE:
+            is_accepted = value in node.get("x-names", (value,))  # the same key of another kind may accept other names
+            if is_accepted and value != node.get("default") and len(yaml_text(value)) <= WIDE:
                 return value
     return _made(node, definitions)
 
@@ -205,8 +205,8 @@ def _made(node: Schema, definitions: Schema) -> Any:  # noqa: PLR0911 - one retu
     """Build a value allowed by a schema, different from a named default."""
     if "$ref" in node:
         mapping = definitions[definition(node["$ref"])]
-        wanted = mapping.get("required") or list(mapping["properties"])[-1:]
-        return {key: _made(mapping["properties"][key], definitions) for key in wanted}
+        example_keys = mapping.get("required") or list(mapping["properties"])[-1:]
+        return {key: _made(mapping["properties"][key], definitions) for key in example_keys}
     if "examples" in node:
         return node["examples"][0]
     if "x-names" in node:

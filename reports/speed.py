@@ -27,6 +27,7 @@ from ipusim.app.study.result import table_markdown
 from ipusim.base.files import write_file
 from tests.bench.scenarios import timed_stages
 
+#: Folder of ``speed.csv`` and ``speed.md``.
 FOLDER: Final = Path(__file__).parent
 #: Time limit of a command, in seconds; slower commands have no number.
 _LIMIT: Final = 300
@@ -178,8 +179,10 @@ def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str
         seconds: dict[str, float | None] = {"bare": None}
 
         def keep_fastest(name: str, words: Iterable[str], waited: bool = False) -> None:
-            took = _seconds(words, checkout, environment, waited)
-            seconds[name] = min((entry for entry in (seconds.get(name), took) if entry is not None), default=None)
+            measured_seconds = _seconds(words, checkout, environment, waited)
+            seconds[name] = min(
+                (entry for entry in (seconds.get(name), measured_seconds) if entry is not None), default=None
+            )
 
         for measure in measures:
             words = [word.replace("{folder}", str(folder)) for word in measure.words]
@@ -200,7 +203,11 @@ def row(change: str, commit: str, seconds: Mapping[str, float | None]) -> dict[s
     bare = seconds["bare"]
     if not bare:
         raise ValueError("expected the bare loop to take time, got none")
-    ratios = {name: _NONE if took is None else f"{took / bare:.3g}" for name, took in seconds.items() if name != "bare"}
+    ratios = {
+        name: _NONE if measured_seconds is None else f"{measured_seconds / bare:.3g}"
+        for name, measured_seconds in seconds.items()
+        if name != "bare"
+    }
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     today = datetime.now(UTC).date().isoformat()
     return {"date": today, "commit": commit, "change": change, "machine": machine, "bare": f"{bare:.3f} s"} | ratios
@@ -222,7 +229,7 @@ def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
         f"Measured on {machines}.\n",
         table_markdown(Table("", names, cells)),
         "".join(f"- **{measure.name}**: {measure.about}.\n" for measure in MEASURES),
-        "## Tried without success\n\n" + "".join(f"- {what}: {came}.\n" for what, came in TRIED),
+        "## Tried without success\n\n" + "".join(f"- {tried_change}: {effect}.\n" for tried_change, effect in TRIED),
     )
     return "\n".join(parts)
 
@@ -244,8 +251,8 @@ def rows_csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 def main(change: str, checkout: Path) -> None:
     """Measure a checkout, and write the row and the page."""
-    asked = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
-    commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     added = row(change, commit, measured(checkout))
     table = FOLDER / "speed.csv"
     rows = [*(read_rows(table.read_text()) if table.exists() else ()), added]

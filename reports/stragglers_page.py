@@ -38,9 +38,13 @@ MODES: Final = (
 )
 #: Cycles of a stage's passes: forward, input gradient, weight gradients.
 _PASSES: Final = (100_000, 100_000, 100_000)
+#: Factor on the time of the slow IPU.
 _FACTOR: Final = 1.5
+#: Delay of a tensor on the slow cable, in cycles.
 _LATE: Final = 60_000
+#: Standard deviations of jitter, in % of a pass.
 _JITTERS: Final = (0, 2, 5, 10, 20, 30)
+#: Number of averaged seeds.
 _SEEDS: Final = 5
 
 Disturbances = Sequence[Mapping[str, Any]]
@@ -59,8 +63,8 @@ def ran(schedule: str, sync: Sync, ipus: int, count: int, disturbances: Disturba
         }
         for number in range(ipus)
     ]
-    for one, other in pairwise(stages):
-        one["output_bytes"] = other["gradient_bytes"] = 8
+    for source, target in pairwise(stages):
+        source["output_bytes"] = target["gradient_bytes"] = 8
     pipeline = {"schedule": schedule, "sync": sync.value, "gradient_accumulation_count": count, "stages": stages}
     data = {"training": True, "system": {"name": "free"}, "pipeline": pipeline, "disturbances": list(disturbances)}
     return execute(assemble(Request.from_dict(data, name=schedule)))
@@ -120,8 +124,8 @@ def _passing() -> Table:
     for schedule, sync in MODES:
         cost = _cost(schedule, sync, 4, 24, _PASSING)
         lost = cost.cycles - cost.plain_cycles
-        behind = "-" if cost.recovery is None else str(cost.recovery)
-        rows.append((_mode(schedule, sync), f"{lost:,}", f"{cost.slowdown:.3f}", behind))
+        recovery = "-" if cost.recovery is None else str(cost.recovery)
+        rows.append((_mode(schedule, sync), f"{lost:,}", f"{cost.slowdown:.3f}", recovery))
     return Table("", ("schedule", "cycles lost", "S", "micro-batches until recovery"), tuple(rows))
 
 
@@ -184,17 +188,19 @@ def with_cable(runs: Sequence[TracedRun], ipus: Sequence[int]) -> Chart:
     """Draw traces with each tensor's time on a cable between two IPUs."""
     title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
     chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
-    between = max(ipus)
+    row_border = max(ipus)
     panels = [axes for axes in chart.axes if axes.get_ylim()[1] == 0]
     for axes, run in zip(panels, runs, strict=True):
         timeline = run.timeline
         sent = timeline.rows(SpanKind.SEND)
         sent = sent[np.isin(timeline.ipu[sent], ipus) & (timeline.end[sent] > timeline.start[sent])]
-        edges = between + (1 - BOX_HEIGHT) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
-        x, y = np.stack([timeline.start[sent], timeline.end[sent]]), np.stack([edges, 2 * between - edges])
+        edges = row_border + (1 - BOX_HEIGHT) / 2 * np.where(timeline.ipu[sent] < row_border, -1, 1)
+        x, y = np.stack([timeline.start[sent], timeline.end[sent]]), np.stack([edges, 2 * row_border - edges])
         axes.plot(x, y, color=REDONE, linewidth=1.5, zorder=5)
-        place = axes.get_yaxis_transform()
-        axes.text(-0.003, between, "cable", color=REDONE, size=STAGE_SIZE, transform=place, ha="right", va="center")
+        row_transform = axes.get_yaxis_transform()
+        axes.text(
+            -0.003, row_border, "cable", color=REDONE, size=STAGE_SIZE, transform=row_transform, ha="right", va="center"
+        )
     return chart
 
 

@@ -17,8 +17,9 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from reports.gallery import SCENARIOS
 
-#: Scenario and limits of the search: a pipeline over eight IPUs.
+#: Scenario of the search.
 _SCENARIO: Final = "transformer_eight_ipus"
+#: Limits of the search: a pipeline over eight IPUs.
 _LIMITS: Final = Limits(ipus=(8,), replicas=(1,), offload=("no",))
 _COMMAND: Final = f"ipusim suggest scenarios/{_SCENARIO}.yaml --ipus 8 --replicas 1 --offload no"
 PICTURE: Final = "suggested_plan.png"

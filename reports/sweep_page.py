@@ -67,7 +67,10 @@ def sweep_page() -> str:
 def _shown(picture: str) -> str:
     name, changes, varied = SWEEPS[picture]
     words = " ".join(
-        [*(f"--set {change}" for change in changes), *(f"--vary {path}={text_of(of)}" for path, of in varied.items())]
+        [
+            *(f"--set {change}" for change in changes),
+            *(f"--vary {path}={text_of(values)}" for path, values in varied.items()),
+        ]
     )
     return (
         f"```console\n$ ipusim sweep scenarios/{name}.yaml {words}\n```\n\n"

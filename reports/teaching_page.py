@@ -25,11 +25,18 @@ ONE, TWO = "gpu_schedules", "interleaved_1f1b"
 #: Machine on which copies take no time.
 _FREE: Final = {"system.name": "free"}
 _COUNT: Final = "pipeline.gradient_accumulation_count"
-#: IPUs, cycles of a forward and a backward pass, and of the halves of a backward pass.
-IPUS, FORWARD, BACKWARD = 4, 100_000, 200_000
+#: Number of IPUs.
+IPUS: Final = 4
+#: Cycles of a forward pass.
+FORWARD: Final = 100_000
+#: Cycles of a backward pass.
+BACKWARD: Final = 200_000
+#: Cycles of each half of a backward pass.
 FIRST = SECOND = BACKWARD // 2
-#: The slow IPU and its factor.
-SLOW, FACTOR = 1, 1.5
+#: Slow IPU of the last figure.
+SLOW: Final = 1
+#: Factor on the slow IPU's time.
+FACTOR: Final = 1.5
 #: Folder of the run with the slow IPU.
 _SLOW_RUN: Final = f"ipu-{SLOW}-slow"
 
@@ -126,9 +133,9 @@ def halves(count: int, weights: int = SECOND) -> int:
 
 def slow_ipu(count: int, stage: int) -> int:
     """Return the makespan of 1F1B with one slow stage, for slow passes no longer than F + B."""
-    usual = FORWARD + BACKWARD
-    slower = round(usual * FACTOR)
-    return count * slower + (IPUS - 1) * usual - (IPUS - 1 - stage) * (slower - usual)
+    even_cycles = FORWARD + BACKWARD
+    slow_cycles = round(even_cycles * FACTOR)
+    return count * slow_cycles + (IPUS - 1) * even_cycles - (IPUS - 1 - stage) * (slow_cycles - even_cycles)
 
 
 def cost_of_one_slow(count: int) -> float:
@@ -175,12 +182,12 @@ def _memory_rows() -> list[Row]:
 
 def _stages_rows() -> list[Row]:
     run, other = ("1f1b", 4), ("interleaved_1f1b", 4, "", TWO)
-    way = IPUS - 1
+    hops = IPUS - 1
     return [
         Row("makespan, one stage on each", _WHOLE, whole_ramps(4), makespan(*run)),
         Row("makespan, two", "m (F + B) + (N - 1)(F + B) / v", several_stages(4, 2), makespan(*other)),
-        Row("bubble, one stage on each", "(N - 1) / (m + N - 1)", way / (4 + way), _bubble(*run)),
-        Row("bubble, two", "(N - 1) / (v m + N - 1)", way / (2 * 4 + way), _bubble(*other)),
+        Row("bubble, one stage on each", "(N - 1) / (m + N - 1)", hops / (4 + hops), _bubble(*run)),
+        Row("bubble, two", "(N - 1) / (v m + N - 1)", hops / (2 * 4 + hops), _bubble(*other)),
     ]
 
 

@@ -21,14 +21,16 @@ _CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, 
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 #: Inches of axis per tick, to keep labels apart.
 _INCHES_TO_A_TICK: Final = 0.95
-#: Points from the left end of the seconds axis to its unit, in line with the numbers.
-_UNIT: Final = (-16.0, 6.5)
-#: Axis with breaks: factor on a tick's room for long numbers, free inches beside a break, depth of torn edges in
-#: inches, points of a torn edge.
+#: Points right and up from the left end of the seconds axis to its unit, which is in line with the numbers.
+_UNIT_OFFSET: Final = (-16.0, 6.5)
+#: Factor on the inches per tick on an axis with breaks, whose numbers are longer.
 _TICK_ROOM_FACTOR: Final = 1.3
-_CLEAR: Final = 0.35
-_TOOTH: Final = 0.04
-_TEETH: Final = 31
+#: Inches without ticks on either side of a break.
+_MARGIN: Final = 0.35
+#: Depth of torn edges in inches.
+_TOOTH_DEPTH: Final = 0.04
+#: Number of points of the line that draws a torn edge.
+_EDGE_POINTS: Final = 31
 
 
 def second_unit(seconds: float) -> tuple[float, str]:
@@ -45,7 +47,7 @@ def cycle_axis(
     axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
 ) -> None:
     """Put an axis of cycles or seconds below ``axes``; ticks have labels if ``labelled``."""
-    last = _unit_of(window)
+    last = _unit_cycles(window)
     if in_seconds:
         unit, symbol = second_unit(last / clock_hz)
         factor, name = clock_hz * unit, f"time in {symbol}"
@@ -60,7 +62,7 @@ def cycle_axis(
 
 def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> None:
     """Put an axis of seconds above ``axes``, with its unit on the left."""
-    unit, symbol = second_unit(_unit_of(window) / clock_hz)
+    unit, symbol = second_unit(_unit_cycles(window) / clock_hz)
     axes.set_yticks([])
     axes.spines[["left", "right", "bottom"]].set_visible(False)
     axes.spines["top"].set_color(LINE)
@@ -70,16 +72,16 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     )
     # Units on the left of the numbers save a line.
     style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **style)
+    axes.annotate(symbol, (0, 1), xytext=_UNIT_OFFSET, fontsize=TEXT_SIZE, ha="right", va="bottom", **style)
 
 
-def _unit_of(window: Window) -> int:
-    """Return the cycles that determine an axis's unit; with breaks, only those shown."""
+def _unit_cycles(window: Window) -> int:
+    """Return the number of cycles that determines an axis's unit; with breaks, only shown cycles count."""
     return window.cycles if window.breaks else window.end
 
 
 def _set_ticks(axes: Axes, window: Window, factor: float, width_in: float) -> None:
-    """Set ticks at round multiples of ``factor`` cycles, with room for labels beside breaks."""
+    """Set ticks at round multiples of ``factor`` cycles, and none close to a break."""
     axes.set_xlim(window.start, window.end)
     inches, widest = width_in / window.cycles, _TICK_ROOM_FACTOR if window.breaks else 1.0
     label_of_tick: dict[float, str] = {}
@@ -89,8 +91,8 @@ def _set_ticks(axes: Axes, window: Window, factor: float, width_in: float) -> No
         for tick in map(float, locator.tick_values((begin + ahead) / factor, (end + ahead) / factor)):
             cycle = tick * factor - ahead
             left, right = (cycle - begin) * inches, (end - cycle) * inches
-            clear = (begin == window.start or left >= _CLEAR) and (end == window.end or right >= _CLEAR)
-            if left >= 0 and right >= 0 and clear:
+            has_room = (begin == window.start or left >= _MARGIN) and (end == window.end or right >= _MARGIN)
+            if left >= 0 and right >= 0 and has_room:
                 label_of_tick[cycle] = f"{tick:,.12g}" if window.breaks else f"{tick:.9g}"
     axes.set_xticks([*label_of_tick], [*label_of_tick.values()])
 
@@ -98,15 +100,15 @@ def _set_ticks(axes: Axes, window: Window, factor: float, width_in: float) -> No
 def draw_torn_edge(axes: Axes, width_in: float, top: float, foot: float, teeth: int) -> None:
     """Draw a torn right edge from ``top`` to ``foot`` on axes ``width_in`` inches wide."""
     ends = np.linspace(top, foot, 2 * teeth + 1)
-    x = 1 + _TOOTH / width_in * (np.arange(len(ends)) % 2)
+    x = 1 + _TOOTH_DEPTH / width_in * (np.arange(len(ends)) % 2)
     axes.plot(x, ends, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
 
 
 def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
     """Draw the breaks of a window over ``axes``: torn edges, and number of repeats."""
-    depth = _TOOTH * window.cycles / width_in
-    edges = np.linspace(0.0, 1.0, _TEETH)
-    tear = depth * (np.arange(_TEETH) % 2)
+    depth = _TOOTH_DEPTH * window.cycles / width_in
+    edges = np.linspace(0.0, 1.0, _EDGE_POINTS)
+    tear = depth * (np.arange(_EDGE_POINTS) % 2)
     transform: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
     for gap in window.breaks:
         left, right = gap.start + tear, gap.start + gap.room - depth + tear

@@ -20,11 +20,12 @@ from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.app.render.window import Window
 
-#: Shares of a row's height: top of the I/O tiles' strip, and bottom of the boxes above it.
+#: Top of the strip for I/O tiles, as share of a row's height.
 _IO_TILES_TOP: Final = 0.24
+#: Bottom of the boxes above this strip, as share of a row's height.
 _ABOVE_IO_TILES: Final = 0.30
-#: Minimum size of a look's largest box, as share of the least visible size. Smaller looks are left out, not
-#: exaggerated.
+#: Minimum size of a look's largest box, as share of the least visible size. A look with smaller boxes is left out,
+#: since boxes of visible size would exaggerate it.
 FAINT: Final = 1 / 8
 
 
@@ -37,7 +38,7 @@ class Boxes:
         ipu: logical IPU of the row, or number of the row if several IPUs share a row.
         start, end: cycles within the window.
         bottom, top: shares of the row's height, 0 to 1 from the bottom.
-        stage, micro_batch: computed stage and micro-batch; NONE for none or several.
+        stage, micro_batch: stage and micro-batch that the span computes; NONE for none or several.
     """
 
     look: Integers
@@ -86,14 +87,14 @@ def has_io_tiles(timeline: Timeline) -> bool:
 def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ipus_to_a_row: int = 1) -> Boxes:
     """Return stacked boxes whose heights are shares of time by look and bin.
 
-    Separate parts of a row are stacked separately. Passes and weight updates always stay.
+    The I/O tiles' strip and the part of the row above it have a stack each. Passes and weight updates always stay.
 
     Args:
         spans: boxes of :func:`span_boxes`.
         rows: number of rows.
         edges: bounds of the bins in rising cycles, from the window's start to its end.
-        least: least height of a share in rows, at the cost of the highest box in its stack; looks far below it
-            everywhere are left out.
+        least: minimum height of a box, as share of a row; the highest box of its stack becomes lower instead. Looks
+            whose boxes are all far lower are left out.
         ipus_to_a_row: IPUs in a row.
     """
     parts = []
@@ -135,14 +136,14 @@ def _stack_shares(spans: Boxes, rows: int, edges: Integers, least: float, ipus_t
             area[number] = np.diff(_cycles_since(start[members], edges) - _cycles_since(end[members], edges))
     share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(timelines.LOOKS), -1)
     if least:
-        share = _visible(share, least)
+        share = _raise_shares(share, least)
     top = np.cumsum(share, axis=1)
     bottom = top - share
-    return _melt(bottom, top, edges)
+    return _merge_boxes(bottom, top, edges)
 
 
-def _visible(share: Floats, least: float) -> Floats:
-    """Raise nonzero shares to ``least`` with unchanged sums, shape (rows, LOOKS, bins)."""
+def _raise_shares(share: Floats, least: float) -> Floats:
+    """Raise positive shares to ``least`` without changing the sums of stacks, shape (rows, LOOKS, bins)."""
     visible = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
     visible[list(ALWAYS_SHOWN)] = True
     height = np.where((share > 0) & visible[:, np.newaxis], np.maximum(share, least), 0.0)
@@ -154,7 +155,7 @@ def _visible(share: Floats, least: float) -> Floats:
 
 
 def _cycles_since(times: Integers, edges: Integers) -> Integers:
-    """Return for every edge the sum of cycles since earlier ``times``."""
+    """Return for every edge the cycles since each earlier time, added up."""
     times = np.sort(times)
     count = np.searchsorted(times, edges)
     total: Integers = np.concatenate([[0], np.cumsum(times)])
@@ -162,12 +163,12 @@ def _cycles_since(times: Integers, edges: Integers) -> Integers:
     return elapsed
 
 
-def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
-    """Return boxes of shape (rows, LOOKS, bins), merging equal neighbours."""
+def _merge_boxes(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
+    """Turn bounds of shape (rows, LOOKS, bins) into boxes, and merge equal neighbours."""
     visible = top > bottom
-    fresh = np.ones_like(visible)
-    fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (visible[..., 1:] != visible[..., :-1])
-    ipu, look, first = np.nonzero(fresh)
+    starts_box = np.ones_like(visible)
+    starts_box[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (visible[..., 1:] != visible[..., :-1])
+    ipu, look, first = np.nonzero(starts_box)
     # A merged box ends at the next box of its row and look, or at the last edge.
     last = np.append(first[1:], 0)
     last[last == 0] = visible.shape[-1]

@@ -14,12 +14,18 @@ from ipusim.app.render.lettering import space_out, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
+#: Short names of phases.
 _SHORT: Final = dict(zip(analysis.PHASES, ("up", "main", "down", "update"), strict=True))
-#: Points between names, and between ends of brackets.
+#: Points between names.
 _GAP: Final = 6.0
+#: Points between the end of a phase and the end of its bracket.
 _INSET: Final = 1.0
-#: Heights in the band, 0 at the rows to 1: brackets, ends of leaders, feet of names.
-_BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
+#: Height of brackets in the band above the rows, from 0 at the rows to 1 at its top.
+_BRACKET: Final = 0.12
+#: Height in the band at which the leader line of a name ends.
+_LEADER: Final = 0.36
+#: Height in the band at which names begin.
+_NAMES: Final = 0.42
 
 
 @dataclass(frozen=True)
@@ -38,8 +44,9 @@ class _Bracket:
 def draw_brackets(axes: Axes, drawn_phases: Sequence[analysis.Phase], window: Window, points: float) -> None:
     """Draw a named bracket for every phase of ``drawn_phases``, on axes that span ``window``.
 
-    ``points`` is the width of a cycle. Names move sideways to avoid overlaps, with leaders to their brackets. If they
-    need too much room, short names are used; if still too much, a bracket for every execution replaces the phases.
+    ``points`` is the width of a cycle. Names move sideways to avoid overlaps, and leader lines join them to their
+    brackets. If they need too much room, short names are used; if still too much, a bracket for every execution
+    replaces the phases.
     """
     width = window.cycles * points
     axes.set_xlim(0, width)

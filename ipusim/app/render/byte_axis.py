@@ -28,7 +28,7 @@ def limit_in_sight(limit: int | None, fullest: int) -> int | None:
 def byte_ticks(top_bytes: float, most: float) -> dict[float, str]:
     """Return at most ``most`` round byte numbers above 0, with their labels.
 
-    Ticks keep a distance from the top. There are none if round numbers exceed ``most`` and 1.
+    Ticks keep a distance from the top. No tick is returned if even the coarsest round numbers are more than ``most``.
     """
     unit, name = byte_unit(top_bytes)
     room = 0.94 * top_bytes / unit

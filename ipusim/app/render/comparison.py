@@ -25,18 +25,21 @@ _MOST_LENGTH_RATIO: Final = 4.0
 #: Minimum share of the common axis filled by a run; shorter runs get separate axes.
 _LEAST_AXIS_SHARE: Final = 1 / 8
 #: Minimum share of the common memory scale; smaller memories get separate scales.
-_LOWEST: Final = 1 / 8
+_LEAST_SCALE_SHARE: Final = 1 / 8
 #: Minimum average share of panels filled by runs; otherwise the longest runs are cut.
 _FULL_AXIS: Final = 0.65
 #: Maximum number of runs in a figure: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
-
-
-#: Slide limits. Most rows of a trace that must be legible. Inches of such a row: at least, preferred, and preferred
-#: with more than two traces, to keep numbers level. Number of traces that take precedence over memory strips.
-_ROWS_SEEN: Final = 8
-_LEAST_SEEN, _WELL_SEEN, _LEVEL = 0.05, 0.09, 0.12
-_PREFERRED: Final = 2
+#: Maximum number of rows of a trace that must be legible on a slide.
+_LEGIBLE_ROWS: Final = 8
+#: Minimum height of a legible row on a slide, in inches.
+_LEAST_ROW: Final = 0.05
+#: Preferred minimum height of such a row, in inches.
+_PREFERRED_ROW: Final = 0.09
+#: Preferred minimum height of such a row with more than two traces, in inches.
+_PREFERRED_ROW_OF_MANY: Final = 0.12
+#: Number of traces for which a slide gives up its memory strips.
+_TRACES_BEFORE_STRIPS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class TracedRun:
 
 
 def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
-    """Return the traces of ``runs`` below each other, each its first execution.
+    """Return the traces of the first executions of ``runs``, below each other.
 
     The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
     the group are cut. The longest runs are also cut if a third of the figure would stay empty behind the shorter ones.
@@ -67,7 +70,7 @@ def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
 
     The default ``title`` is the description shared by the runs. The line above a run names it, with its mean time per
     weight update (per execution in inference) as in tables, its remark, and the shown part. Runs with different clocks
-    share an axis in seconds. Raises OutputError for no runs, and as :func:`execution_trace` does.
+    share an axis in seconds. Raises OutputError if ``runs`` is empty, and as :func:`execution_trace` does.
     """
     if not runs:
         raise OutputError("expected at least one run to compare, got none")
@@ -108,16 +111,18 @@ def slide(
     bars_with_traces = replace(bars, heading=f"{bars.heading}; not on the time scale of the traces")
     bars_in = bars_with_traces.height_in(picture.width_in)
     for count in range(len(wish), len(wish) - 1 if all_traces else 0, -1):
-        whole = [runs[number] for number in sorted(wish[:count])]
-        bare = [replace(run, strip=None) for run in whole] if all_traces or count <= _PREFERRED else whole
-        for candidates in (whole, bare):
+        chosen = [runs[number] for number in sorted(wish[:count])]
+        without_strips = (
+            [replace(run, strip=None) for run in chosen] if all_traces or count <= _TRACES_BEFORE_STRIPS else chosen
+        )
+        for candidates in (chosen, without_strips):
             room = slide_rows(count, sum(run.strip is not None for run in candidates), bars_in, picture)
-            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in candidates)
-            well = _LEVEL if count > _PREFERRED else _WELL_SEEN
-            if room < (_LEAST_SEEN if all_traces else well) * rows:
+            rows = sum(min(len(run.timeline.info.ipus), _LEGIBLE_ROWS) for run in candidates)
+            preferred_row = _PREFERRED_ROW_OF_MANY if count > _TRACES_BEFORE_STRIPS else _PREFERRED_ROW
+            if room < (_LEAST_ROW if all_traces else preferred_row) * rows:
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
-                panels = _panels(candidates, max(int(room / _LEAST_SEEN), count))
+                panels = _panels(candidates, max(int(room / _LEAST_ROW), count))
                 return finish(stack(panels, _window(panels), title, bars_with_traces, picture), picture)
     if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
@@ -125,8 +130,8 @@ def slide(
 
 
 def _panels(runs: Sequence[TracedRun], most: int) -> list[Headed]:
-    """Return the panels of runs, with at most ``most`` rows and one per run."""
-    last_s = _axis([_seconds(run.timeline) for run in runs])
+    """Return the panels of runs, with at most ``most`` rows in all and at least one for each run."""
+    last_s = _axis_seconds([_seconds(run.timeline) for run in runs])
     top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
     return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]
 
@@ -135,8 +140,8 @@ def _window(panels: Sequence[Headed]) -> Window:
     return next(panel.window for panel in panels if panel.window is not None)
 
 
-def _axis(lengths_s: Sequence[float]) -> float:
-    """Return the common axis's seconds: longest run in the largest group of similar lengths."""
+def _axis_seconds(lengths_s: Sequence[float]) -> float:
+    """Return the length of the common axis: the longest run in the largest group of similar lengths."""
     groups = [
         [length_s for length_s in lengths_s if shortest <= length_s <= _MOST_LENGTH_RATIO * shortest]
         for shortest in sorted(lengths_s)
@@ -156,23 +161,23 @@ def _axis(lengths_s: Sequence[float]) -> float:
 
 def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
-    clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
-    own_axis = whole_s < _LEAST_AXIS_SHARE * last_s
-    is_cut = whole_s > last_s
-    end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
+    clock_hz, run_s = timeline.info.clock_hz, _seconds(timeline)
+    own_axis = run_s < _LEAST_AXIS_SHARE * last_s
+    is_cut = run_s > last_s
+    end = max(round((run_s if own_axis else last_s) * clock_hz), 1)
     short, window = shortened(timeline, Window(0, end))
     if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
         own_axis, is_cut = True, False
         short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
     fold = fold_rows(_first_execution(short, window), rows, window)
     words = [_headline(run), run.remark, fold.words]
-    words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if is_cut else "")
+    words.append(f"cut: {last_s / run_s:.1%} of the trace is shown" if is_cut else "")
     if window.breaks:
         words.append(f"on a separate axis, where {left_out_words(window)}")
     elif own_axis:
-        words.append(f"on a separate axis, {last_s / whole_s:,.0f} times as wide")
+        words.append(f"on a separate axis, {last_s / run_s:,.0f} times as wide")
     strip = run.strip
-    if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
+    if strip is not None and strip.top_bytes < _LEAST_SCALE_SHARE * top_bytes:
         words.append("memory on a separate scale")
     elif strip is not None:
         strip = replace(strip, top_bytes=top_bytes)

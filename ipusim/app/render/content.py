@@ -16,13 +16,16 @@ from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI
 from ipusim.app.render.window import Window
 
-#: Bounds for one box per span: number of boxes, and average pixels of a time-step or of a turn of the busiest stage.
+#: Maximum number of boxes in a picture with a box for each span.
 _MOST_BOXES: Final = 12_000
+#: Minimum average width of a time-step in such a picture, in pixels. Without time-steps, the same width is asked of the
+#: time between two passes of the busiest stage.
 _NARROWEST_STEP: Final = 4.0
-#: Minimum box widths in pixels: the first width without stacks, otherwise the last.
+#: Minimum box widths in pixels, tried in turn until no box has to be stacked.
 _NARROWEST_BOXES: Final = (3.0, 2.0)
-#: Minimum height of stacked boxes in pixels, and its upper bound as share of a row.
+#: Minimum height of stacked boxes in pixels.
 _LOWEST_BOX: Final = 1.6
+#: Upper bound of this minimum, as share of a row.
 _LARGEST_LOWEST: Final = 0.08
 #: Minimum distance of drawn sync points in points.
 _NARROWEST_SYNC: Final = 10.0
@@ -39,7 +42,7 @@ class Content:
         shares: whether some boxes are stacked shares of time, for lack of room.
         syncs: cycles of the drawn synchronisation points.
         phases: phases within the window.
-        redone: begin and end of each interval of repeated work after a loss.
+        redone: begin and end of each interval of work repeated after an IPU failed.
         ipus_to_a_row: neighbouring IPUs in a row.
     """
 
@@ -93,17 +96,17 @@ def content(
     points = width_in * 72 / window.cycles
     boxes = span_boxes(timeline, window)
     phases = phases_in(timeline, window)
-    steps = analysis.time_steps(timeline).start if timeline.info.has_time_steps else _turns(timeline)
+    steps = analysis.time_steps(timeline).start if timeline.info.has_time_steps else _busiest_stage_starts(timeline)
     inside = int(np.count_nonzero((steps >= window.start) & (steps < window.end)))
     shares = len(boxes) > _MOST_BOXES or inside * _NARROWEST_STEP > width_in * DPI or ipus_to_a_row > 1
     if shares:
         narrowest = coarser * _NARROWEST_STEP * 72 / DPI / points
         if not timeline.info.has_time_steps:
-            steps = _without_gaps(steps, window, max(math.ceil(narrowest), 1))
+            steps = _fill_gaps(steps, window, max(math.ceil(narrowest), 1))
         edges = bin_edges(steps, window, narrowest, [phase.end for phase in phases])
         boxes = replace(boxes, ipu=boxes.ipu // ipus_to_a_row)
         boxes = share_boxes(boxes, rows_of(timeline, ipus_to_a_row), edges, least, ipus_to_a_row)
-        boxes = _with_last(boxes, edges, narrowest)
+        boxes = _widen_last_bin(boxes, edges, narrowest)
     else:
         spans = boxes
         for pixels in _NARROWEST_BOXES:
@@ -123,7 +126,7 @@ def content(
     return Content(timeline, window, points, boxes, shares, syncs, phases, redone, ipus_to_a_row)
 
 
-def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
+def _widen_last_bin(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
     """Widen the last bin to ``narrowest``, at the cost of earlier bins.
 
     Lines at a weight update's begin and end would hide a narrower bin.
@@ -137,10 +140,10 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
     return select_boxes(boxes, np.flatnonzero(boxes.start < boxes.end))
 
 
-def _turns(timeline: Timeline) -> Integers:
-    """Return the starts of the busiest stage's forward and later backward passes.
+def _busiest_stage_starts(timeline: Timeline) -> Integers:
+    """Return the starts of the busiest stage's forward passes, and of its backward passes after the last of these.
 
-    They replace time-steps in point-to-point: in steady state every IPU repeats its work between two of them.
+    They replace time-steps in point-to-point: in steady state every IPU repeats its work from one start to the next.
     """
     passes = timeline.rows(*timelines.PASSES)
     cycles = timeline.end[passes] - timeline.start[passes]
@@ -150,19 +153,19 @@ def _turns(timeline: Timeline) -> Integers:
     present, execution = np.unique(timeline.execution[members], return_inverse=True)
     last = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(last, execution[forward], timeline.start[members][forward])
-    is_turn = timelines.of_kinds(timeline.kind[members], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
-    is_turn &= timeline.start[members] > last[execution]
-    turns: Integers = timeline.start[members[forward | is_turn]]
-    return turns
+    is_late_backward = timelines.of_kinds(timeline.kind[members], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
+    is_late_backward &= timeline.start[members] > last[execution]
+    starts: Integers = timeline.start[members[forward | is_late_backward]]
+    return starts
 
 
-def _without_gaps(steps: Integers, window: Window, widest: int) -> Integers:
+def _fill_gaps(steps: Integers, window: Window, widest: int) -> Integers:
     """Add steps until neighbours are at most ``widest`` cycles apart.
 
     Otherwise, while the busiest stage waits, one bin would mix different work of other stages.
     """
     bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
-    more = np.maximum(np.diff(bounds) - 1, 0) // widest
-    nth = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
-    edges: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
+    added_counts = np.maximum(np.diff(bounds) - 1, 0) // widest
+    nth = np.arange(int(added_counts.sum())) - np.repeat(np.cumsum(added_counts) - added_counts, added_counts)
+    edges: Integers = np.union1d(bounds, np.repeat(bounds[:-1], added_counts) + (nth + 1) * widest)
     return edges

@@ -20,8 +20,11 @@ from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.render.window import window as window_of
 
-#: Points: width of the path's frames and lines, and of the light edge around lines across rows.
-_LINE, _EDGE = 1.3, 3.2
+#: Width of the path's frames and lines in points.
+_LINE: Final = 1.3
+#: Width of the white line behind each line between rows, in points.
+_EDGE: Final = 3.2
+#: Colour of the path.
 _COLOUR: Final = "#000000"
 
 
@@ -35,7 +38,7 @@ def execution_trace(
 ) -> Chart:
     """Return the execution trace of a run from cycle ``start`` to cycle ``end``.
 
-    By default the whole run. The figure has a row for every IPU of the device, or for those of a single replica if
+    By default, the whole run is drawn. The figure has a row for every IPU of the device, or of a single replica if all
     replicas do the same. The default ``title`` holds description, schedule, size, and cycles of a partial window; an
     empty title is left out. Raises OutputError for a window outside the run, and OptionError for an unreadably small
     size.
@@ -89,9 +92,9 @@ def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: 
     ends = np.append(begins[1:], True)[: len(inside)]
     height = middle[begins]
     frames = rectangles(start[inside][begins], end[inside][ends], height + half, height - half)
-    passes = np.flatnonzero(np.diff(middle))  # steps between different rows
-    upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)
-    corners = start[inside][passes + 1].astype(np.float64)
+    row_changes = np.flatnonzero(np.diff(middle))  # steps between different rows
+    upper, lower = np.sort(np.stack([middle[row_changes], middle[row_changes + 1]]), axis=0)
+    corners = start[inside][row_changes + 1].astype(np.float64)
     axes.add_artist(PathPatch(frames, facecolor="none", edgecolor=_COLOUR, linewidth=_LINE, snap=True, zorder=5))
     axes.vlines(corners, upper + half, lower - half, color="#ffffff", linewidth=_EDGE, zorder=4.9)
     axes.vlines(corners, upper + half, lower - half, color=_COLOUR, linewidth=_LINE, zorder=5)

@@ -19,17 +19,19 @@ from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
 from ipusim.app.render.theme import apply_theme
 
-#: Pixels of a text allowed outside of the picture: they hold no ink.
-_CLIP: Final = 1.0
-#: Share of a text's height, above and below, reached only by ascenders and descenders.
+#: Pixels by which a text's box may exceed the picture: its outermost pixels hold no ink.
+_BLANK_PIXELS: Final = 1.0
+#: Share of a text's height at its top and at its bottom that only ascenders and descenders reach.
 _TAIL: Final = 0.2
-#: Pattern of a hatch in SVG, and a dot in a pattern as matplotlib writes it: eight curves from bottom to top and back.
+#: Pattern of a hatch in SVG.
 _PATTERN: Final = re.compile(rb"<pattern .*?</pattern>", re.DOTALL)
+#: Dot of a hatch as matplotlib writes it: eight curves from bottom to top and back.
 _DOT: Final = re.compile(rb"M (\S+) (\S+) \n(?:C [^\n]+\n){3}C (?:\S+ ){5}(\S+) \n(?:C [^\n]+\n){4}z")
 #: Rotation of a text in SVG by 0 degrees.
 _NO_TURN: Final = re.compile(rb' transform="rotate\(-0 [^"]*\)"')
-#: Fonts of a text in SVG, and the group of all that is drawn.
+#: Fonts of a text in SVG.
 _FONTS: Final = re.compile(rb"font-family: [^;\"]+; ")
+#: Start of the SVG group that contains the whole picture.
 _FIGURE: Final = b'<g id="figure_1">'
 
 
@@ -59,8 +61,8 @@ class Chart(Figure):
 def finish(chart: Chart, picture: Picture) -> Chart:
     """Check a chart's legibility and apply its theme.
 
-    Raises OptionError if texts are cut off or overlap in a picture of a chosen size; default sizes are laid out without
-    either.
+    Raises OptionError if texts are cut off or overlap in a picture of a chosen size. Pictures of default size are laid
+    out so that neither happens.
     """
     with default_style_settings():
         if picture.height_in is not None:
@@ -75,7 +77,12 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
     wide, tall = chart.bbox.size
     boxes = sorted(_letters(chart), key=lambda box: box.left)
     for number, box in enumerate(boxes):
-        if box.left < -_CLIP or box.low < -_CLIP or box.right > wide + _CLIP or box.high > tall + _CLIP:
+        if (
+            box.left < -_BLANK_PIXELS
+            or box.low < -_BLANK_PIXELS
+            or box.right > wide + _BLANK_PIXELS
+            or box.high > tall + _BLANK_PIXELS
+        ):
             raise picture.refusal(f"{box.words!r:.60} would be cut off")
         for neighbour in boxes[number + 1 :]:
             if neighbour.left >= box.right:
@@ -95,7 +102,7 @@ class _Letters(NamedTuple):
 
 
 def _letters(chart: Chart) -> Iterator[_Letters]:
-    """Yield the visible texts of a chart; matplotlib also keeps ticks outside of the axes."""
+    """Yield the visible texts of a chart, without the tick labels that matplotlib keeps outside of the axes."""
     hidden_texts = {
         label
         for axes in chart.axes
@@ -105,8 +112,8 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
         for label in (tick.label1, tick.label2)
     }
     for text in chart.findobj(Text):
-        of_axes = text.axes is None or text.axes.axison or text in text.axes.texts
-        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden_texts:
+        is_drawn = text.axes is None or text.axes.axison or text in text.axes.texts
+        if text.get_visible() and text.get_text().strip() and is_drawn and text not in hidden_texts:
             left, low, right, high = (float(side) for side in text.get_window_extent().extents)
             wide, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
             yield _Letters(text.get_text(), left + wide, low + up, right - wide, high - up)
@@ -144,7 +151,7 @@ def to_svg(figure: Figure) -> bytes:
     """
     content = _save(figure, "svg", {"Date": None, "Creator": "ipusim"})
     content = _NO_TURN.sub(b"", _PATTERN.sub(lambda pattern: _DOT.sub(_arcs, pattern.group()), content))
-    if fonts := _FONTS.search(content):  # texts inherit them, in a fifth fewer bytes
+    if fonts := _FONTS.search(content):  # texts inherit the fonts from the group, which saves a fifth of the bytes
         style = fonts.group().rstrip(b"; ")
         content = content.replace(fonts.group(), b"").replace(_FIGURE, _FIGURE[:-1] + b' style="%s">' % style, 1)
     return content

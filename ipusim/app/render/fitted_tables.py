@@ -14,21 +14,23 @@ from rich.cells import cell_len
 
 from ipusim.app.render.tables import Table
 
-#: Characters between two columns of a drawn table, and on both sides together.
+#: Characters between two columns of a drawn table.
 COLUMN_GAP: Final = 3
+#: Characters at the left and right side of a drawn table together.
 SIDES: Final = 2
-#: Target number of lines of wrapped text, and the narrowest column of wrapped text in characters.
+#: Target number of lines of wrapped text.
 _LINES: Final = 3
+#: Minimum width of a column of wrapped text in characters.
 _NARROWEST_TEXT: Final = 18
-#: Divisor of the width that bounds the names of records.
+#: Names in records take at most the terminal's width divided by this number.
 _NAMES: Final = 3
 
 
 @dataclass(frozen=True)
 class Part:
-    """Table that fits a terminal; ``widths`` are its columns' characters.
+    """Table that fits a terminal; ``widths`` are the widths of its columns in characters.
 
-    A table of records has a row for each cell of the whole table: column name and value.
+    A table of records has a row for each cell of the original table, with the column's name and the value.
     """
 
     table: Table
@@ -47,7 +49,7 @@ def fit_table(table: Table, width: int) -> list[Part]:
     distinct = all(names) and len({*names}) == len(names)
     fitting = []
     for broken in (False, True):
-        least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
+        least = [_least_width(table, column, broken or column > 0) for column in range(len(table.header))]
         groups = _groups(least, width)
         fit = all(_drawn_width([least[column] for column in group]) <= width for group in groups)
         if fit and (distinct or len(groups) == 1):
@@ -108,8 +110,8 @@ def _lines(part: Part) -> int:
     )
 
 
-def _least(table: Table, column: int, broken: bool) -> int:
-    """Return the least width of a column, with text in lines if ``broken``."""
+def _least_width(table: Table, column: int, broken: bool) -> int:
+    """Return the least width of a column, whose text may break into lines if ``broken``."""
     header, cells = _longest_word(table.header[column]), _widest(table, column)
     if not broken or table.has_numbers(column):
         return max(header, cells)

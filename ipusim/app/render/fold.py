@@ -1,4 +1,4 @@
-"""Fold large traces into few rows: one replica for all, or several IPUs to a row."""
+"""Fold large traces into few rows: draw one replica in place of all, or several IPUs in a row."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
 def fold_rows(timeline: Timeline, most_rows: int, window: Window) -> Folded:
     """Return ``timeline`` in at most ``most_rows`` rows.
 
-    If all replicas do the same within ``window``, the first replaces all. Otherwise too many rows first reduce the
-    Timeline to one replica, and then join neighbouring IPUs.
+    If all replicas do the same within ``window``, the first replaces all. If they differ and their rows are too many,
+    only the first is drawn. If its rows are still too many, neighbouring IPUs share a row.
     """
     words = []
     info = timeline.info

@@ -15,9 +15,15 @@ from ipusim.app.render.style import LINE, TEXT_SIZE, ink_on
 
 #: Continuation of the title of a picture with a strip.
 STRIP_WORDS: Final = "right: cycles by which the run grows if each pass takes a cycle longer"
-#: Inches: space around a name, and to the left and right of the strip; width of the scale, and of its numbers.
-_SPACE, _GAP, _SCALE, _NUMBERS = 0.16, 0.25, 0.1, 0.55
-#: Rising brightness and no pair of red and green: legible in grey, and for colour-blind readers.
+#: Inches around the name of a column.
+_SPACE: Final = 0.16
+#: Inches to the left and right of the strip.
+_GAP: Final = 0.25
+#: Width of the colour scale in inches.
+_SCALE: Final = 0.1
+#: Width of the scale's numbers in inches.
+_NUMBERS: Final = 0.55
+#: Colour map, legible in grey and for colour-blind readers: rising brightness, no red beside green.
 _COLOURS: Final = "cividis"
 
 

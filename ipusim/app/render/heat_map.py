@@ -28,15 +28,15 @@ def heat_map(
     words: str,
     unfit: str,
 ) -> None:
-    """Draw ``values`` as colours; ``words`` name the value with its unit.
+    """Draw ``values`` as colours, with a colour bar.
 
     Args:
         figure: figure of the colour bar.
         panel: axes of the map.
         axes: names of the two varied options and their distinct values, rising.
-        values: value, whether it fits, and sign of each pair; a missing value leaves only its sign, one of SIGNS.
+        values: value, whether the run fits, and sign of each pair of options; without a value, the cell shows the sign.
         words: name of the value with its unit.
-        unfit: label of hatched pairs, which do not fit.
+        unfit: legend of hatched cells, whose runs do not fit.
     """
     (_, columns), (_, up) = axes
     grid = np.full((len(up), len(columns)), np.nan)

@@ -16,13 +16,21 @@ from ipusim.app.render.sweep_panel import place_legend
 from ipusim.app.render.titles import titled_chart
 from ipusim.base.units import format_seconds
 
-#: Maximum number of bars, and least runs per bar.
+#: Maximum number of bars.
 _MOST_BARS: Final = 40
+#: Minimum average number of runs per bar.
 _RUNS_TO_A_BAR: Final = 5
-#: Inches: default height, least height of the bars, numbers beside and below the bars.
-_TALL, _LOWEST, _SIDE, _FOOT = 3.6, 1.0, 0.65, 0.54
-#: Colours and dashes of the marks' lines.
+#: Default height of the picture in inches.
+_TALL: Final = 3.6
+#: Minimum height of the bars in inches.
+_LOWEST: Final = 1.0
+#: Inches for the numbers to the left of the bars.
+_SIDE: Final = 0.65
+#: Inches for the numbers below the bars.
+_FOOT: Final = 0.54
+#: Colours of the marks' lines, with the markers of their series.
 _LINES: Final = (SERIES[1], SERIES[6], SERIES[0], SERIES[0])
+#: Dashes of the marks' lines.
 _DASHES: Final = ("-", "-", "--", ":")
 
 
@@ -42,7 +50,7 @@ def histogram(
     Args:
         seconds: time of each run.
         marks: special times.
-        name: name of the times.
+        name: name of the times, for the axis.
         title: title of the picture.
         picture: size and theme.
 

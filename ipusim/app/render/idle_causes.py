@@ -20,15 +20,27 @@ from ipusim.app.render.titles import title_lines, titles_height, with_headline, 
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-#: Inches: largest and smallest pitch of bars, height of the bars together; margins around the axes.
-_HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
-_LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
+#: Maximum distance from bar to bar in inches.
+_HIGHEST: Final = 0.36
+#: Minimum distance from bar to bar in inches.
+_LOWEST: Final = 0.10
+#: Target height of all bars together in inches.
+_ALL: Final = 6.0
+#: Inches left of the bars, for names.
+_LEFT: Final = 0.85
+#: Inches right of the bars.
+_RIGHT: Final = 0.3
+#: Inches below the bars, for the axis's numbers and name.
+_AXIS: Final = 0.5
+#: Margin of the picture in inches.
+_EDGE: Final = 0.1
 #: Minimum width of bars in inches, in a picture of a chosen size.
 _LEAST_BARS_WIDTH: Final = 1.0
-#: Minimum width of bars beside colours for growth, in inches.
+#: Minimum width of bars beside the strip that shows growth as colours, in inches.
 _LEAST_BARS_WIDTH_WITH_GROWTH: Final = 3.0
+#: Height of a bar, as share of the distance from bar to bar.
 _BAR_SHARE: Final = 0.8
-#: Minimum inches of a part that shows its share.
+#: Minimum inches of a part in which its share is written.
 _WRITTEN_IN: Final = 0.34
 
 
@@ -45,7 +57,7 @@ def idle_chart(
         timeline: Timeline of the run.
         ipu_time: parts of the time of every IPU.
         picture: title, size and theme; a narrow picture has no colours for growth.
-        growth: growth of the run per cycle of each pass of an IPU, by kind of pass; None if unknown.
+        growth: by kind of pass, growth of the run if each such pass of an IPU takes a cycle longer; None if unknown.
 
     Raises OptionError for an unreadably small size.
     """

@@ -18,13 +18,22 @@ from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
 #: Maximum number of rungs side by side; longer ladders continue in the next line.
 _RUNGS: Final = 16
-#: Inches: distance of a rung's IPUs, length of a stub, smallest distance of rungs.
-_ROWS, _STUB, _NARROWEST = 1.05, 0.5, 0.3
-#: Inches: margin of the picture, distance of panels, line of a panel's title, space above the line.
+#: Distance between the two IPUs of a rung in inches.
+_RUNG_LENGTH: Final = 1.05
+#: Length of a stub in inches.
+_STUB: Final = 0.5
+#: Minimum distance of rungs in inches.
+_NARROWEST: Final = 0.3
+#: Margin of the picture in inches.
 EDGE: Final = 0.12
-_GAP, _WORDS, _SPACE = 0.2, 0.15, 0.1
+#: Distance of panels in inches.
+_GAP: Final = 0.2
+#: Height of a line of a panel's title in inches.
+_WORDS: Final = 0.15
+#: Space above a panel's title in inches.
+_SPACE: Final = 0.1
 
-#: Place in a panel in inches: x right, y down.
+#: Place in a panel: inches to the right and inches down.
 Place = tuple[float, float]
 
 
@@ -52,10 +61,10 @@ class Ladder:
         """Return the place of a physical IPU."""
         rung, side = divmod(ipu - min(self.physical) // 2 * 2, 2)
         line, column = divmod(rung, _RUNGS)
-        return column * self.step, line * (_ROWS + 2 * self.margin) + side * _ROWS
+        return column * self.step, line * (_RUNG_LENGTH + 2 * self.margin) + side * _RUNG_LENGTH
 
     def is_far(self, source: int, target: int) -> bool:
-        """Return whether two IPUs are no neighbours."""
+        """Return whether two IPUs are too far apart for a direct line."""
         (x, y), (x2, y2) = self.place(source), self.place(target)
         return abs(x - x2) > 1.5 * self.step or (x != x2 and y != y2)
 
@@ -82,17 +91,17 @@ def map_panels(
     right: float = 0.0,
     foot: float = 0.0,
 ) -> tuple[Chart, list[Axes], Ladder]:
-    """Return a chart with an empty panel in inches for each of ``titles``, and the places of IPUs.
+    """Return a chart with an empty panel for each of ``titles``, its panels measured in inches, and the places of IPUs.
 
     Args:
         physical: physical numbers of the device.
-        cables: pairs of physical IPUs.
+        cables: pairs of physical IPUs that a cable joins.
         titles: titles of the panels; the first line of each is bold.
         title: title of the picture.
         picture: size of the picture.
         widest: largest distance of rungs in inches.
         margin: inches above and below a rung.
-        right, foot: inches beside and below the panels.
+        right, foot: inches to the right of the panels and below them.
 
     Raises OptionError for an unreadably small size.
     """
@@ -103,7 +112,7 @@ def map_panels(
     step = min(widest, (free - 2 * stub) / columns)
     if step < _NARROWEST:
         raise picture.refusal(f"maps take {2 * EDGE + right + 2 * stub + columns * _NARROWEST:.1f} inches of width")
-    wide, tall = columns * step + 2 * stub, lines * (_ROWS + 2 * margin)
+    wide, tall = columns * step + 2 * stub, lines * (_RUNG_LENGTH + 2 * margin)
     a_row = min(max(int((free + _GAP) // (wide + _GAP)), 1), len(titles))
     room = (free + _GAP) / a_row - _GAP
     words = [title_lines(text, room) for text in titles]

@@ -23,40 +23,69 @@ from ipusim.app.render.titles import TitleLine, title_lines, titles_height, writ
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 
-#: Inches: outer margin, distance to row names, and margin right of the axes for half a tick label.
-_EDGE, _NAME_GAP, _RIGHT = 0.10, 0.08, 0.30
-#: Inches from the title down: seconds axis, heading and brackets of a panel, between panels, cycles axis.
+#: Margin of the figure in inches.
+_EDGE: Final = 0.10
+#: Distance from row names to the axes in inches.
+_NAME_GAP: Final = 0.08
+#: Margin right of the axes in inches, for half a tick label.
+_RIGHT: Final = 0.30
+#: Height of the seconds axis in inches.
 _SECONDS: Final = 0.26
-_ABOVE_HEADING, _HEADING_LINE, _BAND, _PANEL_GAP, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
+#: Space above a panel's heading in inches.
+_ABOVE_HEADING: Final = 0.05
+#: Height of a heading's line in inches.
+_HEADING_LINE: Final = 0.17
+#: Height of the band of brackets above a panel's rows, in inches.
+_BAND: Final = 0.28
+#: Distance of panels in inches.
+_PANEL_GAP: Final = 0.10
+#: Height of the cycles axis in inches.
+_CYCLES: Final = 0.40
+#: Text size of headings in points.
 _HEADING_SIZE: Final = TEXT_SIZE + 1
-#: Share of its room used by a heading: rendered letters are slightly wider than their outlines.
+#: Share of the room for a heading, since rendered letters are slightly wider than outlines.
 _WIDEST_HEADING: Final = 0.97
-#: Target height of the rows together, bounds of a row's height, and their greatest total height.
+#: Target height of all rows together in inches.
 _ALL_ROWS: Final = 7.0
-_LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
-#: Maximum height of several panels with legend: at default width, an 850 pixel wide picture fits a screen.
+#: Preferred minimum height of a row in inches.
+_LOWEST_ROW: Final = 0.12
+#: Maximum height of a row in inches.
+_HIGHEST_ROW: Final = 0.42
+#: Maximum height of all rows together in inches; more rows become lower than the preferred minimum.
+_MOST_ROWS_IN: Final = 8.0
+#: Maximum height in inches of a figure with several panels: 850 pixels wide, it then fits a screen.
 _MOST_HEIGHT: Final = 12.0
-#: Maximum height with bars: 1080 pixels of a PNG, a slide's height.
+#: Maximum height of a figure with bars in inches: a slide, of 1080 pixels in a PNG.
 SLIDE_IN: Final = 1080 / DPI
-#: Minimum legible height of a row: 4 pixels in an 850 pixel wide picture.
+#: Minimum legible height of a row in inches: 4 pixels in an 850 pixel wide picture.
 _LOWEST_SEEN: Final = 0.05
-#: Estimated inches for title, time axes and legend around panels.
+#: Estimated inches for title, time axes and legend of a figure with several panels.
 _AROUND: Final = 1.8
-#: Estimated inches on a slide, with two lines of legend.
+#: Estimated inches for title, time axes and a legend of two lines on a slide.
 _AROUND_SLIDE: Final = 1.6
-#: Minimum height of a row on a slide; lower rows are refused.
+#: Minimum height of a row in inches; a slide with lower rows is refused.
 _LEAST_ROW: Final = 0.02
-#: Minimum height of rows and width of axes in pictures of a chosen size, and rounds of layout until sizes agree.
-_LEAST_SHARE, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
-#: Inches of the memory strip, of the strip in figures with many panels, and between strip and rows.
-_STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
+#: Minimum height of a row in inches, in pictures of a chosen size.
+_LEAST_ROW_OF_SIZE: Final = 0.08
+#: Minimum width of the axes in inches, in pictures of a chosen size.
+_NARROWEST: Final = 1.0
+#: Maximum number of layouts until row height and widths of names agree.
+_ROUNDS: Final = 2
+#: Height of the memory strip in inches.
+_STRIP: Final = 0.46
+#: Height of the memory strip on slides and in figures with many panels, in inches.
+_LOW_STRIP: Final = 0.32
+#: Distance between rows and memory strip in inches.
+_ABOVE_STRIP: Final = 0.08
+#: Maximum number of panels with strips of full height.
 _MANY_PANELS: Final = 4
-#: Maximum number of boxes drawn as vectors in an SVG. Beyond, artists below the z-order become an image.
+#: Maximum number of boxes drawn as vectors in an SVG; more boxes become an image.
 _MOST_DRAWN: Final = 40_000
+#: Artists with a lower z-order than this, boxes among them, become part of the image.
 _ABOVE_BOXES: Final = 2.5
-#: Maximum number of rows with full resolution in time; more rows get proportionally wider bins.
+#: Maximum number of rows with full resolution in time. With more rows, bins become wider in proportion.
 _MOST_FINE_ROWS: Final = 256
-#: Inches of a tooth of a torn edge.
+#: Height of a tooth of a torn edge in inches.
 _TOOTH: Final = 0.10
 
 
@@ -65,11 +94,11 @@ class Headed:
     """Timeline to draw, with heading and window.
 
     Attributes:
-        heading: line above the panel; empty for none.
+        heading: line above the panel; empty without a line.
         timeline: Timeline to draw.
         torn: whether the run continues after the window.
-        window: window in cycles of the panel's clock; None for the common window.
-        own_axis: whether the window covers another time than the common window.
+        window: window in cycles of the panel's clock; None uses the common window.
+        own_axis: whether the panel has a separate time axis, as the window differs from the common window.
         ipus_to_a_row: neighbouring IPUs in a row.
         strip: memory over time, below the rows.
     """
@@ -102,7 +131,7 @@ def most_rows(panels: int, strips: int) -> int:
 
 
 def slide_rows(panels: int, strips: int, bars_in: float, picture: Picture = DEFAULT) -> float:
-    """Return the estimated inches for rows below bars on a slide; negative without room.
+    """Return the estimated inches for rows below bars on a slide; negative if there is no room.
 
     Titles, headings and legends count with their usual number of lines.
     """
@@ -126,10 +155,10 @@ def _strip_height(panels: int, *, slide: bool = False) -> float:
 def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
     """Return the first estimate of a row's height, before texts are laid out.
 
-    ``bars_in`` is the height of the bars above, 0 for none.
+    ``bars_in`` is the height of the bars above the panels; 0 without bars.
     """
     rows, strips = sum(panel.rows for panel in panels), sum(panel.strip is not None for panel in panels)
-    most = _MOST_ROWS
+    most = _MOST_ROWS_IN
     if bars_in:
         most = min(most, max(slide_rows(len(panels), strips, bars_in), _LEAST_ROW * rows))
     elif len(panels) > 1:
@@ -147,9 +176,9 @@ def stack(
 ) -> Chart:
     """Return a figure of ``panels`` below each other, sharing ``window`` by default.
 
-    The first line of ``title`` is the headline. The height follows from the rows, bounded for several panels. A figure
-    with ``bars`` is at most as high as a slide. In a ``picture`` with a size, rows fill the remaining height. Raises
-    OutputError if a slide has no room for the rows, and OptionError if the picture has none.
+    The first line of ``title`` is the headline. The height depends on the rows, and is bounded for several panels. A
+    figure with ``bars`` is at most as high as a slide. In a ``picture`` with a size, rows fill the remaining height.
+    Raises OutputError if a slide has no room for the rows, and OptionError if the picture has none.
     """
     bars_in = 0.0 if bars is None else bars.height_in(picture.width_in)
     row = _first_row(panels, bars_in)
@@ -159,7 +188,7 @@ def stack(
         for _ in range(_ROUNDS):  # names depend on row height
             base_in = laid_out.base_in
             row = (picture.height_in - base_in) / rows
-            least = base_in + min(_LEAST_SHARE, _first_row(panels, bars_in)) * rows
+            least = base_in + min(_LEAST_ROW_OF_SIZE, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
@@ -181,8 +210,8 @@ class _LaidOut:
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
         base_in: inches of height without the rows.
-        feet: inches below the rows of every panel.
-        numbered: panel above the numbers of the common time axis.
+        feet: inches below the rows of every panel, for the memory strip and axis numbers.
+        numbered: index of the panel below which the common time axis has numbers.
         contents: content of every panel.
         titles, headings, legend: lines of text.
     """
@@ -225,7 +254,7 @@ def _laid_out(
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
     base_in = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
     base_in += sum(_BAND + _heading_in(lines) for lines in headings)
-    # The last panel on the common time axis shows its numbers.
+    # The common time axis has its numbers below its last panel.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
     feet = [_foot_in(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]

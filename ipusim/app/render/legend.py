@@ -25,17 +25,22 @@ from ipusim.app.render.lettering import even_lines, text_width
 from ipusim.app.render.style import DASHES, LINE, REDONE, TEXT_SIZE
 from ipusim.base.looks import Look
 
-#: Inches: width of a sample, distance to its name, distance to the next sample.
-_SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18
+#: Width of a sample in inches.
+_SAMPLE: Final = 0.24
+#: Distance from a sample to its name in inches.
+_SPACE: Final = 0.06
+#: Distance from a name to the next sample in inches.
+_NEXT: Final = 0.18
+#: Height of a sample in inches.
 _SAMPLE_HEIGHT: Final = 0.12
 #: Height of a line in inches.
 LEGEND_LINE: Final = 0.20
-#: Filled share of a sample's height, for the lower strip of a row.
+#: Filled share of the height of the sample for I/O tiles, which have the lower strip of a row.
 _STRIP: Final = 0.4
 
 
 class Sign(Enum):
-    """Samples without a look: lines, peak, stacked shares, strip of the I/O tiles."""
+    """Signs of a picture that are no look, with their names in the legend."""
 
     PHASE = "end of a phase"
     SYNC = "sync point"
@@ -49,7 +54,7 @@ class Sign(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """Legend entry: name, and look or sign as sample."""
+    """Legend entry: a name, and the look or sign that its sample shows."""
 
     text: str
     sample: Look | Sign

@@ -26,7 +26,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 def _outline_width(text: str, bold: bool) -> float:
     """Return the width of the outline of ``text``, in font units.
 
-    Extremes of this font's outlines are end points of curves: evaluating every curve gave equal numbers.
+    The end points of curves suffice: evaluating every curve of this font's outlines gave the same widths.
     """
     if not text:
         return 0.0
@@ -48,16 +48,16 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
 
     # Begin and end of every word in a single line. Measuring words and neighbouring pairs is enough to know any line's
     # width.
-    places: list[tuple[float, float]] = []
+    ends_of_words: list[tuple[float, float]] = []
     for number, word in enumerate(words):
         word_width = text_width(word, size, bold)
         end = word_width
         if number:
-            end = places[-1][0] + text_width(f"{words[number - 1]} {word}", size, bold)
-        places.append((end - word_width, end))
+            end = ends_of_words[-1][0] + text_width(f"{words[number - 1]} {word}", size, bold)
+        ends_of_words.append((end - word_width, end))
 
     def width_of(line: Sequence[int]) -> float:
-        return places[line[-1]][1] - places[line[0]][0]
+        return ends_of_words[line[-1]][1] - ends_of_words[line[0]][0]
 
     return [" ".join(words[number] for number in line) for line in even_lines(range(len(words)), width_of, width)]
 
@@ -119,7 +119,7 @@ def space_out(centres: Sequence[float], widths: Sequence[float], low: float, hig
         return None
     # Without the widths before it, a label is a point. Points only keep their order: isotonic regression by pooling
     # adjacent violators. Clipping this solution gives the bounded solution. SciPy offers the same, but importing
-    # scipy.optimize takes 0.13 s, these lines microseconds.
+    # scipy.optimize takes 0.13 s, and these lines take microseconds.
     offsets = [0.0, *accumulate(widths)][: len(widths)]
     pools: list[tuple[float, int]] = []  # mean and number of pooled points
     for centre, width, offset in zip(centres, widths, offsets, strict=True):

@@ -1,4 +1,4 @@
-"""Draw a system's IPU-Links: routes of copies and link loads, by selection order."""
+"""Draw a system's IPU-Links with the loads of copies, in a panel for each order of the IPUs (selection order)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,29 @@ from ipusim.base.looks import Look
 
 #: Largest device in a picture: the IPUs of a pod.
 MOST_IPUS: Final = 64
-#: Inches: largest distance of rungs, margin above and below a rung.
-_WIDEST, _MARGIN = 1.19, 0.3
-#: Maximum radius of an IPU in inches, and radius as share of the distance to the next rung.
-_RADIUS, _CIRCLE = 0.17, 0.27
-#: Inches: widest arrow, thinnest arrow, gap between cable and arrows, head of an arrow. Fifth: widest arrow as share of
-#: the distance to the next rung.
-_WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
-#: Position of numbers along a rung, as share of its length; opposite directions are staggered.
+#: Maximum distance of rungs in inches.
+_WIDEST: Final = 1.19
+#: Inches above and below a rung.
+_MARGIN: Final = 0.3
+#: Maximum radius of an IPU's circle in inches.
+_RADIUS: Final = 0.17
+#: Maximum radius of an IPU's circle, as share of the distance to the next rung.
+_RADIUS_SHARE: Final = 0.27
+#: Maximum width of an arrow in inches.
+_WIDTH: Final = 0.11
+#: Maximum width of an arrow, as share of the distance to the next rung.
+_WIDTH_SHARE: Final = 0.14
+#: Minimum width of an arrow in inches.
+_THINNEST: Final = 0.012
+#: Distance between a cable and its arrows in inches.
+_GAP: Final = 0.018
+#: Length of an arrow's head in inches.
+_HEAD: Final = 0.09
+#: Position of a number along a rung, as share of the arrow's length: numbers of opposite directions do not collide.
 _STAGGERED: Final = 0.34
 #: Colours of a link by kind of copies.
 FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
+#: Colour of a cable without copies, and of an IPU without a stage.
 _IDLE: Final = "#c9c9c9"
 _LEGENDS: Final = {
     FORWARD: "forward: a stage's output to the next",
@@ -72,7 +84,7 @@ class LinkMap:
         ipus: logical number of each physical IPU; None for an IPU without a stage.
         physical: physical numbers of the device, in ladder order.
         cables: pairs of physical IPUs joined by a cable.
-        flows: load of each direction, by its two physical IPUs.
+        flows: load of each direction of a cable, by its source and target as physical IPUs.
     """
 
     title: str
@@ -123,12 +135,12 @@ def link_maps(maps: Sequence[LinkMap], title: str, picture: Picture = DEFAULT) -
 
 
 class _Panel:
-    """Drawing of a selection order; coordinates are in inches."""
+    """Drawing of the links under a selection order; coordinates are in inches."""
 
     def __init__(self, axes: Axes, link_map: LinkMap, ladder: Ladder, most: float) -> None:
         self._axes, self._map, self._ladder = axes, link_map, ladder
         self._most = most or 1.0
-        self._radius, self._widest = min(_CIRCLE * ladder.step, _RADIUS), min(_BROAD * ladder.step, _WIDTH)
+        self._radius, self._widest = min(_RADIUS_SHARE * ladder.step, _RADIUS), min(_WIDTH_SHARE * ladder.step, _WIDTH)
         self._places = {ipu: ladder.place(ipu) for ipu in link_map.physical}
 
     def draw(self) -> None:

@@ -30,19 +30,43 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
 
-#: Inches: margins, distance of names and ticks, distance of the two columns, width of bars, width of their sums.
-_EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
-#: Inches from the top down: line of the verdict, seconds, brackets, between rows, cycles.
-_LINE, _SECONDS, _BAND, _ROW_GAP, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
-#: Target height of the rows together, bounds of a row's height, and least height of a row with a scale.
-_ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
+#: Margin of the picture in inches.
+_EDGE: Final = 0.10
+#: Distance from names to tick labels, and from tick labels to the axes, in inches.
+_SPACE: Final = 0.11
+#: Distance between memory over time and the bars in inches.
+_COLUMN_GAP: Final = 0.30
+#: Maximum width of the bars in inches.
+_BARS: Final = 2.3
+#: Width of the sums beside the bars in inches.
+_SUMS: Final = 0.72
+#: Height of a line of the note above the rows in inches.
+_LINE: Final = 0.15
+#: Height of the seconds axis in inches.
+_SECONDS: Final = 0.30
+#: Height of the brackets in inches.
+_BAND: Final = 0.28
+#: Distance between rows in inches.
+_ROW_GAP: Final = 0.07
+#: Height of the cycles axis in inches.
+_CYCLES: Final = 0.44
+#: Target height of all rows together in inches.
+_ALL_ROWS: Final = 6.0
+#: Minimum height of a row in inches.
+_LOWEST_ROW: Final = 0.16
+#: Maximum height of a row in inches.
+_HIGHEST_ROW: Final = 1.5
+#: Minimum height of a row with tick labels for its bytes, in inches.
+_SCALED_ROW: Final = 0.30
 #: Share of a default picture's width used by memory over time.
 _OVER_TIME: Final = 0.6
 #: Maximum height of a bar in inches.
 _THICKEST_BAR: Final = 0.5
-#: Minimum width of memory over time in a picture of a chosen size, and rounds until width and height agree.
-_NARROWEST, _ROUNDS = 0.8, 2
-#: Minimum duration of a visible layer in pixels: shorter layers disappear in their hatch.
+#: Minimum width of memory over time in inches, in a picture of a chosen size.
+_NARROWEST: Final = 0.8
+#: Number of further layouts after which row height and width of names agree, in a picture of a chosen size.
+_ROUNDS: Final = 2
+#: Minimum width of a visible layer in pixels, since the hatch covers narrower layers.
 _LEAST_LAYER_PIXELS: Final = 6
 
 
@@ -50,9 +74,10 @@ _LEAST_LAYER_PIXELS: Final = 6
 def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the memory chart of a run in ``window``.
 
-    Every IPU with a stage has a row: memory over time on the left, its peak in the whole run by holder on the right.
-    Bars share a scale. Rows over time share a scale if the memory limit is within the chart. Otherwise every row has
-    its own scale, to keep small amounts readable. Raises OptionError for an unreadably small size.
+    Every IPU with a stage has a row: its memory over time on the left, and its peak in the whole run on the right, as a
+    bar with a part for each holder (a use of memory). Bars share a scale. Rows over time share a scale if the memory
+    limit is within the chart. Otherwise every row has its own scale, to keep small amounts readable. Raises OptionError
+    for an unreadably small size.
     """
     short, view = shortened(timeline, window, _OVER_TIME)
     title = with_omissions(default_title(timeline, window, of_replica=True, headline=picture.title), view)
@@ -78,10 +103,10 @@ def _chart(
     picture: Picture,
     tall: float,
 ) -> Chart:
-    """Return the memory chart of a Timeline without blocks; rows are ``tall`` inches high."""
-    of_one = timeline.with_info(first_replica_info(timeline.info))
-    names, stages = row_names(of_one), stage_names(of_one, tall * 72)
-    left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
+    """Return the memory chart of a Timeline without repeats left to expand; rows are ``tall`` inches high."""
+    one_replica = timeline.with_info(first_replica_info(timeline.info))
+    names, stages = row_names(one_replica), stage_names(one_replica, tall * 72)
+    left = _EDGE + names_width(one_replica, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
     figure_in = picture.width_in
     width, bars_in = _columns(left, picture)
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
@@ -101,7 +126,7 @@ def _chart(
     for number, line in enumerate(words):
         figure.write(_EDGE, top + number * _LINE, line, fontweight="bold" if fit.too_large else "normal")
     top += _LINE * len(words) + _SECONDS
-    bars = left + width + _COLUMNS
+    bars = left + width + _COLUMN_GAP
     second_axis(figure.add_clear_axes(left, top, width, 0.01), window, timeline.info.clock_hz, width)
     points = width * 72 / window.cycles
     draw_brackets(figure.add_clear_axes(left, top, width, _BAND), phases_in(timeline, window), window, points)
@@ -136,7 +161,7 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
     Raises OptionError if the picture is too narrow.
     """
     bars = _BARS * min(picture.width_in / WIDTH_IN, 1.0)
-    taken_in = left + _COLUMNS + bars + _SUMS + _EDGE
+    taken_in = left + _COLUMN_GAP + bars + _SUMS + _EDGE
     if picture.width_in < taken_in + _NARROWEST:
         raise picture.refusal(f"memory over time takes at least {taken_in + _NARROWEST:.1f} inches of width")
     return picture.width_in - taken_in, bars
@@ -145,7 +170,7 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
 def _rows(
     timeline: Timeline, fit: analysis.Fit, window: Window, most_steps: int, peaks: Sequence[int]
 ) -> list[IpuLayers]:
-    """Return the layers of every IPU with a stage in the first replica. ``peaks`` are the cycles of their peaks."""
+    """Return the layers of every IPU with a stage in the first replica; ``peaks`` are the cycles of the IPUs' peaks."""
     footprint = fit.footprint
     curves = analysis.memory_curves(timeline, footprint)
     return [
@@ -162,14 +187,14 @@ def _note_on_scales(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Vertical scale of a row: its foot from the top down, height, and bytes at full height."""
+    """Vertical scale of a row: inches from the top down to its foot, its height, and bytes at full height."""
 
     foot: float
     tall: float
     top_bytes: float
 
     def place_of(self, level: Any) -> Any:
-        """Return the position of bytes; arrays are accepted."""
+        """Return the position of an amount of bytes, or of each in an array."""
         return self.foot - self.tall * level / self.top_bytes
 
     def ticks(self) -> dict[float, str]:
@@ -204,8 +229,8 @@ def _entries(
 def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
     """Return whether a layer is visible at the peak, or long enough over ``pixels``.
 
-    ``least`` are the bytes of two pixels: two pixels of height always fill a whole one, a single pixel may straddle
-    two.
+    ``least`` is the number of bytes of two pixels: a layer two pixels high always fills a whole pixel, while a layer
+    one pixel high may lie in two pixels and fill neither.
     """
     changes = np.flatnonzero(np.diff(row.heights[layer] >= least, prepend=False, append=False))
     longest = (row.edges[changes[1::2]] - row.edges[changes[::2]]).max(initial=0.0)

@@ -58,31 +58,33 @@ def ipu_layers(
 ) -> IpuLayers:
     """Return the layers of ``curve`` in ``window``, as at most ``most_steps`` steps.
 
-    ``products`` gives the used part of the room for products over time. If steps must be merged, a merged step shows
-    the maxima of live tensors, FIFO contents and products.
+    ``products`` gives over time how much of the memory reserved for products is used. If steps must be merged, a merged
+    step shows the maxima of live tensors, FIFO contents and products.
     """
     sizes = dict(peak.holders)
     edges, (live, *full) = _steps(curve, products, window, most_steps)
-    inside = dict(zip((pipelines.Holder.FIFOS, pipelines.Holder.TEMPORARY), full, strict=True))
+    used_bytes = dict(zip((pipelines.Holder.FIFOS, pipelines.Holder.TEMPORARY), full, strict=True))
     heights = _layers(
-        {holder: np.full(len(live), size) for holder, size in sizes.items()} | {pipelines.Holder.LIVE: live}, inside
+        {holder: np.full(len(live), size) for holder, size in sizes.items()} | {pipelines.Holder.LIVE: live}, used_bytes
     )
-    inside = {
+    used_bytes = {
         pipelines.Holder.FIFOS: np.array(peak.fifo_bytes),
         pipelines.Holder.TEMPORARY: products.level_at(np.array(peak_cycle)),
     }
-    at_peak = _layers({holder: np.array(size) for holder, size in sizes.items()}, inside)
+    at_peak = _layers({holder: np.array(size) for holder, size in sizes.items()}, used_bytes)
     return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
 
 
-def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
-    """Return bytes by layer from the holders' bytes and their parts in use."""
+def _layers(
+    sizes: dict[pipelines.Holder, Integers], used_bytes: dict[pipelines.Holder, Integers]
+) -> dict[Look, Integers]:
+    """Return bytes by layer, from the bytes of holders and the bytes in use of holders that are not always full."""
     layers = {}
     for holder in HOLDERS:
         if holder.empty is None:
             layers[holder.look] = sizes[holder]
         else:
-            full = inside[holder]
+            full = used_bytes[holder]
             layers |= {holder.look: full, holder.empty: sizes[holder] - full}
     return layers
 
@@ -108,8 +110,8 @@ def most_in_bins(time: Integers, level: Integers, edges: Integers | Floats) -> I
 
     ``level`` holds from its ``time`` to the next.
     """
-    # A bin holds the step in progress at its begin, and steps beginning inside. Every second stretch of reduceat is a
-    # bin. The last may end behind the last step: hence the appended 0.
+    # A bin contains the step in progress at the bin's begin, and later steps up to the end. reduceat also reduces the
+    # stretches between bins: [::2] leaves them out. The last bin may end behind the last step: hence the appended 0.
     begins = np.searchsorted(time, edges[:-1], side="right") - 1
     ends = np.searchsorted(time, edges[1:], side="left")
     most: Integers = np.maximum.reduceat(np.append(level, 0), np.stack([begins, ends], axis=1).ravel())[::2]

@@ -20,7 +20,9 @@ from ipusim.base.units import format_bytes
 
 #: Label of a strip.
 STRIP_NAME: Final = "memory"
+#: Look of memory that the fullest IPU allocates for the whole run.
 _THROUGHOUT: Final = Look("memory of the fullest IPU: allocated throughout", "#8da0b3", "#8da0b3")
+#: Look of its live tensors.
 _LIVE: Final = Look("memory of the fullest IPU: live", "#d7e0e8", "#d7e0e8")
 
 
@@ -32,7 +34,7 @@ class MemoryStrip:
         fullest: peak of the fullest IPU, and memory size of an IPU.
         curves: memory of each IPU with a stage, fullest first.
         peak_cycle: cycle of the fullest IPU's peak.
-        end_cycle: end of the strip: of the run, or of the execution that a picture shows.
+        end_cycle: end of the run, or of the execution that a picture shows, at which the strip ends.
         top_bytes: upper bound of the strip's axis in bytes.
     """
 

@@ -17,28 +17,29 @@ from ipusim.app.render.boxes import FAINT, Boxes, concatenate_boxes, select_boxe
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 
-#: Maximum move of a box, and width of a bin of stacks, in widths of the narrowest visible box.
+#: Maximum move of a box, in widths of the narrowest visible box.
 _FARTHEST: Final = 4
+#: Width of a bin of stacks, in widths of the narrowest visible box.
 _BIN: Final = 2
 
 
 def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, bool]:
     """Return legible boxes of ``spans``, and whether some are stacks of shares.
 
-    Boxes of an IPU's work with its stage are at least ``narrowest`` cycles wide, other boxes at least half. A stacked
-    box is at least ``least`` of a row high. Looks whose widest box is far narrower are left out, since widening would
-    exaggerate them; the box before takes their time. Passes and weight updates are never left out.
+    Boxes of passes and weight updates are at least ``narrowest`` cycles wide, other boxes at least half as wide. A
+    stacked box is at least ``least`` of a row high. Looks whose widest box is far narrower are left out, since widening
+    would exaggerate them, and the box before takes their time. Passes and weight updates are never left out.
     """
     widths = spans.end - spans.start
     looks = np.setdiff1d(spans.look, ALWAYS_SHOWN)
     faint = [look for look in looks if widths[spans.look == look].max() < FAINT * narrowest]
-    strip = spans.ipu * 2 + (spans.bottom > 0)  # two strips per row with I/O tiles
+    strip = spans.ipu * 2 + (spans.bottom > 0)  # a row has two strips in runs with I/O tiles
     order = np.lexsort((spans.start, strip))
     parts = [select_boxes(spans, order[:0])]
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
         visible = _remove_looks(select_boxes(spans, members), faint)
-        if len(visible):  # empty for an IPU without a stage and with short copies only
+        if len(visible):  # empty if an IPU has no stage and only short copies
             separate, merged_stacks = _legible_strip(visible, window, narrowest, least)
             parts.append(separate)
             stacks += merged_stacks
@@ -59,16 +60,16 @@ def _remove_looks(strip: Boxes, looks: list[int]) -> Boxes:
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
-    """Return single boxes of one strip sorted by start, and stacks."""
+    """Return the separate boxes of a strip sorted by start, and the stacks that replace the others."""
     start, end = strip.start.copy(), strip.end.copy()
     firsts: list[int] = []  # first boxes of each chain of moved boxes
-    free = -np.inf
+    free_from = -np.inf
     least_width = np.where(np.isin(strip.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
     for position in range(len(strip)):
-        if start[position] >= free:
+        if start[position] >= free_from:
             firsts.append(position)
-        start[position] = max(start[position], free)
-        free = end[position] = max(end[position], start[position] + least_width[position])
+        start[position] = max(start[position], free_from)
+        free_from = end[position] = max(end[position], start[position] + least_width[position])
     _push_back(start, end, window.end, least_width)
     shift = np.where(start < window.start, np.inf, np.abs(start - strip.start))
     crowded: list[tuple[int, int]] = []
@@ -83,7 +84,7 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
         low = min(int(strip.start[first]), high - _BIN * narrowest)
         stacks.append(_stack(strip, low, high, narrowest, least))
         is_separate[first:stop] = False
-        # Boxes before a stack take back their ends.
+        # Boxes before the stack need not move: they end where they did, and at the latest where the stack begins.
         end[:first] = np.minimum(end[:first], low)
         if first:
             end[first - 1] = max(end[first - 1], min(strip.end[first - 1], low))

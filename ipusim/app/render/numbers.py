@@ -17,16 +17,16 @@ from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 
-#: Points of a box's width that stay free beside a number, horizontal or upright. Half of these points were too few in
-#: pictures shown 850 pixels (720 points) wide.
-_MARGIN: Final = {False: 4.0, True: 2.8}
+#: Points of a box's width that stay free beside a number, by whether the number is upright. Half as many points were
+#: too few in pictures shown 850 pixels (720 points) wide.
+_SIDE_MARGINS: Final = {False: 4.0, True: 2.8}
 #: Points of a box's height that stay free above an upright number.
 _HEADROOM: Final = 2.0
 #: Height of a digit as share of its font size.
 DIGIT: Final = 0.73
-#: Maximum number of numbers of a look: more are unreadable and slow to draw.
+#: Maximum number of labels for a look: more are unreadable and slow to draw.
 _MOST_NUMBERS: Final = 1_500
-#: Divisors of micro-batch numbers to write if room is short; the first and last are always written.
+#: Strides of the written micro-batch numbers, tried in turn for lack of room; the first and last are always written.
 _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
@@ -48,15 +48,16 @@ class Label:
 
 
 def several_stages_to_an_ipu(timeline: Timeline) -> bool:
-    """Return whether any IPU runs several stages; numbers are ``stage.micro-batch`` in this case."""
+    """Return whether any IPU runs several stages; boxes then show ``stage.micro-batch``."""
     return any(len(stages) > 1 for stages in timeline.info.stages_of_ipu.values())
 
 
 def numbers(content: Content, height_points: float) -> Iterator[Label]:
     """Yield micro-batch numbers for boxes, with stages if an IPU runs several.
 
-    Boxes of a row and look have numbers at a regular stride, plus the first and last, of equal size and orientation. If
-    even the widest stride does not fit, the row has no numbers. ``height_points`` is the height of a whole row's boxes.
+    Boxes of a row and look have numbers at a regular stride, and the first and last have one. All have equal size and
+    orientation. If even the widest stride does not fit, the row has no numbers. ``height_points`` is the height of a
+    box as high as the row.
     """
     boxes = content.boxes
     several = several_stages_to_an_ipu(content.timeline)
@@ -70,7 +71,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
             if several:
                 stages = boxes.stage[members].tolist()
                 texts = [f"{stage}.{text}" for stage, text in zip(stages, texts, strict=True)]
-            yield from _draw_row(content, members, is_cut[members], texts, height_points, most)
+            yield from _row_labels(content, members, is_cut[members], texts, height_points, most)
 
 
 def words(content: Content, height_points: float) -> Iterator[Label]:
@@ -80,7 +81,7 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
     for index, look in enumerate(timelines.LOOKS):
         for size in NUMBER_SIZES if look.word else ():
             fits = (boxes.look == index) & (boxes.top - boxes.bottom >= 0.5) & (size <= height_points)
-            fits &= widths >= text_width(look.word, size) + 2 * _MARGIN[False]
+            fits &= widths >= text_width(look.word, size) + 2 * _SIDE_MARGINS[False]
             if fits.any():
                 yield from (
                     Label(int(position), look.word, size, False) for position in np.flatnonzero(fits)[:_MOST_NUMBERS]
@@ -97,7 +98,7 @@ def _is_cut(content: Content) -> npt.NDArray[np.bool_]:
     return from_earlier | (boxes.end >= window.end) & np.isin(boxes.ipu, late)
 
 
-def _draw_row(
+def _row_labels(
     content: Content,
     members: Integers,
     is_cut: npt.NDArray[np.bool_],
@@ -118,9 +119,9 @@ def _draw_row(
             continue
         lengths = np.array([text_width(shape, size) for shape in shapes])
         if upright:
-            fits = (DIGIT * size + _MARGIN[True] <= widths) & (lengths + _HEADROOM <= heights)
+            fits = (DIGIT * size + _SIDE_MARGINS[True] <= widths) & (lengths + _HEADROOM <= heights)
         else:
-            fits = (lengths + _MARGIN[False] <= widths) & (size <= heights)
+            fits = (lengths + _SIDE_MARGINS[False] <= widths) & (size <= heights)
         if (fits | is_cut)[is_candidate].all() and fits.any():
             for position in np.flatnonzero(is_candidate & fits).tolist():
                 yield Label(int(members[position]), texts[position], size, upright)

@@ -19,12 +19,13 @@ from ipusim.app.render.arrays import Integers
 
 Bytes = npt.NDArray[np.uint8]
 
-#: Payload bits of a varint's byte; the eighth bit announces another byte.
+#: Payload bits of a varint's byte.
 _BITS: Final = 7
+#: Eighth bit of a varint's byte, which announces another byte.
 _MORE: Final = 1 << _BITS
 #: Minimum number of bytes of a placeholder, so no other part of a message equals it by chance.
 _SHORTEST: Final = 4
-#: Bit set in every fixed64 placeholder, to tell it from the zeros around small numbers.
+#: Bit set in every fixed64 placeholder: without it, the zero bytes around small numbers would equal it.
 _HIGH: Final = 1 << 62
 
 
@@ -35,7 +36,7 @@ def fill(
 ) -> list[bytes]:
     """Return one message for each row of the columns.
 
-    Columns have one length and no negative number.
+    All columns have the same length, and no number is negative.
 
     Args:
         message: builds the message from a placeholder for each name; a placeholder may occur several times.

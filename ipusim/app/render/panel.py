@@ -19,7 +19,7 @@ from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, 
 
 #: Share of a row's pitch filled by boxes.
 BOX_HEIGHT: Final = 0.84
-#: Minimum width of a pass with white edges, in points; edges separate neighbours.
+#: Minimum width of a pass with white edges, which separate it from its neighbours, in points.
 _NARROWEST_EDGE: Final = 4.0
 #: Minimum width of a hatched box, in points; narrower hatches would hide the colour.
 _NARROWEST_HATCH: Final = 2.0
@@ -27,9 +27,11 @@ _NARROWEST_HATCH: Final = 2.0
 _LOWEST_SNAPPED: Final = 7.0
 #: Maximum number of boxes in a path: Agg rasterises a whole path at once and limits its size.
 _BOXES_TO_A_PATH: Final = 2_000
-#: Points: distance of a row and its name, and largest width of stage names, cut beyond it.
-_BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
-#: Points around a label without hatching and lines.
+#: Distance between a row and its name in points.
+_BESIDE_NAME: Final = 4.0
+#: Maximum width of stage names in points; longer names are cut.
+_WIDEST_STAGES: Final = 90.0
+#: Points around a label that stay free of hatching and lines.
 _BESIDE_LABEL: Final = 1.0
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 
@@ -52,7 +54,7 @@ def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
 
 
 def stage_names(timeline: Timeline, row_points: float) -> list[str]:
-    """Return the stage names of every row, empty in too low rows.
+    """Return the stage names of every row, which are empty if rows are too low.
 
     ``row_points`` is a row's height in points.
 
@@ -79,7 +81,7 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
             texts = [f"stages {', '.join(map(str, stages))}"]  # numbers as in the boxes
         names.append(", ".join(texts) or "no stage")
     short = [_cut_lines(name) for name in names]
-    if len(set(short)) < len(set(names)):  # names that differ at the end only
+    if len(set(short)) < len(set(names)):  # names differ only at the end
         return [_cut_lines(name, keeps_end=True) for name in names]
     return short
 
@@ -161,19 +163,19 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
     widths = (boxes.end - boxes.start) * content.points
 
     def draw(members: Integers, **style: Any) -> None:
-        for part in range(0, len(members), _BOXES_TO_A_PATH):
-            slots = members[part : part + _BOXES_TO_A_PATH]
+        for start in range(0, len(members), _BOXES_TO_A_PATH):
+            slots = members[start : start + _BOXES_TO_A_PATH]
             path = rectangles(boxes.start[slots], boxes.end[slots], bottom[slots], top[slots])
             # Whole pixels avoid pale edges; add_patch would measure every box for the limits.
             axes.add_artist(PathPatch(path, snap=snap, **style))
 
     for index, look in enumerate(timelines.LOOKS):
-        mine = boxes.look == index
-        edged = mine & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
+        has_look = boxes.look == index
+        edged = has_look & (boxes.micro_batch >= 0) & (widths >= _NARROWEST_EDGE) & (index in NUMBERED)
         draw(np.flatnonzero(edged), facecolor=look.face, zorder=2, edgecolor="white", linewidth=0.5)
-        draw(np.flatnonzero(mine & ~edged), facecolor=look.face, zorder=2, edgecolor="none", linewidth=0.0)
+        draw(np.flatnonzero(has_look & ~edged), facecolor=look.face, zorder=2, edgecolor="none", linewidth=0.0)
         if look.hatch:
-            wide = np.flatnonzero(mine & (widths >= _NARROWEST_HATCH))
+            wide = np.flatnonzero(has_look & (widths >= _NARROWEST_HATCH))
             draw(wide, facecolor="none", zorder=2.1, edgecolor=look.ink, linewidth=0.0, hatch=look.hatch)
 
 

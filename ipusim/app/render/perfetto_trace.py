@@ -27,13 +27,17 @@ from ipusim.app.render.trace_tracks import Track
 #: Sequence number of all packets.
 _SEQUENCE: Final = 1
 _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
-#: Arguments of slices: numbers of all slices, optional numbers, and texts.
+#: Arguments that every slice has, as numbers.
 _CYCLES: Final = ("start_cycles", "end_cycles")
+#: Arguments that some slices have, as numbers.
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
+#: Arguments that some slices have, as texts.
 _TEXTS: Final = ("stage_name", "layers", "sends", "receives")
-#: Interned names; packets refer to position + 1, and 0 means no name.
+#: Interned names of arguments: a packet refers to a name by its position + 1.
 _ARGUMENTS: Final = (*_CYCLES, *_NUMBERS, *_TEXTS, *ABOUT)
+#: Interned names of categories, referred to in the same way.
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
+#: Reference to the category of each span kind.
 _CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.category) + 1)
 
 
@@ -80,7 +84,7 @@ def _event(trace: Trace, kind: TrackEvent.Type.ValueType, track: int, time_ns: i
 def _names(events: Sequence[str], texts: Sequence[str]) -> bytes:
     """Return the packet that replaces all interned names.
 
-    Readers and this writer therefore keep a bounded number of names.
+    Replacement keeps the number of names bounded, for readers and for this writer.
     """
     trace = Trace()
     packet = _packet(trace)
@@ -179,7 +183,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
 
 
 def _with_numbers(names: Sequence[str]) -> tuple[list[str], Integers]:
-    """Return the distinct names, and each name's number from 1 up; 0 for an empty name."""
+    """Return the distinct names, and each name's number among them, counted from 1; an empty name has number 0."""
     distinct = [name for name in dict.fromkeys(names) if name]
     numbers = {name: number for number, name in enumerate(distinct, start=1)} | {"": 0}
     return distinct, np.fromiter(map(numbers.__getitem__, names), dtype=np.int64, count=len(names))

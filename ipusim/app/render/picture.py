@@ -11,9 +11,13 @@ from ipusim.api import runs
 from ipusim.app.render.style import WIDTH_IN
 from ipusim.base.errors import OptionError
 
+#: Width and height of a picture as a user writes them.
 _SIZE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)x(\d{1,3}(?:\.\d{1,3})?)in")
-#: Minimum and maximum side in inches.
-_LEAST, _MOST = 1.0, 40.0
+#: Minimum side of a picture in inches.
+_LEAST: Final = 1.0
+#: Maximum side of a picture in inches.
+_MOST: Final = 40.0
+#: Maximum number of characters of a title.
 _LONGEST_TITLE: Final = 1000
 #: Names of themes, the default first.
 THEMES: Final = ("light", "dark", "print")
@@ -64,7 +68,7 @@ class Picture:
 
     @property
     def height_in(self) -> float | None:
-        """Height in inches; None to fit the rows."""
+        """Height in inches; None if the height follows from the rows."""
         match = _SIZE.fullmatch(self.size)
         return None if match is None else float(match[2])
 
@@ -72,7 +76,7 @@ class Picture:
         """Return the error of an unreadably small size.
 
         Args:
-            reason: part with too little room, and the room that it needs if known.
+            reason: part of the picture with too little room, and the needed room if known.
 
         Returns:
             The error, which names the option.

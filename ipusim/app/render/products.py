@@ -13,8 +13,10 @@ from ipusim.app.render.picture import DEFAULT
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.titles import titled_chart
 
-#: Inches of numbers beside and below the panels.
-_SIDE, _FOOT = 0.62, 0.53
+#: Inches for the numbers to the left of the panels.
+_SIDE: Final = 0.62
+#: Inches for the numbers below the panels.
+_FOOT: Final = 0.53
 #: Number of sizes before colours repeat.
 _SIZES: Final = 5
 
@@ -32,7 +34,7 @@ class ShapePoint(NamedTuple):
 
 @default_style_settings()
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
-    """Return a panel for each dtype: TFLOP/s over n by m x k."""
+    """Return a panel for each dtype: TFLOP/s over n, with a line for each m x k."""
     dtypes = sorted({point.dtype for point in points})
     figure = titled_chart(title, DEFAULT, 4.4, left=_SIDE, foot=_FOOT, least=0.0)
     figure.subplots_adjust(top=0.86, wspace=0.16)

@@ -22,7 +22,7 @@ from ipusim.base.errors import OptionError
 MICRO_BATCHES: Final = 8
 #: Width of a break as share of the picture.
 _ROOM: Final = 0.03
-#: Maximum number of spans of a run that a file contains in full.
+#: Maximum number of spans of a run that a file contains completely by default.
 _MOST_SPANS: Final = 200_000
 
 
@@ -37,12 +37,15 @@ def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Ti
 
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
-    """Return the same run with rows for spans shown in ``window``; other spans stay in blocks."""
+    """Return the same run with a row for each span shown in ``window``; other spans stay in repeated blocks."""
     return timeline.expanded_around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return a Timeline in cycles of the picture, row for row, and its window."""
+    """Return a Timeline in cycles of the picture, with the same rows, and its window.
+
+    The picture's cycles leave out the periods without rows, and add room for a break in place of each.
+    """
     if not timeline.repeats:
         return timeline, window
     offset, inside = 0, []
@@ -62,11 +65,11 @@ def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple
     return _shift_cycles(timeline, offset, inside, room), view
 
 
-def _shift_cycles(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
-    """Return a Timeline without repeats, shifted by ``later`` cycles and ``room`` for every break."""
+def _shift_cycles(timeline: Timeline, offset: int, inside: Sequence[Break], room: int) -> Timeline:
+    """Return a Timeline without repeats, shifted by ``offset`` cycles and ``room`` for every break."""
     run, starts = timeline.contiguous(), [gap.start for gap in inside]
-    start = run.start + later + room * np.searchsorted(starts, run.start, side="right")
-    end = run.end + later + room * np.searchsorted(starts, run.end, side="left")
+    start = run.start + offset + room * np.searchsorted(starts, run.start, side="right")
+    end = run.end + offset + room * np.searchsorted(starts, run.end, side="left")
     columns = timeline.columns | {"start": start, "end": np.maximum(start, end)}
     return Timeline(timeline.info, np.stack([columns[name] for name in Span._fields]).T)
 
@@ -79,13 +82,13 @@ def with_omissions(title: str, window: Window) -> str:
 
 
 def left_out_words(window: Window) -> str:
-    """Return a legend of the signs in a window's breaks: ``× 4,080 stands for ...``."""
+    """Return an explanation of the signs in a window's breaks: ``× 4,080 stands for ...``."""
     parts = ", ".join(f"{gap.sign} stands for {gap.words}" for gap in window.breaks)
     return f"{parts}, each like its neighbours"
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:
-    """Yield the breaks of a Timeline, in cycles of a run that contains every block once."""
+    """Yield the breaks of a Timeline, in the cycles of the same run with a single copy of every block."""
     run = timeline.contiguous()
     for block in timeline.repeats:
         start = int(run.start[block.last]) if block.last < len(run) else run.makespan_cycles
@@ -94,7 +97,7 @@ def gaps(timeline: Timeline) -> Iterator[Break]:
 
 
 class LeftOut(NamedTuple):
-    """Periods left out of a file: start and end in cycles of the run, description, and block."""
+    """Periods without rows: start and end in cycles of the run, description, and the block that they repeat."""
 
     start: int
     end: int

@@ -8,7 +8,7 @@ import numpy as np
 
 from ipusim.api import timelines
 
-#: Index into LOOKS of each span kind; -1 for kinds without a row.
+#: Index into LOOKS of each span kind; -1 for kinds without a look, which pictures leave out.
 LOOK_OF_KIND: Final = timelines.by_number(
     lambda row: -1 if row.look is None else timelines.LOOKS.index(row.look), np.int64
 )
@@ -23,10 +23,10 @@ STAGE_SIZE: Final = 7.0
 #: Sizes of numbers in boxes, in order of preference; smaller numbers are illegible.
 NUMBER_SIZES: Final = (8.0, 7.0)
 
-#: Indices into LOOKS of boxes with micro-batch numbers.
+#: Indices into LOOKS of the looks whose boxes show micro-batch numbers.
 NUMBERED: Final = tuple(LOOK_OF_KIND[[*timelines.PASSES]].tolist())
 
-#: Indices into LOOKS of boxes that pictures never leave out: an IPU's work with its stage.
+#: Indices into LOOKS of the looks that pictures never leave out, however small their boxes are.
 ALWAYS_SHOWN: Final = tuple(index for index, look in enumerate(timelines.LOOKS) if look.essential)
 
 #: Palette of Okabe and Ito, with markers; distinguishable in grey as well.
@@ -44,7 +44,7 @@ LINE: Final = "#333333"
 #: Colour of repeated work, and of the hatches of lost work.
 REDONE: Final = "#a33a3a"
 FAINT_TEXT: Final = "#5a5a5a"
-#: Dashes at synchronisation points: on and off, in widths of the line.
+#: Dashes at synchronisation points: length of a dash and of a gap, in widths of the line.
 DASHES: Final = (0.0, (4.0, 3.0))
 #: Pixels per inch of a PNG; box widths are judged in these pixels.
 DPI: Final = 180

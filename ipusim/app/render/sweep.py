@@ -17,10 +17,14 @@ from ipusim.app.render.tables import text_of
 from ipusim.app.render.titles import titled_chart
 from ipusim.base.errors import OutputError
 
-#: Minimum number of distinct values for a line; fewer become bars.
-_A_LINE: Final = 3
-#: Inches: least height of a panel, width of the numbers beside panels, height of the numbers below.
-_LOWEST_PANEL, _LABELS, _FOOT = 0.7, 0.75, 0.53
+#: Minimum number of distinct values of an axis for a line; with fewer values, the chart has bars.
+_VALUES_OF_A_LINE: Final = 3
+#: Minimum height of a panel in inches.
+_LOWEST_PANEL: Final = 0.7
+#: Inches for the numbers to the left of the panels.
+_LABELS: Final = 0.75
+#: Inches for the numbers below the panels.
+_FOOT: Final = 0.53
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Panel:
     Attributes:
         words: name of the measure, with unit.
         values: value of each point; None if missing.
-        level: height and name of a horizontal line; None without one.
+        level: height and name of a horizontal line; if None, no line is drawn.
     """
 
     words: str
@@ -54,25 +58,26 @@ def sweep_chart(
 ) -> Chart:
     """Return a chart of ``panels`` against ``axes``, with the first panel largest.
 
-    A numeric axis gives a line. A second axis gives a line for each of its values. Two numeric axes give heat maps, and
-    names alone give bars. ``unfit`` is the label of points that do not fit. ``vary_together`` makes a single axis of
-    names of all axes. Raises OutputError if no point has a value, and OptionError for an unreadably small size.
+    A single numeric axis gives a line, and a further axis of names gives a line for each of its values. Two numeric
+    axes give heat maps, and axes of names alone give bars. ``unfit`` is the label of points that do not fit.
+    ``vary_together`` combines all axes into a single axis of names. Raises OutputError if no point has
+    a value, and OptionError for an unreadably small size.
     """
     if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
     if vary_together and len(axes) > 1:
         axes, points = _as_one(axes, points)
-    lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
-    maps = len(axes) == 2 and len(lines) == 2
-    tall = 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
+    lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _VALUES_OF_A_LINE]
+    are_heat_maps = len(axes) == 2 and len(lines) == 2
+    tall = 4.4 + (2.8 if are_heat_maps else 1.8) * (len(panels) - 1)
     least = _LOWEST_PANEL * len(panels)
     figure = titled_chart(title, picture, tall, left=max(_LABELS, 0.1 * picture.width_in), foot=_FOOT, least=least)
     figure.subplots_adjust(hspace=0.08)
-    ratios = [1 if maps or number else 2 for number in range(len(panels))]
+    ratios = [1 if are_heat_maps or number else 2 for number in range(len(panels))]
     all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
     for number, (panel, content) in enumerate(zip(all_axes, panels, strict=True)):
         results = Points(points, content.values, fits, has_run, unfit)
-        if maps:
+        if are_heat_maps:
             values = dict(zip(points, zip(content.values, fits, results.signs, strict=True), strict=True))
             heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, content.words, unfit)
         elif lines:
@@ -80,7 +85,7 @@ def sweep_chart(
             draw_lines(panel, axes, x_axis, results, limits if number == 0 else ())
         else:
             draw_bars(panel, axes, results)
-        if not maps:
+        if not are_heat_maps:
             panel.set_ylabel(content.words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
             if content.level is not None:
@@ -101,6 +106,6 @@ def sweep_chart(
 def _as_one(
     axes: Sequence[ChartAxis], points: Sequence[tuple[Any, ...]]
 ) -> tuple[list[ChartAxis], list[tuple[Any, ...]]]:
-    """Combine axes varied together into an axis of names."""
+    """Combine axes that vary together into an axis of names, such as ``4, 2``."""
     names = [", ".join(map(text_of, point)) for point in points]
     return [ChartAxis(", ".join(axis.name for axis in axes), tuple(names), False)], [(name,) for name in names]

@@ -23,20 +23,20 @@ from ipusim.base.units import format_figure
 _LEAST_LOG_RATIO: Final = 16
 #: Maximum number of tick labels below an axis.
 _MOST_TICKS: Final = 12
-#: Maximum number of points of a line with a marker each.
+#: Maximum number of points of a line on which every point has a marker.
 _MOST_MARKERS: Final = 40
 #: Widths of lines in points; earlier lines are wider, since later ones may cover them.
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
-#: Maximum drawn level, as multiple of the axis's top.
+#: Maximum height of a drawn level, as multiple of the axis's top; a higher level is left out.
 _HIGHEST_LEVEL: Final = 4.0
 #: Share of a group's width taken by its bars.
 _BARS: Final = 0.8
 #: Maximum width of a name in a legend, in points.
-_NAME: Final = 560.0
+_NAME_WIDTH: Final = 560.0
 #: Maximum number of columns of a legend.
 _COLUMNS: Final = 4
 #: Distance between bars and legend, as share of the panel's height.
-_BELOW_LEGEND: Final = 0.04
+_ABOVE_BARS: Final = 0.04
 #: Properties of a legend; a frame hides the lines behind a legend.
 _LEGEND: Final[Mapping[str, Any]] = {
     "fontsize": TEXT_SIZE,
@@ -68,7 +68,7 @@ class Limit:
     Attributes:
         group: values of the options other than the x axis.
         level: limit in the unit of the first panel.
-        near: first place with 95 % of the limit, and the line's value there; None if outside of the points.
+        near: first x with 95 % of the limit, and the line's value; None outside of the points.
     """
 
     group: tuple[Any, ...]
@@ -78,7 +78,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Points:
-    """Points of a chart with the values of one panel; None for a missing value."""
+    """Points of a chart with the values of one panel; a missing value is None."""
 
     points: Sequence[tuple[Any, ...]]
     values: Sequence[float | None]
@@ -89,9 +89,9 @@ class Points:
     @cached_property
     def signs(self) -> list[str]:
         """Sign of every point, a key of SIGNS; empty for a point with a value."""
-        refusal, not_finite = SIGNS
+        no_run, not_finite = SIGNS
         pairs = zip(self.values, self.has_run, strict=True)
-        return ["" if value is not None else not_finite if has_run else refusal for value, has_run in pairs]
+        return ["" if value is not None else not_finite if has_run else no_run for value, has_run in pairs]
 
     @property
     def some_unfit(self) -> bool:
@@ -110,7 +110,9 @@ def _series(x_axis: int, points: Points) -> dict[tuple[str, ...], list[int]]:
 
 def _name(axes: Sequence[ChartAxis], x_axis: int, values: Sequence[str]) -> str:
     names = [axis.name for number, axis in enumerate(axes) if number != x_axis]
-    return truncate(", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)), TEXT_SIZE, _NAME)
+    return truncate(
+        ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)), TEXT_SIZE, _NAME_WIDTH
+    )
 
 
 def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Points, limits: Sequence[Limit]) -> None:
@@ -131,9 +133,10 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Poin
         x = [points.points[point][x_axis] for point in order]
         y = np.array([points.values[point] for point in order], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
-        # A point between two breaks is only a marker, and later markers may cover it: hence larger markers.
-        breaks = len(numbers) < len(x)
-        line_marker, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
+        # A point between two breaks is only a marker. Earlier lines have larger markers, since later ones may cover
+        # them.
+        has_breaks = len(numbers) < len(x)
+        line_marker, size = marker if len(x) <= _MOST_MARKERS or has_breaks else "", 3.5 + width if has_breaks else 4.5
         panel.plot(
             x, y, color=colour, marker=line_marker, markersize=size, linewidth=width, label=_name(axes, x_axis, key)
         )
@@ -194,7 +197,7 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, is_single: bool) -> None:
-    """Draw a ceiling, and the line's first point near it. With ``is_single``, words are added."""
+    """Draw a ceiling and the line's first point near it, with words if ``is_single``: the panel has no other line."""
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if is_single:
         _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
@@ -217,7 +220,7 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, is_sin
 
 
 def _write_above(panel: Axes, level: float, words: str, points: float, **style: Any) -> None:
-    """Write words above the right end of a horizontal line. ``points`` is the distance."""
+    """Write words ``points`` points above the right end of a horizontal line."""
     panel.annotate(
         words,
         (1.0, level),
@@ -258,7 +261,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 
 def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
-    """Draw bars grouped by the longest axis, one for each combination of the others."""
+    """Draw a group of bars for each value of the longest axis, with a bar for each combination of the other axes."""
     x_axis = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
     slots = {text_of(value): slot for slot, value in enumerate(axes[x_axis].distinct)}
     series = _series(x_axis, points)
@@ -292,8 +295,10 @@ def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
             legend = panel.legend(handles=handles, **_LEGEND, loc="upper left", ncols=columns)
             if _is_within(legend, panel):
                 break
-        share = legend.get_window_extent().height / panel.bbox.height + _BELOW_LEGEND
+        share = legend.get_window_extent().height / panel.bbox.height + _ABOVE_BARS
         panel.set_ylim(top=panel.get_ylim()[1] * max(1.2, 1 / (1 - share)))
     panel.set_xlabel(axes[x_axis].name, fontsize=TEXT_SIZE)
-    crowded = max(map(len, slots)) * len(slots) > 100
-    panel.set_xticks(range(len(slots)), list(slots), rotation=30 if crowded else 0, ha="right" if crowded else "center")
+    is_crowded = max(map(len, slots)) * len(slots) > 100
+    panel.set_xticks(
+        range(len(slots)), list(slots), rotation=30 if is_crowded else 0, ha="right" if is_crowded else "center"
+    )

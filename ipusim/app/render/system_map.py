@@ -1,4 +1,4 @@
-"""Draw maps of a system: IPUs and their cables, coloured by a number."""
+"""Draw maps of a system: IPUs and cables, coloured by a number such as a slowdown."""
 
 from __future__ import annotations
 
@@ -20,13 +20,22 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 
 #: Colour map: pale for low, dark for high; a single hue, legible to colour-blind readers.
 _COLOURS: Final = "Oranges"
-#: Inches: largest distance of neighbouring IPUs, margin above and below a rung, largest radius of a circle. Fourth:
-#: radius as share of the distance to the next IPU.
-_WIDEST, _MARGIN, _RADIUS, _CIRCLE = 1.4, 0.45, 0.4, 0.36
+#: Maximum distance of neighbouring rungs in inches.
+_WIDEST: Final = 1.4
+#: Inches above and below a rung.
+_MARGIN: Final = 0.45
+#: Maximum radius of an IPU's circle in inches.
+_RADIUS: Final = 0.4
+#: Maximum radius of an IPU's circle, as share of the distance to the next rung.
+_RADIUS_SHARE: Final = 0.36
 #: Points from the middle of a cable to its number.
 _LABEL_GAP: Final = 5.0
-#: Inches: room of the colour bar, its distance from the right edge, and its width.
-_SCALE, _BAR, _THICK = 0.8, 0.75, 0.12
+#: Inches right of the panels, for the colour bar and its numbers.
+_SCALE: Final = 0.8
+#: Distance from the colour bar's left side to the picture's right edge in inches.
+_BAR: Final = 0.75
+#: Width of the colour bar in inches.
+_THICK: Final = 0.12
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def system_maps(
 
 def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, most: float) -> None:
     """Draw cables as lines and IPUs as circles, with numbers where space permits. Coordinates are in inches."""
-    radius = min(_CIRCLE * ladder.step, _RADIUS)
+    radius = min(_RADIUS_SHARE * ladder.step, _RADIUS)
 
     def face(number: float) -> str:
         return to_hex(colormaps[_COLOURS]((number - 1.0) / (most - 1.0)))

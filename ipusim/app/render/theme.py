@@ -22,13 +22,15 @@ from ipusim.app.render.style import DPI, luminance
 
 #: Paper of the dark theme, as on the page of runs.
 _DARK: Final = "#181b21"
-#: Minimum contrast of text and of lines in WCAG 2.1.
-_OF_TEXT, _OF_LINES = 4.5, 3.0
+#: Minimum contrast of text (WCAG 2.1).
+_TEXT_CONTRAST: Final = 4.5
+#: Minimum contrast of lines (WCAG 2.1).
+_LINE_CONTRAST: Final = 3.0
 #: Share of a text's background that must contrast with its ink; lines may cross the remainder.
 _VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
-#: Greys for print in place of a colour's luminance: face and hatching of input gradients, close to forward passes.
+#: Greys for print of the face and hatching of input gradients, whose luminance is close to that of forward passes.
 _GREYS: Final = {"#f2a35e": "#c8c8c8", "#fac99e": "#f6f6f6"}
 
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
@@ -44,7 +46,7 @@ def contrast(ink: str, ground: str) -> float:
 def in_dark(colour: str, is_face: bool) -> str:
     """Return a colour on dark paper, for an area or a line."""
     if is_face:
-        with suppress(KeyError):  # a fill colour of no look
+        with suppress(KeyError):  # no look has this fill colour
             return page_colours(colour, "dark")["fill"]
     red, green, blue = (int(colour[digit : digit + 2], 16) for digit in (1, 3, 5))
     if max(red, green, blue) - min(red, green, blue) <= 16:  # grey: white becomes paper, black becomes white
@@ -52,7 +54,7 @@ def in_dark(colour: str, is_face: bool) -> str:
         share = (red + green + blue) / 765
         return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in paper)
     parts = [red, green, blue]
-    while contrast(_hex(parts), _DARK) < _OF_LINES:
+    while contrast(_hex(parts), _DARK) < _LINE_CONTRAST:
         parts = [round(part + (255 - part) * 0.1) + 1 for part in parts]
     return _hex(parts)
 
@@ -86,7 +88,7 @@ def apply_theme(figure: Figure, name: str) -> None:
         _recolour(artist, theme)
     for text in texts:
         text.set_color(_with_theme(theme, text.get_color()))
-    _ink(figure, texts)
+    _ensure_contrast(figure, texts)
 
 
 def _with_theme(theme: Theme, colour: Any, is_face: bool = False) -> Any:
@@ -98,7 +100,7 @@ def _with_theme(theme: Theme, colour: Any, is_face: bool = False) -> Any:
 def _recolour(artist: Artist, theme: Theme) -> None:
     """Recolour a patch, line or collection.
 
-    Hatches take the edge's colour. They stay on dark paper, since fills hardly change.
+    Hatches take the edge's colour. They keep it on dark paper, since fills hardly change.
     """
     if isinstance(artist, Patch):
         face, edge = artist.get_facecolor(), artist.get_edgecolor()
@@ -119,7 +121,7 @@ def _recolour(artist: Artist, theme: Theme) -> None:
             artist.set_edgecolor([_with_theme(theme, edge) for edge in edges])
 
 
-def _ink(figure: Figure, texts: Sequence[Text]) -> None:
+def _ensure_contrast(figure: Figure, texts: Sequence[Text]) -> None:
     """Give black or white ink to each text with too little contrast."""
     for text in texts:
         text.set_visible(False)
@@ -134,7 +136,7 @@ def _ink(figure: Figure, texts: Sequence[Text]) -> None:
         colours, counts = np.unique(ground[low:high, left:right].reshape(-1, 3), axis=0, return_counts=True)
         pixels = [_hex(pixel) for pixel in colours.tolist()]
         inks = (to_hex(text.get_color()), *_INKS)
-        contrasting = {ink: sum(counts[[contrast(ink, pixel) >= _OF_TEXT for pixel in pixels]]) for ink in inks}
+        contrasting = {ink: sum(counts[[contrast(ink, pixel) >= _TEXT_CONTRAST for pixel in pixels]]) for ink in inks}
         text.set_color(
             next(
                 (ink for ink in inks if contrasting[ink] >= _VISIBLE_SHARE * sum(counts)),

@@ -13,10 +13,14 @@ from ipusim.app.render.picture import DEFAULT
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.titles import titled_chart
 
+#: Bands of relative errors: bound, colour and name.
 _BANDS: Final = ((0.10, "#eeeeee", "within 10 %"), (0.05, "#d9d9d9", "within 5 %"))
+#: Factor from the outermost throughputs to the ends of the axes.
 _MARGIN: Final = 1.5
-#: Inches of numbers beside the panels, and of numbers and legend below.
-_SIDE, _FOOT = 0.85, 1.3
+#: Inches for the numbers to the left of the panels.
+_SIDE: Final = 0.85
+#: Inches for the numbers and the legend below the panels.
+_FOOT: Final = 1.3
 
 
 class ThroughputPoint(NamedTuple):
@@ -56,7 +60,7 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
         axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         axes.set_axisbelow(True)
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    # Below the panels, as points of many models lie wherever a legend would stand in one.
+    # The legend is below the panels, since inside a panel it would cover points.
     figure.legend(*panels[0].get_legend_handles_labels(), loc="lower left", ncols=5, fontsize=TEXT_SIZE, frameon=False)
     return figure
 

@@ -27,12 +27,13 @@ _HEADING: Final = 0.20
 _AXIS: Final = 0.24
 #: Space below the legend, in inches.
 _FOOT: Final = 0.06
+#: Text size of the heading in points.
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Height of a row with few runs, in inches.
 _HIGHEST: Final = 0.22
 #: Height of a row with as many runs as fit, in inches.
 _LOWEST: Final = 0.13
-#: Maximum height of a few rows together, in inches.
+#: Maximum height of rows together in inches, as long as they are higher than the lowest row.
 _MOST_FEW_ROWS_HEIGHT: Final = 2.2
 #: Share of a row filled by its bar.
 _BAR_SHARE: Final = 0.76
@@ -44,11 +45,11 @@ _WORDS: Final = 0.32
 _NAME_GAP: Final = 0.08
 #: Points left and right of a share in its part.
 _ROOM: Final = 3.0
-#: Rendered letters are slightly wider than their outlines.
+#: Factor on the width of texts, since rendered letters are slightly wider than their outlines.
 _LETTER_WIDTH_FACTOR: Final = 1.03
 #: Number of teeth of a torn edge.
 _TEETH: Final = 3
-#: Clock of the time axis: :func:`second_axis` counts cycles.
+#: Clock of the time axis, in Hz: :func:`second_axis` counts cycles, and these are short enough for any time.
 _TICKS_HZ: Final = 10**12
 #: Look of a run with unknown parts.
 _UNKNOWN_PARTS: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
@@ -74,9 +75,9 @@ class TimeBar:
 
     Attributes:
         name: name of the run.
-        words: text behind its bar.
+        words: text to the right of its bar.
         seconds: time of the run; None for a refused run, drawn without a bar.
-        parts: parts of the run's time, in cycles of the whole run; None if unknown.
+        parts: cycles of each part of the run's time; None if unknown.
     """
 
     name: str
@@ -92,10 +93,10 @@ class TimeBar:
         """
         if self.parts is None or not sum(self.parts.values()):
             return [(_UNKNOWN_PARTS, 0.0, self.seconds or 0.0)] if self.seconds else []
-        whole = sum(self.parts.values())
+        all_cycles = sum(self.parts.values())
         lengths = {part: cycles for part, cycles in self.parts.items() if cycles > 0}
         seconds = (self.seconds or 0.0) / sum(lengths.values())
-        return [(part.value, cycles / whole, cycles * seconds) for part, cycles in lengths.items()]
+        return [(part.value, cycles / all_cycles, cycles * seconds) for part, cycles in lengths.items()]
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class TimeBars:
 
     @staticmethod
     def most(height_in: float) -> int:
-        """Return the number of runs that fit a height, with two lines of legend."""
+        """Return the number of runs that fit a height with a legend of two lines."""
         return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _FOOT) / _LOWEST), 1)
 
     @property

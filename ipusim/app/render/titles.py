@@ -16,18 +16,18 @@ from ipusim.base.units import counted
 
 #: Height of a line of the headline, in inches.
 _HEADLINE: Final = 0.19
-#: Height of a line of words, in inches.
+#: Height of a line below the headline, in inches.
 _WORDS: Final = 0.15
 #: Space below the title, in inches.
 _SPACE: Final = 0.05
 #: Inches around the title of a chart of axes.
 _EDGE: Final = 0.1
-#: Lines in a shortened headline, less the room lost at line breaks.
+#: Length of a headline shortened to two lines, in lines: words do not fill a line to its end.
 _TWO_LINES: Final = 1.7
 
 
 class TitleLine(NamedTuple):
-    """Line of a title: headline or words below it."""
+    """Line of a title: of the headline, or of the words below it."""
 
     text: str
     headline: bool
@@ -69,7 +69,7 @@ def default_title(
 def with_headline(timeline: Timeline, words: str, headline: str = "") -> str:
     """Return ``words`` below a headline, by default the run's description.
 
-    Without either, the single line begins with the run's name.
+    If both are empty, the single line begins with the run's name.
     """
     headline = headline or timeline.info.title
     return f"{headline}\n{words}" if headline else f"{timeline.info.name}: {words}"
@@ -111,8 +111,8 @@ def titled_chart(title: str, picture: Picture, tall: float, *, left: float, foot
     Args:
         title: title of the picture; further lines are smaller.
         picture: size of the picture.
-        tall: height in inches without a chosen size.
-        left, foot: inches of numbers and names beside and below the axes.
+        tall: height in inches, unless the picture's size is chosen.
+        left, foot: inches for numbers and names to the left of the axes and below them.
         least: least height of the axes in inches.
 
     Raises OptionError for too low a picture.

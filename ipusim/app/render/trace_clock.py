@@ -1,6 +1,7 @@
 """Convert cycles to whole nanoseconds; spans that meet in cycles meet in the file.
 
-Boundaries are rounded, never durations: viewers that read start and duration find no overlapping neighbours.
+Starts and ends are rounded, and durations follow from them. Neighbours therefore never overlap in a viewer that reads
+starts and durations.
 """
 
 from __future__ import annotations

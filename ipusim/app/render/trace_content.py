@@ -22,12 +22,14 @@ from ipusim.app.render.trace_flows import drawn_flows, find_sends
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
-#: Spans in a batch of slices: bounds memory for long runs.
+#: Number of spans in a batch of slices, which bounds the memory for long runs.
 _SPANS: Final = 8192
 #: Fields of a run's info that become arguments of every execution, after its cycles.
-_OF_RUN: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
-ABOUT: Final = ("cycles", *_OF_RUN)
-_PLAIN: Final = timelines.by_number(lambda row: row.name, object)
+_RUN_FIELDS: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
+#: All arguments of an execution.
+ABOUT: Final = ("cycles", *_RUN_FIELDS)
+#: Name of each span kind, without numbers.
+_KIND_NAMES: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices are named with their micro-batch.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.names_micro_batch)
 #: Name of the tensors that an all-reduce over replicas sends over links.
@@ -36,19 +38,19 @@ _ALL_GRADIENTS: Final = "gradients of all micro-batches"
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices in order of time, as columns of one length; NONE and empty texts mean not applicable.
+    """Slices in order of time, as columns of one length; missing numbers are NONE, missing texts empty.
 
     Attributes:
         row: row of the Timeline.
         track: number of the track.
         start_ns, end_ns: nanoseconds from the start of the run.
-        name: label for readers; passes as in a printed schedule, ``F1.3→``.
+        name: label for readers; a pass is named as in a printed schedule, ``F1.3→``.
         sends, receives: names of tensors.
-        departures, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
-            (slices, flows); 0 for no flow.
+        departures, arriving: numbers of the flows that leave a pass, and of those that arrive at it, shape (slices,
+            flows); flows are numbered from 1, and 0 means no flow.
         kind: number of the span kind.
-        numbers: columns of the Timeline by argument name, times in cycles; bytes belong to the slice's track, so a
-            merged copy's bytes count on links only.
+        numbers: columns of the Timeline by argument name, with times in cycles. The bytes of a copy that is merged over
+            IPUs are given on links, and are 0 on the tracks of IPUs.
     """
 
     row: Integers
@@ -65,7 +67,7 @@ class Slices:
 
 
 class Band(NamedTuple):
-    """Slice of an execution or a phase; ``parts`` tile the slice."""
+    """Slice of an execution or a phase; its ``parts`` are inner slices."""
 
     name: str
     category: str
@@ -83,7 +85,7 @@ class TraceContent:
         left_out: periods of the run that the file leaves out.
         counters: numbers over time.
         tracks: tracks of slices and counters.
-        flows: tensors that cross IPUs, from pass to pass, or from send to pass.
+        flows: tensors that cross IPUs, from a departure (pass or send) to the consuming pass.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class TraceContent:
     ) -> None:
         """Prepare the content of a run.
 
-        Where the rows of ``timeline`` stand for several equal periods of the run, the file has the rows only.
+        If rows of ``timeline`` stand for several equal periods of the run, the file contains one of these periods.
 
         Args:
             timeline: the run.
@@ -107,12 +109,12 @@ class TraceContent:
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
         self.timeline = timeline.without_copies()
         run = timeline.contiguous()
-        _, further, *_ = timeline.blocks.added_by_copies(timeline.columns)
+        _, added_micro_batches, *_ = timeline.blocks.added_by_copies(timeline.columns)
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing, self.flows = drawn_flows(timeline)
-        self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
+        self._drawn_sends = timeline.rows(*timelines.SEND_KINDS)
         self._sends, self._makers = find_sends(run)
-        self._tensors = Tensors(run, crossing, route, further)
+        self._tensors = Tensors(run, crossing, route, added_micro_batches)
         self._departures, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[tuple[int, Band]]:
@@ -125,7 +127,7 @@ class TraceContent:
 
     def _executions(self) -> Iterator[Band]:
         info = self.timeline.info
-        about = {name: getattr(info, name) for name in _OF_RUN} | {"sync": info.sync.value}
+        about = {name: getattr(info, name) for name in _RUN_FIELDS} | {"sync": info.sync.value}
         phases_of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):
             phases_of[phase.execution].append(phase)
@@ -143,8 +145,8 @@ class TraceContent:
                 )
                 for phase in phases_of[execution.index]
             )
-            name, facts = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
-            yield self._band(name, "execution", execution.start, execution.end, facts, parts)
+            name, arguments = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
+            yield self._band(name, "execution", execution.start, execution.end, arguments, parts)
             begin = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
@@ -191,12 +193,12 @@ class TraceContent:
             self.tracks.io_tiles[position],
             self.tracks.ipu[position],
         )
-        more_rows = rows[off_ipu]
+        off_ipu_rows = rows[off_ipu]
         row, position = (
-            np.concatenate([row, more_rows]),
-            np.concatenate([position, np.full(len(more_rows), timelines.NONE)]),
+            np.concatenate([row, off_ipu_rows]),
+            np.concatenate([position, np.full(len(off_ipu_rows), timelines.NONE)]),
         )
-        track = np.concatenate([track, self._off_ipu_tracks(more_rows)])
+        track = np.concatenate([track, self._off_ipu_tracks(off_ipu_rows)])
         order = np.lexsort((track, row))
         row, position, track = row[order], position[order], track[order]
         sends, receives = self._tensors_of(row, position)
@@ -234,7 +236,7 @@ class TraceContent:
         links = timeline.kind[rows] == SpanKind.LINK
         track_numbers[links] = self.tracks.link[numbers[links]]
         sends = timelines.of_kinds(timeline.kind[rows], timelines.SEND_KINDS)
-        track_numbers[sends] = self.tracks.send[np.searchsorted(self._sends_beside, rows[sends])]
+        track_numbers[sends] = self.tracks.send[np.searchsorted(self._drawn_sends, rows[sends])]
         host = ~(links | sends)
         feeds = len(self.tracks.feed) // timeline.info.replicas
         track_numbers[host] = self.tracks.feed[(feeds * timeline.replica[rows] + numbers)[host]]
@@ -243,20 +245,24 @@ class TraceContent:
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
         """Return the tensors that inter-IPU copies send and receive."""
         copies = np.flatnonzero(self.timeline.kind[row] == SpanKind.EXCHANGE)
-        places = row[copies], position[copies]
+        rows_and_positions = row[copies], position[copies]
         sends, receives = np.full((2, len(row)), "", dtype=object)
-        sends[copies], receives[copies] = self._tensors.sent_names(*places), self._tensors.received_names(*places)
+        sends[copies], receives[copies] = (
+            self._tensors.sent_names(*rows_and_positions),
+            self._tensors.received_names(*rows_and_positions),
+        )
         return sends.tolist(), receives.tolist()
 
     def _names(self, row: Integers) -> list[str]:
         """Return the name of each slice.
 
-        Passes carry stage and micro-batch between letter and arrow, host copies their micro-batch, sends the pass that
-        made their tensor. Links are named by their tensors.
+        Names of passes have stage and micro-batch between letter and arrow. Names of host copies end with the
+        micro-batch, and names of sends with the pass that made the tensor. Links are named by the tensors that they
+        carry.
         """
         timeline, kind, name_of = self.timeline, self.timeline.kind[row], self.timeline.info.name_of
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
-        names: list[str] = _PLAIN[kind].tolist()
+        names: list[str] = _KIND_NAMES[kind].tolist()
         passes = np.flatnonzero(timelines.of_kinds(kind, timelines.PASSES))
         for index, number_of_stage, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
@@ -278,9 +284,9 @@ class TraceContent:
         links = np.flatnonzero(kind == SpanKind.LINK)
         members = row[links]
         tensors_on_links = self._tensors.tensors_on_links(members)
-        summing = (timeline.time_step[members] == timeline.info.time_steps).tolist()
-        for index, text, sums in zip(links.tolist(), tensors_on_links, summing, strict=True):
-            names[index] = _ALL_GRADIENTS if sums else text or names[index]
+        is_all_reduce = (timeline.time_step[members] == timeline.info.time_steps).tolist()
+        for index, text, is_gradient_sum in zip(links.tolist(), tensors_on_links, is_all_reduce, strict=True):
+            names[index] = _ALL_GRADIENTS if is_gradient_sum else text or names[index]
         return names
 
 
@@ -291,7 +297,7 @@ def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
 
 
 def _flows_at(rows: Integers, numbers: Integers, members: Integers) -> Integers:
-    """Return the flow numbers at rows ``members``, shape (selected, most flows per row)."""
+    """Return the flow numbers at rows ``members``, shape (members, most flows at a row)."""
     first, stop = (np.searchsorted(rows, members, side=side) for side in ("left", "right"))
     position = first[:, np.newaxis] + np.arange(int((stop - first).max(initial=0)))
     matching: Integers = np.where(

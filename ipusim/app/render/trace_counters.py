@@ -43,18 +43,21 @@ def counters(
     run, timeline = timeline, timeline.contiguous()
     compute = timeline.rows(*timelines.COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
-    first, last = _lives(timeline)
+    first, last = _micro_batch_times(timeline)
     busy = timeline.start[compute], timeline.end[compute]
     copy_columns = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
     clock_hz = timeline.info.clock_hz
     copied_words = "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way"
-    of_all = (
+    pipeline_counters = (
         ("busy IPUs", "IPUs", _levels(*busy, np.ones_like(compute))),
         ("micro-batches in flight", "micro-batches", _levels(first, last, np.ones_like(first))),
         (copied_words, "bytes", _levels(*copy_columns)),
     )
     return (
-        *(_counter(clock_hz, name, unit, in_the_run(run, time), level) for name, unit, (time, level) in of_all),
+        *(
+            _counter(clock_hz, name, unit, in_the_run(run, time), level)
+            for name, unit, (time, level) in pipeline_counters
+        ),
         *_parts(waterfall),
         *(_counter(clock_hz, "memory", "bytes", curve.time, curve.allocated_bytes, curve.ipu) for curve in memory),
     )
@@ -72,16 +75,16 @@ def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
 
 
 def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:
-    """Return a counter without invisible changes: equal values, or several within a nanosecond."""
+    """Return a counter that changes at most once in a nanosecond, and never to an equal value."""
     nanoseconds = to_nanoseconds(cycles, clock_hz)
-    last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
-    nanoseconds, value = nanoseconds[last], value[last]
+    is_last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
+    nanoseconds, value = nanoseconds[is_last], value[is_last]
     changes = np.append(True, value[1:] != value[:-1])[: len(value)]
     return Counter(name, unit, nanoseconds[changes], value[changes], ipu)
 
 
-def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
-    """Return the start of every micro-batch's first pass, and the end of its last."""
+def _micro_batch_times(timeline: Timeline) -> tuple[Integers, Integers]:
+    """Return the start of every micro-batch's first pass, and the end of its last pass."""
     rows = timeline.rows(*timelines.PASSES)
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]
@@ -93,7 +96,7 @@ def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
 
 
 def _levels(start: Integers, end: Integers, weight: Integers) -> tuple[Integers, Integers]:
-    """Return the change points of the sum of open intervals' weights, and the sums."""
+    """Return the times at which the summed weight of open intervals changes, and the sum from each time on."""
     times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
     change = np.zeros(len(times), dtype=np.int64)
     np.add.at(change, position, np.concatenate([weight, -weight]))

@@ -17,7 +17,8 @@ class Flows:
 
     Attributes:
         source, target: producing and consuming pass of the tensor.
-        leaves: departure of the tensor: its send; its pass, if a merged copy moves it or sending takes no time.
+        leaves: row from which the tensor departs: its send, or its pass if a merged copy moves it or if sending takes
+            no time.
         forward: True for activations, False for gradients.
     """
 
@@ -32,9 +33,9 @@ class Flows:
 
 
 def flows(timeline: Timeline) -> Flows:
-    """Return every crossing tensor: activations to the next stage, gradients back.
+    """Return every tensor that crosses IPUs: activations to the next stage, and gradients to the previous.
 
-    Nothing crosses between the last forward and the first backward pass, both on the same IPU.
+    No tensor crosses from a micro-batch's last forward pass to the first backward pass, as one IPU runs both passes.
     """
     activations = _neighbours(timeline, timeline.rows(SpanKind.FORWARD), 1)
     gradients = _neighbours(timeline, timeline.rows(SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT), -1)
@@ -42,22 +43,22 @@ def flows(timeline: Timeline) -> Flows:
     forward = np.arange(len(source)) < len(activations[0])
     crosses = timeline.ipu[source] != timeline.ipu[target]
     source, target, forward = source[crosses], target[crosses], forward[crosses]
-    sends, makers = find_sends(timeline)
-    taking_time = timeline.end[sends] > timeline.start[sends]
+    sends, producers = find_sends(timeline)
+    takes_time = timeline.end[sends] > timeline.start[sends]
     send_of = np.arange(len(timeline))
-    send_of[makers[taking_time]] = sends[taking_time]
+    send_of[producers[takes_time]] = sends[takes_time]
     return Flows(source, target, send_of[source], forward)
 
 
 def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
-    """Return every crossing tensor, and those between drawn rows.
+    """Return every crossing tensor, and the tensors that cross within a drawn period.
 
     Rows that stand for several periods of the run count once.
     """
-    # With every period once, each tensor has a consuming pass, perhaps outside the drawn rows.
-    later, *_ = timeline.blocks.added_by_copies(timeline.columns)
+    # In a run with a single copy of every period, a tensor's consuming pass may belong to a later period.
+    period, *_ = timeline.blocks.added_by_copies(timeline.columns)
     crossing = flows(timeline.contiguous())
-    return crossing, crossing.select(later[crossing.source] == later[crossing.target])
+    return crossing, crossing.select(period[crossing.source] == period[crossing.target])
 
 
 def find_sends(timeline: Timeline) -> tuple[Integers, Integers]:
@@ -66,14 +67,14 @@ def find_sends(timeline: Timeline) -> tuple[Integers, Integers]:
     A store may come between pass and send: the producer is the nearest pass in the chain of causes.
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
-    makers = timeline.cause[sends]
-    while (unresolved := ~timelines.of_kinds(timeline.kind[makers], timelines.PASSES)).any():
-        makers[unresolved] = timeline.cause[makers[unresolved]]
-    return sends, makers
+    producers = timeline.cause[sends]
+    while (unresolved := ~timelines.of_kinds(timeline.kind[producers], timelines.PASSES)).any():
+        producers[unresolved] = timeline.cause[producers[unresolved]]
+    return sends, producers
 
 
 def _neighbours(timeline: Timeline, rows: Integers, stride: int) -> tuple[Integers, Integers]:
-    """Return passes whose micro-batch continues ``stride`` positions further, and the following passes."""
+    """Return passes whose micro-batch continues ``stride`` pipeline positions further, and the following passes."""
     if not len(rows):
         return rows, rows
     stages = len(timeline.info.stages)

@@ -24,33 +24,33 @@ class Tensors:
     Tensors are named after their pass: ``activations F1.3``, ``gradients B2.0``.
     """
 
-    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, further: Integers) -> None:
+    def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, added_micro_batches: Integers) -> None:
         """Index a run's flows.
 
-        ``route`` returns the links between two IPUs; without it, links have no tensors. ``further`` shifts micro-batch
-        numbers in tensor names, by row.
+        ``route`` returns the links between two IPUs; without it, links have no tensors. ``added_micro_batches`` is
+        added to the micro-batch numbers in tensor names, for each row.
         """
-        self._further = further
+        self._added_micro_batches = added_micro_batches
         self._timeline, self._flows = timeline, flows
         self._steps = timeline.info.time_steps + 1
         self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
         number = np.arange(len(flows.source))
         self._sends = self._by_position(number, timeline.ipu[flows.source])
         self._receives = self._by_position(number, timeline.ipu[flows.target])
-        self._latest = timeline.makespan_cycles + 2
+        self._time_range = timeline.makespan_cycles + 2
         flow, link = self._on_links(route) if route else (number[:0], number[:0])
-        self._carried = (
+        self._on_link = (
             self._by_position(flow, link)
             if timeline.info.has_time_steps
-            else _sort_flows(link * self._latest + timeline.end[flows.leaves[flow]], flow)
+            else _sort_flows(link * self._time_range + timeline.end[flows.leaves[flow]], flow)
         )
 
     def sent_names(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return the tensors that IPUs send after their rows' time-steps; columns of equal length."""
+        """Return the tensors that each IPU of ``ipu`` sends after the time-step of its row in ``rows``."""
         return self._names_at(self._sends, rows, ipu)
 
     def received_names(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return the tensors that IPUs receive after their rows' time-steps; columns of equal length."""
+        """Return the tensors that each IPU of ``ipu`` receives after the time-step of its row in ``rows``."""
         return self._names_at(self._receives, rows, ipu)
 
     def tensors_on_links(self, rows: Integers) -> list[str]:
@@ -58,10 +58,10 @@ class Tensors:
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:
-            return self._names_at(self._carried, rows, link)
-        # A tensor leaves every link of its route on arrival, within the links' busy spans.
-        begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
-        return self._names_between(self._carried, begins, ends, self._further[rows])
+            return self._names_at(self._on_link, rows, link)
+        # A tensor leaves every link of its route when it arrives, during the spans in which the links are busy.
+        begins, ends = (link * self._time_range + times[rows] + 1 for times in (timeline.start, timeline.end))
+        return self._names_between(self._on_link, begins, ends, self._added_micro_batches[rows])
 
     def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
         """Return sorted keys of time-step and position, and their flows."""
@@ -90,10 +90,10 @@ class Tensors:
 
     def _names_at(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
         keys = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
-        return self._names_between(index, keys, keys + 1, self._further[rows])
+        return self._names_between(index, keys, keys + 1, self._added_micro_batches[rows])
 
     def _names_between(
-        self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, further: Integers
+        self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, added_micro_batches: Integers
     ) -> list[str]:
         """Return the tensors with keys in the half-open ranges from ``begins`` to ``ends``."""
         keys, flow = index
@@ -101,13 +101,13 @@ class Tensors:
         stops = np.cumsum(last - first)
         starts = stops - (last - first)
         flows = flow[np.repeat(first - starts, last - first) + np.arange(stops[-1] if len(stops) else 0)]
-        names = self._names(flows, np.repeat(further, last - first))
+        names = self._names(flows, np.repeat(added_micro_batches, last - first))
         return [
             names[begin] if end - begin == 1 else ", ".join(names[begin:end])
             for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
 
-    def _names(self, flow: Integers, further: Integers) -> list[str]:
+    def _names(self, flow: Integers, added_micro_batches: Integers) -> list[str]:
         rows, name_of = self._flows.source[flow], self._timeline.info.name_of
         return [
             f"{'activations' if forward else 'gradients'} {LETTERS[kind]}{stage}.{name_of(micro_batch)}"
@@ -115,7 +115,7 @@ class Tensors:
                 self._flows.forward[flow].tolist(),
                 self._timeline.kind[rows].tolist(),
                 self._timeline.stage[rows].tolist(),
-                (self._timeline.micro_batch[rows] + further).tolist(),
+                (self._timeline.micro_batch[rows] + added_micro_batches).tolist(),
                 strict=True,
             )
         ]

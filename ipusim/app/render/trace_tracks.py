@@ -44,10 +44,11 @@ class Tracks:
     Attributes:
         all: tracks from the top down.
         phases: track of executions and phases.
-        redone: track of work repeated after the loss of an IPU; NONE without a loss.
+        redone: track of work repeated after an IPU failed; NONE if none failed.
         ipu, io_tiles: tracks of each logical IPU; NONE for an IPU without the track.
         send: track of each send, in the Timeline's order; an IPU has a track for every simultaneous send.
-        link, feed: tracks of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
+        link: track of each link direction, in the Timeline's order.
+        feed: tracks of the host, such as infeed and outfeed, for each replica, in the order of ``HostTrack``.
         counter: track of each counter by name and logical IPU; None means all IPUs.
     """
 
@@ -110,16 +111,18 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         if ipu is None:
             result.counter[name, None] = result.add(name, unit=unit)
     result.link = np.full(len(info.links), timelines.NONE, dtype=np.int64)
-    if carrying := np.unique(timeline.link[_transfer_rows(timeline)]).tolist():
+    if used_links := np.unique(timeline.link[_transfer_rows(timeline)]).tolist():
         group = result.add("IPU-Links", group=True, description="between physical IPUs" if physical else "")
-        ends = {link: [int(ipu) for ipu in re.findall(r"\d+", info.links[link])] for link in carrying}
-        for link in sorted(carrying, key=lambda link: (ends[link], info.links[link])):
+        ends = {link: [int(ipu) for ipu in re.findall(r"\d+", info.links[link])] for link in used_links}
+        for link in sorted(used_links, key=lambda link: (ends[link], info.links[link])):
             result.link[link] = result.add(info.links[link], group)
     result.feed = np.full(info.replicas * len(timelines.HostTrack), timelines.NONE, dtype=np.int64)
-    worked = timeline.rows(SpanKind.HOST)
-    if len(worked):
+    host_rows = timeline.rows(SpanKind.HOST)
+    if len(host_rows):
         group = result.add("host", group=True)
-        feeds = set(np.unique(timeline.replica[worked] * len(timelines.HostTrack) + timeline.link[worked]).tolist())
+        feeds = set(
+            np.unique(timeline.replica[host_rows] * len(timelines.HostTrack) + timeline.link[host_rows]).tolist()
+        )
         for feed in range(len(result.feed)):
             replica, number = divmod(feed, len(timelines.HostTrack))
             track = timelines.HostTrack(number)
@@ -152,11 +155,12 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
     """Return the physical IPU of every logical IPU.
 
-    Only links are named by physical IPUs: the tuple is empty if numbers agree, or if no link takes time.
+    Only the names of links contain physical IPUs. The tuple is therefore empty if no link takes time, and also if
+    logical and physical numbers agree.
     """
     ipus = timeline.info.ipus
-    numbered = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
-    return ipus if not numbered and len(_transfer_rows(timeline)) else ()
+    numbers_agree = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
+    return ipus if not numbers_agree and len(_transfer_rows(timeline)) else ()
 
 
 def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
@@ -168,8 +172,8 @@ def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
 def _transfer_rows(timeline: Timeline) -> Integers:
     """Return the rows of link transfers that take time."""
     rows = timeline.rows(SpanKind.LINK)
-    carried: Integers = rows[timeline.end[rows] > timeline.start[rows]]
-    return carried
+    rows_with_time: Integers = rows[timeline.end[rows] > timeline.start[rows]]
+    return rows_with_time
 
 
 def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:

@@ -18,21 +18,21 @@ from ipusim.base.units import (
     noun_with_numbers,
 )
 
-#: Minimum share of time for a part to be named.
+#: Minimum share of the run's time of a part that is named.
 _LEAST_SHARE: Final = 0.0005
 #: Maximum number of disturbed cables named in a sentence.
 _MOST_CABLES: Final = 3
 
 
 def verdict_table(summary: Summary) -> Table:
-    """Return the main results of a run, a row per result."""
+    """Return the main results of a run, with a row for each."""
     verdict, rates = summary.verdict, summary.throughput
-    alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
-    replicas = "".join(f" x {count} {unit}" for unit, count in alike if count > 1)
+    copies = (("replicas", summary.replicas), ("hosts", summary.hosts))
+    replicas = "".join(f" x {count} {unit}" for unit, count in copies if count > 1)
     size, count = summary.micro_batch_size, summary.count
     batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
     unloaded = ", without the time to load data" if analysis.SYNTHETIC_DATA in summary.options else ""
-    aside = ", weight updates left out" if summary.training else ""
+    without_updates = ", weight updates left out" if summary.training else ""
     rows = [
         ("schedule", f"{summary.order_and_sync}, {_ipus(summary)} of {summary.system}"),
         (
@@ -41,7 +41,7 @@ def verdict_table(summary: Summary) -> Table:
         ),
         ("throughput", f"{format_throughput(rates.samples_per_s)}{unloaded}"),
         *([("error of throughput", summary.throughput_error)] if summary.throughput_error else []),
-        ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time is without arithmetic{aside}"),
+        ("bubble", f"{summary.bubble.idle_fraction:.1%} of the IPUs' time is without arithmetic{without_updates}"),
         ("time goes into", waterfall_words(summary.waterfall)),
     ]
     if summary.disturbances is not None:
@@ -63,7 +63,7 @@ def _ipus(summary: Summary) -> str:
 
 
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
-    """Return the current selection order, and the time saved by a faster order."""
+    """Return the current selection order, and the time that a faster order saves."""
     estimated = ", estimated only from copies and sums of gradients" if faster.is_estimate else ""
     less = f"{faster.saved:.1%} less time per {summary.period}"
     return f"{summary.selection_order}; {faster.order} takes {less}{estimated}"
@@ -103,32 +103,32 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
     ]
     by_cables = timelines.Idle.COPIES if cost.cables else None
     if cost.cause not in (None, timelines.Idle.PASSES, by_cables):
-        more = format_seconds(seconds(cost.idle[cost.cause]))
+        extra_time = format_seconds(seconds(cost.idle[cost.cause]))
         of_loss = " and the loss of an IPU" * (cost.loses and cost.cause is timelines.Idle.DISTURBANCES)
-        parts.append(f"IPUs together are idle {more} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
+        parts.append(f"IPUs together are idle {extra_time} longer for {_LONGER_FOR[cost.cause]}{of_loss}")
     for source, cycles, ipus in islice(cost.most_waited_for(), 1):
-        more = format_seconds(seconds(cycles))
+        extra_time = format_seconds(seconds(cycles))
         waits = "together wait" if ipus[1:] else "waits"
-        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {more} longer for IPU {source}")
+        parts.append(f"{noun_with_numbers('IPU', ipus)} {waits} {extra_time} longer for IPU {source}")
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
-        moment = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
-        parts.append(f"after the end of the disturbances the run continues as before {moment}")
+        when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
+        parts.append(f"after the end of the disturbances the run continues as before {when}")
     elif cost.passes:
         parts.append("after the end of the disturbances the run does not return to its earlier times")
     return "; ".join(parts)
 
 
 def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> Iterator[str]:
-    """Yield waits for copies over disturbed cables, and unused disturbed cables."""
+    """Yield clauses on waits for copies over disturbed cables, and on disturbed cables without copies."""
     used_cables, unused_cables = (
         [cable for cable in cost.cables if cable.used is used_cables] for used_cables in (True, False)
     )
     if used_cables:
-        ways = enumerated(map(_way, used_cables), _MOST_CABLES)
-        more = format_seconds(seconds(cost.cable_cycles))
+        ways = enumerated(map(_way_words, used_cables), _MOST_CABLES)
+        extra_time = format_seconds(seconds(cost.cable_cycles))
         if cost.cable_cycles:
-            yield f"IPUs together wait {more} longer for copies {ways}"
+            yield f"IPUs together wait {extra_time} longer for copies {ways}"
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
@@ -142,7 +142,7 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         yield f"no copies go over the cable{'s' * (len(unused_cables) > 1)} between {ends}"
 
 
-def _way(cable: analysis.DisturbedCable) -> str:
+def _way_words(cable: analysis.DisturbedCable) -> str:
     if not cable.dead:
         return f"over the cable between {_ends_words(cable)}"
     detour = f"IPU{'s' * (len(cable.detour) > 1)} {enumerated(cable.detour)}"
@@ -154,7 +154,7 @@ def _ends_words(cable: analysis.DisturbedCable) -> str:
 
 
 def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
-    """Return the nonzero parts of a run's time, in order; they add up to it."""
+    """Return a table of the nonzero parts of a run's time, which add up to it."""
     rows = tuple(
         (part.words, f"{cycles:,}", f"{waterfall.share(part):.1%}", part.meaning)
         for part, cycles in waterfall.cycles.items()
@@ -199,7 +199,7 @@ def _busiest(summary: Summary, holders: Sequence[analysis.IpuUse]) -> str:
 
 
 def _beside_slow(summary: Summary) -> str:
-    """Return the IPUs slowed down by disturbances, absent from stage cycles; empty without any."""
+    """Return a clause on the IPUs that disturbances slow down, which stage cycles ignore; empty without slow IPUs."""
     slow = () if summary.disturbances is None else summary.disturbances.slow_ipus
     if not slow:
         return ""
@@ -217,7 +217,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
     Args:
         verdict: verdict on the run.
         seconds: conversion of cycles to seconds.
-        disturbed: whether the run has disturbances; the single IPU runs undisturbed.
+        disturbed: whether the run has disturbances, which the single IPU does not have.
     """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
@@ -230,7 +230,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
-    """Return one IPU's time for a weight update's samples, and its missing memory."""
+    """Return one IPU's time for a weight update's samples, and the IPU's missing memory."""
     lack = f", but lacks {format_bytes(excess_bytes)} of memory for them" if excess_bytes else ""
     takes = "would take" if excess_bytes else "takes"
     return f"one IPU {takes} {format_seconds(seconds)} for the same number of samples{lack}"

@@ -19,8 +19,8 @@ class Break:
     Attributes:
         start: cycle of the picture at the break's start.
         room: width in cycles of the picture.
-        cycles: cycles of the run left out.
-        copies: periods left out.
+        cycles: number of cycles of the run that are left out.
+        copies: number of periods that are left out.
         micro_batches, executions: length of a period; one of them is 0.
     """
 
@@ -48,7 +48,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Window:
-    """Cycles from ``start`` to a later ``end``; ``name`` is empty for the whole run.
+    """Cycles from ``start`` to a later ``end``, with a name that is empty for the whole run.
 
     With ``breaks``, cycles are those of the picture: after a break they are smaller than the run's.
     """
@@ -73,7 +73,7 @@ class Window:
         return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:
-        """Return the picture's cycle for ``cycle`` of the run; the window's end if left out."""
+        """Return the picture's cycle for ``cycle`` of the run; a cycle that is left out becomes the window's end."""
         for begin, end, ahead in self.stretches:
             if begin <= cycle - ahead < end:
                 return cycle - ahead
@@ -127,7 +127,7 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
 
 
 def loss_window(timeline: Timeline) -> Window | None:
-    """Return the window of the first loss of an IPU; None without a loss.
+    """Return the window around the first failure of an IPU; None if no IPU fails.
 
     The window begins with the execution before the lost work, and ends with the execution that completes the repeated
     work.
@@ -152,10 +152,10 @@ def part_window(
 ) -> Window:
     """Return the window of a phase, of given cycles, or of one execution.
 
-    The default is the first execution, or the first loss in a run that loses an IPU.
+    The default is the first execution, or in a run with a failed IPU the time around its failure.
 
-    Raises OutputError for a window outside the run, for a phase that the execution lacks, and for both cycles and a
-    phase; TimelineError for an unknown execution.
+    Raises OutputError for a window outside the run, for a phase that the execution lacks, and if both cycles and a
+    phase are given; TimelineError for an unknown execution.
     """
     if phase is not None and (start is not None or end is not None):
         raise OutputError("expected either a phase or cycles from start to end, got both")

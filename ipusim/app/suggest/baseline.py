@@ -1,4 +1,4 @@
-"""Plan that a scenario gives, legal or not: the reference of a suggestion."""
+"""Simulate a scenario's given plan, the reference of a suggestion."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ STAY: Final = "stay"
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """Given plan of a scenario.
+    """Plan that a scenario gives.
 
     Attributes:
         request: request of the scenario.
-        trial: trial of the plan, even if memory is exceeded; for a refused plan, the reasons, a line for each.
+        trial: trial of the plan, made even if memory is exceeded; a refused plan has one line per reason.
         ipus: device size in IPUs.
         replicas: number of model replicas.
         mapping: IPU of each stage; empty if the scenario does not say.
@@ -65,7 +65,7 @@ class Baseline:
 
     @property
     def serialization(self) -> int:
-        """Number of consecutive micro-batches per stage, due to batch serialization."""
+        """Number of micro-batches that a stage runs in a row, due to batch serialization."""
         return self.request.options.pipeline.batch_serialization_iterations
 
     @property

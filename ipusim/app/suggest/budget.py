@@ -1,4 +1,4 @@
-"""Time and work budget of a search, with interruption by users."""
+"""Limit time and work of a search; users may interrupt a search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_AFTERWARDS_S: Final = 5.0
 
 
 class SearchEndedError(IpusimError):
-    """Search with a spent budget; the message names the limit."""
+    """Raised once a budget is spent; the message names the limit."""
 
 
 class Budget:
-    """Time and work budget of a search, spent by the inner loops.
+    """Time and work of a search; inner loops report every expense.
 
     Attributes:
         end_reason: limit that ended the search; empty while the search may continue.
@@ -34,12 +34,12 @@ class Budget:
         """Start a budget.
 
         Args:
-            seconds: seconds from now; None or infinite for no limit.
-            work: maximum number of cuts whose bounds are computed; None for no limit.
+            seconds: seconds from now; None or infinity sets no limit.
+            work: maximum number of cuts whose bounds are computed; unlimited if None.
             interrupted: function that tells whether a user interrupted the search.
 
         Raises:
-            OptionError: for seconds not above 0.
+            OptionError: if seconds are not above 0.
         """
         if seconds is not None and not seconds > 0:
             raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
@@ -53,7 +53,7 @@ class Budget:
         self.end_reason = ""
 
     def part(self, share: float) -> Budget:
-        """Return a separate budget: a ``share`` of the remaining time, and the same work."""
+        """Return a separate budget: a ``share`` of the remaining time, and the same maximum work."""
         seconds = None if self._deadline is None else max(share * (self._deadline - time.monotonic()), 1e-3)
         return Budget(seconds, self._most, self._interrupted)
 

@@ -18,7 +18,7 @@ from ipusim.app.suggest.limits import PLACEMENTS, Limits, truths_of
 from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 
-#: Default number of stages on each IPU for the placement around.
+#: Default number of stages per IPU under placement ``around``.
 _AROUND: Final = 2
 
 
@@ -36,8 +36,8 @@ class Choice:
         recompute: recomputation mode; empty for stashed activations.
         offload: whether the optimizer's state is in Streaming Memory.
         sharding: whether replicas shard that state.
-        activations: whether Streaming Memory holds activations, under batch serialization.
-        destination: destination of moved activations otherwise, or ``stay``.
+        activations: under batch serialization, whether Streaming Memory holds activations; None without it.
+        destination: without batch serialization, destination of moved activations, or ``stay``.
         order: selection order of the device's IPUs; the best order depends on the cuts.
     """
 
@@ -123,7 +123,7 @@ class Choice:
         return changes
 
     def _moves(self, baseline: Baseline, units: Units) -> dict[str, Any] | None:
-        """Return the moved activations: the given plan's settings, if the destination is the same."""
+        """Return the option for moved activations, with the given settings for the given destination."""
         spec = baseline.request.options.pipeline.offload_activations
         if self.destination == STAY:
             return None
@@ -144,18 +144,18 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
         ipus: number of IPUs.
         stages: number of unchangeable stages; None for movable cuts.
     """
-    way = tuple(range(ipus))
+    ipus_in_order = tuple(range(ipus))
     match placement:
         case "returning":
-            return (*way, 0)
+            return (*ipus_in_order, 0)
         case "around":
             per_ipu = _AROUND if stages is None else max(stages // ipus, _AROUND)
             return core_schedules.around(per_ipu * ipus, per_ipu)
         case "straight" if stages is not None:
-            return tuple(stage * ipus // stages for stage in range(stages)) if ipus <= stages else way
+            return tuple(stage * ipus // stages for stage in range(stages)) if ipus <= stages else ipus_in_order
         case "there_and_back":
             return core_schedules.zigzag(2 * ipus, 2)
-    return way
+    return ipus_in_order
 
 
 def placement_name(mapping: tuple[int, ...]) -> str:
@@ -167,7 +167,7 @@ def placement_name(mapping: tuple[int, ...]) -> str:
 
 
 def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
-    """Yield all choices within ``limits`` whose micro-batches make up the global batch; rules may refuse some.
+    """Yield choices within ``limits`` whose micro-batches make up the global batch; rules may refuse some.
 
     With ``whatever``, the global batch is ignored and choices have one micro-batch.
     """
@@ -185,7 +185,7 @@ def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool 
             if sharding and replicas == 1:
                 continue
             syncs = _syncs(baseline, limits, schedule)
-            recomputations, moves = _recomputations(baseline, limits, schedule), _moves_of(baseline, limits)
+            recomputations, moves = _recomputations(baseline, limits, schedule), _destinations(baseline, limits)
             for sync, recompute, destination in product(syncs, recomputations, moves):
                 yield Choice(
                     ipus, mapping, placement, replicas, name, sync, size, count, recompute, offload, sharding,
@@ -266,7 +266,7 @@ def possible(choice: Choice, units: Units) -> bool:
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
-    """Return the schedules by name; the given schedule is first and wins ties."""
+    """Return schedules with their names; the given schedule comes first and wins ties."""
     plan_name = baseline.request.options.pipeline.schedule
     candidates = (
         (plan_name, *GRAPHCORES, "single")
@@ -287,17 +287,17 @@ def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> t
 
 
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
-    """Return the offloading choices: optimizer state, sharding over replicas, activations."""
+    """Return choices of three booleans: offloaded optimizer state, sharded optimizer state, offloaded activations."""
     offloads = truths_of(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
-    stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
-    states = product(offloads, truths_of(limits.sharding), offloads if stores else (None,))
+    can_store_activations = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
+    states = product(offloads, truths_of(limits.sharding), offloads if can_store_activations else (None,))
     options = baseline.request.options
     on_popart = options.system.host.framework in hardware.ON_POPART
-    on_ipus = on_popart and baseline.training and not options.pipeline.variables_on_host
-    return [state for state in states if state[0] or on_ipus or not state[1]]
+    keeps_state_on_ipus = on_popart and baseline.training and not options.pipeline.variables_on_host
+    return [state for state in states if state[0] or keeps_state_on_ipus or not state[1]]
 
 
-def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
+def _destinations(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
     """Return the destinations of moved activations to search."""
     if not baseline.training or baseline.serialization > 1:
         return (STAY,)

@@ -20,13 +20,13 @@ from ipusim.app.suggest.memory import MemoryBound
 from ipusim.app.suggest.tables import Table
 from ipusim.app.suggest.units import Units
 
-#: Maximum number of cuts bounded between two looks at the clock.
+#: Maximum number of cuts whose bounds are computed between two checks of the budget.
 _PART_SIZE: Final = 1 << 15
-#: Excess bytes charged for separating units with shared weights.
+#: Excess bytes charged to illegal cuts, which separate units with shared weights.
 _SPLIT_COST: Final = 1 << 50
-#: A choice's least time is found to one part in 2 ** _CLOSE.
-_CLOSE: Final = 9
-#: Maximum number of doublings to bracket a choice's least time.
+#: Precision of a choice's least time: one part in 2 ** _PRECISION_BITS.
+_PRECISION_BITS: Final = 9
+#: The search for a choice's least time ends at 2 ** _DOUBLINGS times the first lower bound.
 _DOUBLINGS: Final = 6
 #: Shifts of a single stage's first unit.
 _STEPS: Final = (-3, -2, -1, 1, 2, 3)
@@ -74,7 +74,7 @@ class Cutter:
     def least(self) -> int:
         """Lower bound on the time of all cuts, tighter than :attr:`Bounds.least`."""
         low = self.bounds.least
-        finest, highest = low >> _CLOSE, low << _DOUBLINGS
+        finest, highest = low >> _PRECISION_BITS, low << _DOUBLINGS
         step = max(finest, 1)
         while low < highest and self._none_below(low + step):
             low, step = low + step, 2 * step
@@ -90,7 +90,7 @@ class Cutter:
 
         Args:
             spare: bytes to leave free on each IPU.
-            spend: called with the number of cuts looked at.
+            spend: called with the number of examined cuts.
 
         Returns:
             First unit of each stage, then the number of units; None if the search finds no cut within memory.
@@ -107,7 +107,7 @@ class Cutter:
             return np.asarray(split_cost + excess_bytes.sum(axis=0))
 
         best = np.lexsort((self.bounds.cycles(starts), excess(starts)))[0]
-        cut, surplus = _descended(tuple(starts[best].tolist()), excess, self.bounds.cycles, spend)
+        cut, surplus = _descend(tuple(starts[best].tolist()), excess, self.bounds.cycles, spend)
         return None if surplus else cut
 
     def below(self, limit: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
@@ -116,7 +116,7 @@ class Cutter:
         Each stage keeps only the best ``most`` partial cuts.
         """
         stages, size = len(self.memory.mapping), len(self.units)
-        starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
+        starts_of_cuts, tighter_bounds = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
         bounds = np.zeros(1, dtype=np.int64)
         ipu_bytes = np.zeros((len(set(self.memory.mapping)), 1), dtype=np.int64)
         least_dropped: int | None = None
@@ -128,7 +128,9 @@ class Cutter:
             parts = []
             for first in range(0, max(len(starts_of_cuts), 1), part_size := max(_PART_SIZE // len(ends), 1)):
                 part = slice(first, first + part_size)
-                parts.append(self._longer(starts_of_cuts[part], ipu_bytes[:, part], np.array(ends), limit, within))
+                parts.append(
+                    self._extended(starts_of_cuts[part], ipu_bytes[:, part], np.array(ends), limit, tighter_bounds)
+                )
                 spend(parts[-1][3])
             starts_of_cuts = np.concatenate([cuts for cuts, _, _, _ in parts])
             bounds = np.concatenate([part_bounds for _, part_bounds, _, _ in parts])
@@ -142,47 +144,51 @@ class Cutter:
         order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
         return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped)
 
-    def _longer(
-        self, cuts_so_far: Table, ipu_bytes: Table, ends: Table, limit: int, within: Bounds
+    def _extended(
+        self, cuts_so_far: Table, ipu_bytes: Table, ends: Table, limit: int, tighter_bounds: Bounds
     ) -> tuple[Table, Table, Table, int]:
-        """Extend partial cuts by a stage within bound and memory; return bounds and bytes, and count the candidates."""
-        starts, allowed = cuts_so_far[:, -1:], within.allowed[cuts_so_far.shape[1] - 1]
+        """Extend partial cuts by a stage, within bound and memory.
+
+        Returns:
+            Cuts, bounds, bytes per IPU, and number of candidates.
+        """
+        starts, allowed = cuts_so_far[:, -1:], tighter_bounds.allowed[cuts_so_far.shape[1] - 1]
         row, end = np.nonzero((starts < ends) & allowed[starts, ends])
         cuts = np.concatenate([cuts_so_far[row], ends[end][:, None]], axis=1)
-        looked_at = len(cuts)
-        low = within.may_be_lower(cuts, limit) & self._share_ipus(cuts)
+        examined = len(cuts)
+        low = tighter_bounds.may_be_lower(cuts, limit) & self._share_ipus(cuts)
         cuts, row = cuts[low], row[low]
-        fits, ipu_bytes = self.memory.fits(cuts, within.allowed, ipu_bytes[:, row])
+        fits, ipu_bytes = self.memory.fits(cuts, tighter_bounds.allowed, ipu_bytes[:, row])
         cuts, ipu_bytes = cuts[fits], ipu_bytes[:, fits]
-        low, bounds = within.lower(cuts, limit)
-        return cuts[low], bounds, ipu_bytes[:, low], looked_at
+        low, bounds = tighter_bounds.lower(cuts, limit)
+        return cuts[low], bounds, ipu_bytes[:, low], examined
 
     def _share_ipus(self, cuts: Table) -> Table:
         """Return a mask of the cuts that can still place units with shared weights on one IPU."""
         last_stage = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
-        good = np.ones(len(cuts), dtype=bool)
+        is_good = np.ones(len(cuts), dtype=bool)
         for first, second in self.units.shared_pairs:
             stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
             is_known = stage[0] < last_stage
-            home = mapping[np.minimum(stage[0], len(mapping) - 1)]
-            later = np.array([np.isin(ipu, mapping[last_stage:]) for ipu in range(mapping.max() + 1)])[home]
-            is_home = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
-            good &= ~is_known | np.where(stage[1] < last_stage, is_home, later)
-        return good
+            home_ipu = mapping[np.minimum(stage[0], len(mapping) - 1)]
+            can_follow = np.array([np.isin(ipu, mapping[last_stage:]) for ipu in range(mapping.max() + 1)])[home_ipu]
+            is_home = mapping[np.minimum(stage[1], len(mapping) - 1)] == home_ipu
+            is_good &= ~is_known | np.where(stage[1] < last_stage, is_home, can_follow)
+        return is_good
 
 
 def _even_cut(work: Table, stages: int) -> tuple[int, ...]:
     """Return the cut into ``stages`` closest to even shares of ``work``, given per unit."""
     ends, size = np.concatenate([[0], np.cumsum(work)]), len(work)
-    places = [0]
+    starts = [0]
     for stage in range(1, stages):
         nearest = int(np.argmin(np.abs(ends * stages - ends[-1] * stage)))
-        places.append(min(max(nearest, places[-1] + 1), size - (stages - stage)))
-    return (*places, size)
+        starts.append(min(max(nearest, starts[-1] + 1), size - (stages - stage)))
+    return (*starts, size)
 
 
-def _descended(
+def _descend(
     start: tuple[int, ...],
     excess: Callable[[Table], Table],
     cycles: Callable[[Table], Table],
@@ -193,22 +199,22 @@ def _descended(
     Moves reduce the excess first, then the cycles.
     """
     cut = np.array([start])
-    surplus, takes = int(excess(cut)[0]), int(cycles(cut)[0])
+    surplus, cut_cycles = int(excess(cut)[0]), int(cycles(cut)[0])
     while True:
         moves = _moves(cut[0])
         spend(len(moves))
         excesses = excess(moves)
-        good = excesses <= surplus
-        if not good.any():
+        is_good = excesses <= surplus
+        if not is_good.any():
             break
-        moves, excesses = moves[good], excesses[good]
+        moves, excesses = moves[is_good], excesses[is_good]
         least = excesses.min()
         moves = moves[excesses == least]
         times = cycles(moves)
         best = int(np.argmin(times))
-        if (int(least), int(times[best])) >= (surplus, takes):
+        if (int(least), int(times[best])) >= (surplus, cut_cycles):
             break
-        cut, surplus, takes = moves[best : best + 1], int(least), int(times[best])
+        cut, surplus, cut_cycles = moves[best : best + 1], int(least), int(times[best])
     return tuple(cut[0].tolist()), surplus
 
 

@@ -39,7 +39,7 @@ class Layouts:
     """Cache of layouts, with parts shared between choices."""
 
     def __init__(self, baseline: Baseline) -> None:
-        """Prepare layouts for ``baseline`` variants."""
+        """Prepare layouts for variants of ``baseline``."""
         self._baseline = baseline
         #: Layout, or message of a refusal, by the options of a choice that decide the Plan.
         self._layouts: dict[tuple[object, ...], Layout | str] = {}
@@ -49,40 +49,40 @@ class Layouts:
 
     def layout(self, choice: Choice, units: Units) -> Layout | str:
         """Return the layout of a choice, or the refusing rule's message."""
-        # Remote buffers change the device.
-        key_of_device = choice.ipus, choice.mapping, choice.offload, choice.destination
-        key = (*key_of_device, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
+        # The destination belongs to the key of the device, since remote buffers change the device.
+        device_key = choice.ipus, choice.mapping, choice.offload, choice.destination
+        key = (*device_key, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(layout := self._layouts.get(key), str):
             return layout
         request_key = replace(choice, order="AUTO"), units
         if request_key != self._last_request[0]:  # the search asks for a choice's orders one after the other
             changes = request_key[0].changes(self._baseline, units, range(choice.stages))
             self._last_request = request_key, time_alone(self._baseline.request, changes)
-        auto = self._last_request[1]
+        auto_request = self._last_request[1]
         if layout is None:
-            layout = self._layouts[key] = self._draw(choice, auto)
+            layout = self._layouts[key] = self._compute(choice, auto_request)
         if isinstance(layout, str):
             return layout
         system = layout.system if choice.order == "AUTO" else layout.system.reordered(choice.order)
-        findings = runs.Findings(auto.is_set)
+        findings = runs.Findings(auto_request.is_set)
         training = layout.plan.shape.training
-        offload = runs.resolve_offloads(auto.options, system, training, units.names, findings)
+        offload = runs.resolve_offloads(auto_request.options, system, training, units.names, findings)
         try:
             offload = findings.settle(offload)
         except RequestError as error:
             return str(error)
         if (terms := self._terms.get((*key, choice.order))) is None:
-            independent = auto.options.system.sync_replicas_independently
+            independent = auto_request.options.system.sync_replicas_independently
             device = system.replica(0) if independent and layout.plan.sync.meets else system
             terms = self._terms[*key, choice.order] = terms_on(device, layout.plan, layout.terms.passes)
         return replace(layout, system=system, offload=offload, terms=terms)
 
     def one_by_one(self, choice: Choice) -> bool:
-        """Return whether micro-batches run strictly one after the other; valid for all counts of the schedule."""
+        """Return whether micro-batches run strictly one after the other under any count."""
         return shared()(_one_by_one, *self._shape(choice))
 
     def multiple(self, choice: Choice) -> int | None:
-        """Return the divisor of all counts under the choice's schedule; None if the schedule refuses the mapping."""
+        """Return the divisor that the choice's schedule asks of counts; None if the schedule refuses the mapping."""
         schedule, shape = self._shape(choice)
         with suppress(IpusimError):
             return schedule.multiple(shape)
@@ -101,8 +101,8 @@ class Layouts:
             **runs.order_options(self._baseline.request.options.pipeline, schedule),
         )
 
-    def _draw(self, choice: Choice, request: Request) -> Layout | str:
-        """Return the layout shared by choices that differ in order and offloading."""
+    def _compute(self, choice: Choice, request: Request) -> Layout | str:
+        """Return the layout shared by choices that differ only in selection order and offloading."""
         schedule = schedules.schedule_of(choice.schedule, request.folder)
         if schedule.mirrored:
             return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot search."

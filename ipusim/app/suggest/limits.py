@@ -18,18 +18,20 @@ _YES_NO: Final = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a search; None stands for no limit.
+    """Limits of a search; None means unlimited, unless an attribute differs.
 
     Attributes:
-        global_batch: samples in a weight update; None for the given plan's.
-        ipus: sizes of the device; None for powers of two up to the given plan's.
-        replicas, stages, micro_batch_sizes: allowed numbers; None in micro_batch_sizes for the given plan's size.
-        schedules: names; None for Graphcore's schedules, ``single``, and the given plan's.
-        sync: sync modes; None for the given plan's, or each schedule's default if the given plan is refused.
+        global_batch: samples in a weight update; None uses the given number.
+        ipus: sizes of the device; None searches powers of two up to the given size.
+        replicas, stages: allowed numbers.
+        micro_batch_sizes: sizes of micro-batches; None uses the given size.
+        schedules: names; None searches Graphcore's schedules, ``single``, and the schedule of the given plan.
+        sync: sync modes; None uses the given plan's mode, or each schedule's default for a refused plan.
         placements: names of PLACEMENTS; None also searches the given plan's mapping.
-        recompute, offload, sharding: yes, no, or both: recomputation of activations; optimizer state (and under batch
-            serialization activations) in Streaming Memory; sharding of that state over replicas.
-        activations: stay, streaming_memory or partner: destinations of moved activations; None for the given plan's.
+        recompute: yes, no or both: whether activations are recomputed.
+        offload: yes, no or both: whether Streaming Memory holds optimizer state, under batch serialization activations.
+        sharding: yes, no or both: whether replicas shard the optimizer's state.
+        activations: destinations of activations: stay, streaming_memory or partner; None uses the given destination.
         orders: selection orders.
     """
 
@@ -100,7 +102,7 @@ class Limits:
         )
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
-        """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
+        """Return the micro-batch sizes to search; raises OptionError for a size with unknown stage costs."""
         plan_size = baseline.micro_batch_size
         sizes = self.micro_batch_sizes or (plan_size,)
         if baseline.request.has_timed_stages and any(size != plan_size for size in sizes):
@@ -115,5 +117,5 @@ def word_of(truth: bool) -> str:
 
 
 def truths_of(words: tuple[str, ...] | None) -> tuple[bool, ...]:
-    """Return the truth values of a limit of ``yes`` and ``no``; both without a limit."""
+    """Return the truth values of a limit of ``yes`` and ``no``; both if unlimited."""
     return (False, True) if words is None else tuple(_YES_NO[word] for word in words)

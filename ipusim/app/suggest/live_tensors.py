@@ -1,4 +1,4 @@
-"""Count the tensors live at once on an IPU, as multiples of its stages' tensors, before their bytes are known."""
+"""Count simultaneously live parts of stages' memory on an IPU, before bytes are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.api import Plan, pipelines
 
-#: Pass that needs a part of a stage's memory, by attribute of StageFootprint.
+#: Kind of pass behind some parts of a stage's memory, by StageFootprint attribute.
 _PASS_TENSORS: Final = {
     "forward_bytes": pipelines.Pass.FORWARD,
     "backward_bytes": pipelines.Pass.BACKWARD,
@@ -18,7 +18,7 @@ _PASS_TENSORS: Final = {
     "input_half_bytes": pipelines.Pass.INPUT_GRADIENT,
     "weight_half_bytes": pipelines.Pass.WEIGHT_GRADIENT,
 }
-#: Parts of a stage's memory, named by StageFootprint attribute.
+#: All parts of a stage's memory, by StageFootprint attribute.
 PARTS: Final = ("kept_bytes", "recomputed_bytes", "halves_bytes", *_PASS_TENSORS)
 #: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
@@ -47,7 +47,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
             levels_of = pipelines.alive(empty, kind)
             levels = (levels_of.outside, levels_of.recomputed, levels_of.halves)
             during = [level.during for level in levels] + [
-                (kind == run).astype(np.int64) for run in _PASS_TENSORS.values()
+                (kind == pass_kind).astype(np.int64) for pass_kind in _PASS_TENSORS.values()
             ]
             levels_after = [level.at_end for level in levels] + [np.zeros_like(kind)] * len(_PASS_TENSORS)
             of_stage = pipelines.Levels(np.stack(during, axis=1), np.stack(levels_after, axis=1))

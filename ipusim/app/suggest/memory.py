@@ -1,7 +1,7 @@
 """Lower bound on the memory of a cut's stages, with the uses of memory of :mod:`ipusim.pipeline.footprint`.
 
-Bytes shared by several layers are bounded from below: a cut above the limit never fits. A cut below the limit may still
-exceed memory; the cut's footprint decides.
+Shared bytes of several layers count with a lower bound. A cut with a bound above the limit therefore never fits. A cut
+below the limit may still exceed memory: its footprint decides.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class MemoryBound:
     Tables have shape (stages, units + 1, units + 1).
 
     Attributes:
-        resident: permanently held bytes.
+        resident: bytes held for the whole run.
         parts: bytes of each stage that are live during passes, shape (PARTS, units + 1, units + 1).
         live: counts of simultaneously live parts of each stage.
         temporary: working memory of the stage's products.
-        shared_code: bytes of code that several units use, once on each IPU.
+        shared_code: bytes of code shared by several units and stored once per IPU.
         update: bytes loaded by the weight update, which first reuse the products' memory.
         mapping: IPU of each stage.
         sram_bytes: memory of an IPU; None for no limit.
@@ -58,8 +58,8 @@ class MemoryBound:
 
         Both are tables over stages and units.
         """
-        whole = (self.resident + self.temporary + self.shared_code).astype(np.float64)
-        return least_longest(whole), least_sum(self.resident.astype(np.float64))
+        stage_bytes = (self.resident + self.temporary + self.shared_code).astype(np.float64)
+        return least_longest(stage_bytes), least_sum(self.resident.astype(np.float64))
 
     @property
     def least_bytes(self) -> int:
@@ -86,9 +86,9 @@ class MemoryBound:
         for row, ipu in enumerate(ipus):
             if ipu not in changed:
                 continue
-            own = [stage for stage in range(count) if self.mapping[stage] == ipu]
-            if len(own) == 1 and len(self.live[ipu][0]) == 1:
-                ipu_bytes[row] = self.bytes_by_stage[own[0], cuts[:, own[0]], cuts[:, own[0] + 1]]
+            own_stages = [stage for stage in range(count) if self.mapping[stage] == ipu]
+            if len(own_stages) == 1 and len(self.live[ipu][0]) == 1:
+                ipu_bytes[row] = self.bytes_by_stage[own_stages[0], cuts[:, own_stages[0]], cuts[:, own_stages[0] + 1]]
                 continue
             resident, temporary, update, code = np.zeros((4, len(cuts)), dtype=np.int64)
             stages, moments = self.live[ipu]
@@ -108,8 +108,8 @@ class MemoryBound:
     def fits(self, cuts: Table, allowed: npt.NDArray[np.bool_], before: Table) -> tuple[npt.NDArray[np.bool_], Table]:
         """Return a mask of the ``cuts`` that may fit in memory, and the bytes of each IPU, shape (IPUs, cuts).
 
-        Remaining stages are ``allowed``, within the IPU's room. ``before`` are the bytes of each IPU without the last
-        stage.
+        ``allowed`` is the mask of possible remaining stages, which must fit in each IPU's free memory. ``before`` are
+        the bytes of each IPU without the last stage.
         """
         if self.sram_bytes is None:
             return np.ones(len(cuts), dtype=bool), before
@@ -122,11 +122,11 @@ class MemoryBound:
         ipu_bytes = self.of_ipus(cuts, before)
         room = self.sram_bytes - ipu_bytes
         possible &= (room >= 0).all(axis=0)
-        possible[possible] = self._reaches(cuts[possible], room[:, possible], allowed)
+        possible[possible] = self._can_complete(cuts[possible], room[:, possible], allowed)
         return possible, ipu_bytes
 
-    def _reaches(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the cuts whose remaining stages, each as long as possible, reach the last unit."""
+    def _can_complete(self, cuts: Table, room: Table, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return a mask of cuts whose remaining stages, each as long as possible, reach the last unit."""
         count, stages, size = cuts.shape[1] - 1, len(self.mapping), allowed.shape[-1]
         ipus = sorted(self.live)
         reach, reaches = cuts[:, -1], np.ones(len(cuts), dtype=bool)
@@ -142,9 +142,9 @@ class MemoryBound:
 
     @cached_property
     def _least_resident(self) -> Table:
-        """Least resident bytes of stages from their first unit, or an earlier one, to before another unit."""
-        proper = np.triu(np.ones(self.resident.shape[1:], dtype=bool), 1)
-        return np.minimum.accumulate(np.where(proper, self.resident, np.iinfo(np.int64).max), axis=1)
+        """Least resident bytes of stages up to a unit, over the first unit and all earlier first units."""
+        is_stage = np.triu(np.ones(self.resident.shape[1:], dtype=bool), 1)
+        return np.minimum.accumulate(np.where(is_stage, self.resident, np.iinfo(np.int64).max), axis=1)
 
     @cached_property
     def bytes_by_stage(self) -> Table:
@@ -170,9 +170,9 @@ class MemoryBound:
         size = self.bytes_by_stage.shape[-1]
         maximum = np.iinfo(np.int64).max
         least = np.where(np.arange(size)[:, None] < np.arange(size), self.bytes_by_stage.min(axis=0), maximum)
-        of_first = np.minimum.accumulate(least, axis=0)  # minimum over stages with an equal or earlier first unit
-        of_both = np.minimum.accumulate(of_first[:, ::-1], axis=1)[:, ::-1]
-        return np.asarray(of_both.diagonal(1))
+        least_from_earlier = np.minimum.accumulate(least, axis=0)  # minimum over earlier first units
+        least_of_pair = np.minimum.accumulate(least_from_earlier[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray(least_of_pair.diagonal(1))
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
         """Return a lower bound by prices on the bytes of the fullest IPU.
@@ -181,7 +181,7 @@ class MemoryBound:
 
         Prices are raised until the bound exceeds an IPU's memory, or a cut that may fit is found.
         """
-        rows, tables = self._linear
+        rows, tables = self._linear_form
         fullest = Maxima(tables, rows[None], np.ones(1), np.zeros(1), possible)
         enough = float("inf") if self.sram_bytes is None else self.sram_bytes * (1 + 1e-9) + 1
         prices = raise_prices(fullest, _STEPS, enough, spend, until_possible=True)
@@ -190,11 +190,11 @@ class MemoryBound:
     @property
     def ceiling(self) -> Ceiling | None:
         """Limit of each IPU's bytes; None for no limit."""
-        rows, tables = self._linear
+        rows, tables = self._linear_form
         return None if self.sram_bytes is None else Ceiling(tables, rows, float(self.sram_bytes))
 
     @cached_property
-    def _linear(self) -> tuple[Numbers, tuple[Numbers, ...]]:
+    def _linear_form(self) -> tuple[Numbers, tuple[Numbers, ...]]:
         """Coefficients of an IPU's bytes at one moment, shape (rows, kinds, stages), and tables of bytes."""
         rows = []
         for stages, moments in self.live.values():
@@ -221,13 +221,15 @@ def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_byte
     """
     shape, offload, profiles = layout.plan.shape, layout.offload, units.profiles
     of_stages = [*[_parts(units, layout, is_last=False)] * (shape.stages - 1), _parts(units, layout, is_last=True)]
-    whole = units.sum_of(
+    stage_bytes = units.sum_of(
         lambda profile: profile.parameter_bytes - offload.weight_bytes(profile) + profile.untrained_bytes
     )
     if shape.training:
-        whole = whole + units.sum_of(lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile))
-        whole = whole + units.sum_of(offload.resident_state_bytes)
-    resident = np.array([whole] * shape.stages)
+        stage_bytes = stage_bytes + units.sum_of(
+            lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile)
+        )
+        stage_bytes = stage_bytes + units.sum_of(offload.resident_state_bytes)
+    resident = np.array([stage_bytes] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     own_code, shared_code = np.zeros((2, *units.stash.shape), dtype=np.int64)
     if code_bytes is None:
@@ -242,14 +244,17 @@ def memory_bound(units: Units, layout: Layout, sram_bytes: int | None, code_byte
 
 
 def _code(units: Units, halves: bool, ipu: hardware.IpuSpec, rates: hardware.Rates) -> tuple[int, Table, Table]:
-    """Return lower bounds on bytes of code: on every IPU, of units with code of their own, and of shared code."""
+    """Return lower bounds on bytes of code: on every IPU, of units with code of their own, and of shared code.
+
+    ``halves`` tells whether backward passes are split into a half for input and a half for weight gradients.
+    """
     tables = np.zeros((2, *units.stash.shape))
     for sets, users in pricing.code_users(units.profiles, ipu, rates, halves=halves):
         uses = np.zeros(len(units), dtype=np.int64)
         uses[list(users)] = 1
         tables[int(len(users) > 1)] += float(sets * rates.compute_set_code) * (sums(uses) > 0)
-    own, shared_code = ipu.tiles * np.floor(tables).astype(np.int64)
-    return pricing.least_code(units.profiles, ipu, rates), own, shared_code
+    own_code, shared_code = ipu.tiles * np.floor(tables).astype(np.int64)
+    return pricing.least_code(units.profiles, ipu, rates), own_code, shared_code
 
 
 def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:
@@ -280,16 +285,16 @@ def _parts(units: Units, layout: Layout, *, is_last: bool) -> Table:
     shape, stash, inline = layout.plan.shape, units.stash, units.inline
     working, weights = maxima(units.column("working_bytes")), maxima(units.column("weight_gradient_bytes"))
     parts = dict.fromkeys(PARTS, np.zeros_like(stash))
-    apart = shape.recompute and not is_last
-    recomputes = inline.recomputes[int(is_last)] if shape.recompute_inline else np.full(stash.shape, apart)
+    recomputes_apart = shape.recompute and not is_last
+    recomputes = inline.recomputes[int(is_last)] if shape.recompute_inline else np.full(stash.shape, recomputes_apart)
     keeps_nothing = recomputes if shape.training else np.ones_like(recomputes)
     parts["forward_bytes"] = np.maximum(units.sent_forward[None, :], np.where(keeps_nothing, working, 0))
     if shape.training:
         # Stages without a backward pass keep nothing.
         input_bytes = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
         gradients, recomputed = np.maximum(working, units.sent_backward[:, None]), np.zeros_like(stash)
-        kept = input_bytes if apart else stash
-        if apart:
+        kept = input_bytes if recomputes_apart else stash
+        if recomputes_apart:
             parts["recomputed_bytes"] = stash
         elif shape.recompute_inline:
             kept, recomputed = inline.kept_bytes[int(is_last)], inline.recomputed_bytes[int(is_last)]

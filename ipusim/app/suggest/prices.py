@@ -22,7 +22,7 @@ from ipusim.app.suggest.tables import Numbers, Table, least_sum
 _STEP: Final = 0.3
 #: Number of steps before step sizes shrink.
 _SLOWER: Final = 50
-#: First fines, as a share of the cost, for each unit of a ceiling.
+#: First fines, as share of the cost for rows exactly at their ceiling.
 _FIRST_FINE: Final = 0.1
 #: Step size of the fines, as a multiple of the step size of the weights.
 _FINE: Final = 15
@@ -37,7 +37,7 @@ class Ceiling:
     Attributes:
         tables: as in :class:`Maxima`.
         rows: coefficients of the numbers, shape (rows, kinds, stages).
-        most: largest value of a row.
+        most: largest allowed value of a row.
     """
 
     tables: tuple[Numbers, ...]
@@ -56,7 +56,7 @@ class Maxima:
         times: coefficient of each maximum in the sum.
         least: lower bound on each maximum under any cut.
         possible: mask of legal stages between any two units.
-        ceiling: limit of other sums; None for no limit.
+        ceiling: limit of other sums; unlimited if None.
     """
 
     tables: tuple[Numbers, ...]
@@ -146,10 +146,10 @@ class Prices:
         stages, size = self.takes.shape[:2]
         before = np.full((stages, size), np.inf)
         before[0, 0] = 0
-        proper = np.where(np.tri(size, dtype=bool), np.inf, self.takes)
+        stage_costs = np.where(np.tri(size, dtype=bool), np.inf, self.takes)
         for stage in range(1, stages):
-            before[stage] = (before[stage - 1][:, None] + proper[stage - 1]).min(axis=0)
-        return np.asarray(self.fixed_cycles + before[:, :, None] + proper + self.remainders[1:, None])
+            before[stage] = (before[stage - 1][:, None] + stage_costs[stage - 1]).min(axis=0)
+        return np.asarray(self.fixed_cycles + before[:, :, None] + stage_costs + self.remainders[1:, None])
 
 
 def raise_prices(
@@ -168,10 +168,10 @@ def raise_prices(
         steps: maximum number of steps; the method also stops if no cut is possible.
         enough: bound at which to stop.
         spend: called before each step.
-        earlier: prices to go on from; None for even prices.
-        until_possible: whether to stop at a cut below ``enough``: no bound can exceed the cut.
+        earlier: prices from which to continue; None starts with equal prices.
+        until_possible: whether to stop at a cut below ``enough``, since no bound exceeds the cost of a cut.
     """
-    best, last = earlier, dict[tuple[int, ...], None]()
+    best, last_cuts = earlier, dict[tuple[int, ...], None]()
     if earlier is None:
         is_used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
         weights = is_used / np.maximum(is_used.sum(axis=1, keepdims=True), 1)
@@ -192,8 +192,8 @@ def raise_prices(
         if bound >= enough or not np.isfinite(bound):
             break
         cut = _cheapest(takes, remainders)
-        last.pop(cut, None)
-        last[cut] = None
+        last_cuts.pop(cut, None)
+        last_cuts[cut] = None
         rows, size = maxima.rows_of(cut), _STEP / np.sqrt(1 + step / _SLOWER)
         largest = np.maximum(rows.max(axis=1, keepdims=True), 1)
         if until_possible and float(maxima.times @ largest[:, 0]) < enough:
@@ -202,7 +202,7 @@ def raise_prices(
         weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-30)
         fines = fines * (1 + np.clip(_FINE * size * maxima.excess(cut), -0.5, 1))
     assert best is not None
-    return replace(best, cuts=tuple(last)[-_RETURNED_CUTS:], weights=weights, fines=fines, steps=first + steps)
+    return replace(best, cuts=tuple(last_cuts)[-_RETURNED_CUTS:], weights=weights, fines=fines, steps=first + steps)
 
 
 def _cheapest(takes: Numbers, remainders: Numbers) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.units import counted, format_bytes, format_seconds
 
-#: Numeric limits that may exclude all plans, and the limited number of a choice; messages name the first culprit.
+#: Numeric limits that may exclude every plan, with the limited number of a choice; messages name the first such limit.
 _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
     "stages": lambda choice: choice.stages,
     "replicas": lambda choice: choice.replicas,
@@ -27,6 +27,7 @@ _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
 }
 #: Maximum number of oversized layers per message.
 _MOST_UNITS: Final = 3
+#: Further limits that may exclude every plan.
 _WORDS: Final = ("placements", "recompute", "offload", "sharding", "activations")
 
 
@@ -47,14 +48,16 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
             first = reason.splitlines()[0]
             raise RequestError([Problem((), f"every plan is refused, most of the plans with this message: {first}")])
         batch = limits.global_batch or baseline.global_batch
-        near = _near(baseline, limits, units, search, batch)
-        raise OptionError("global_batch", f"expected a number of samples that some plan divides, got {batch}{near}")
+        nearest_text = _nearest_batches(baseline, limits, units, search, batch)
+        raise OptionError(
+            "global_batch", f"expected a number of samples that some plan divides, got {batch}{nearest_text}"
+        )
 
 
 def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
     """Raise OptionError for the first limit whose removal would allow plans.
 
-    If need be, the global batch is ignored.
+    Without such a limit, the search for one repeats without regard to the global batch.
     """
     for whatever in (False, True):
         for name in (*_NUMBERS, *_WORDS):
@@ -76,7 +79,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
 
 
 def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
-    """Explain a search without plan: proof of misfits, or the end of its budget.
+    """Explain a search without a plan: misfits are proven, or the budget ended.
 
     Args:
         baseline: given plan.
@@ -89,17 +92,17 @@ def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
         full = "with every layout and every cut, at least one IPU is too full"
         if sram_bytes is not None and least > sram_bytes:
-            has = f"and each IPU has {format_bytes(sram_bytes)}"
-            full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
+            memory_text = f"and each IPU has {format_bytes(sram_bytes)}"
+            full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {memory_text}"
         large = _too_large(baseline, outcome)
         advice = _advice(baseline, is_single=bool(large))
         halved = f", also with {PRODUCTS_IN_HALF}," if is_halved else ","
         return f"No plan in the search fits {system}{halved} which is proven: {full}. {large}{outcome.words()} {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.skipped_bound / clock)}"
-    stage = "after" if outcome.assembled else "before"
+    when = "after" if outcome.assembled else "before"
     return (
-        f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.end_reason} ended the search {stage} "
+        f"No plan was found yet, nor a proof that no plan fits {system}: {outcome.end_reason} ended the search {when} "
         "the first try of a plan. Give more time with the option `seconds` (`inf`: until a plan is proven the best), "
         f"or limit the search by `stages`, `ipus` or `schedules`. {outcome.words()} Still open: "
         f"{counted(outcome.open_choices, 'layout')}{fastest}."
@@ -134,20 +137,20 @@ def _too_large(baseline: Baseline, outcome: Searched) -> str:
     profiles = dict(zip(units.names, units.profiles, strict=True))
     texts = []
     for name in large[:_MOST_UNITS]:
-        learnt = sum(elements for elements, _ in profiles[name].accumulator_tensors)
-        weights = f" with its {learnt:,} weights" if learnt else ""
+        trained_elements = sum(elements for elements, _ in profiles[name].accumulator_tensors)
+        weights = f" with its {trained_elements:,} weights" if trained_elements else ""
         excess = format_bytes(least[name] - sram_bytes)
         texts.append(f"{name}{weights} ({format_bytes(least[name])} at least, {excess} too much)")
     noun = "layer" if units.movable else "stage"
-    more = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
-    are = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
-    return f"{are} too large for an IPU on its own, wherever the model is cut: {', '.join(texts)}{more}. "
+    rest_text = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
+    subject = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
+    return f"{subject} too large for an IPU on its own, wherever the model is cut: {', '.join(texts)}{rest_text}. "
 
 
-def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:
+def _nearest_batches(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:
     """Return the nearest global batches below and above ``batch`` that some choice divides."""
     steps = {step for choice in choices(baseline, limits, units, whatever=True) if (step := search.step_of(choice))}
     lower = max((batch // step * step for step in steps), default=0)
     upper = min((-(-(batch + 1) // step) * step for step in steps), default=0)
-    near = [str(step) for step in (lower, upper) if step]
-    return f"; the nearest are {' and '.join(near)}" if near else ""
+    nearest_text = [str(step) for step in (lower, upper) if step]
+    return f"; the nearest are {' and '.join(nearest_text)}" if nearest_text else ""

@@ -17,7 +17,7 @@ _REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "vir
 def suggested_text(suggestion: Suggestion, source: Source) -> str:
     """Return the scenario of a suggestion.
 
-    The result is the text of ``source`` with the keys of the plan and overrides of ``--set``.
+    The result is the text of ``source``, with values of the plan and of ``--set``.
     """
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, position in source.values.items():
@@ -27,8 +27,8 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
         path = tuple(name.split("."))
         old_value = _value_at(source.data, path)
         # A removed option is written with its effective value if the file had a value.
-        in_effect = new_value is None and old_value is not None
-        value = reduce(getattr, map(str, path), suggestion.job.request.options) if in_effect else new_value
+        needs_effective_value = new_value is None and old_value is not None
+        value = reduce(getattr, map(str, path), suggestion.job.request.options) if needs_effective_value else new_value
         if value != old_value and not (old_value is None and _default(suggestion, name, value)):
             replaced_key = _REPLACES.get(name)
             instead = (

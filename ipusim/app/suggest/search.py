@@ -1,10 +1,10 @@
 """Best-first branch and bound over choices and cuts.
 
-The priority of a choice is its lower bound. A choice is laid out for a tighter bound, and a good cut of it is tried;
-then its cuts follow in portions, lowest bounds first. A cut is assembled and simulated once no other bound is lower.
-Each family of choices gets a first try, and once a plan fits, each choice too, before the cuts of any choice follow:
-cuts take longest, and a better plan rules out most of them. The search ends when no bound is lower than the best
-simulated time, which proves the plan best. A search that ends at a limit reports the lowest remaining bound, which
+The priority of a choice is its lower bound. A choice is laid out for a tighter bound, and a good cut is tried. Then
+portions of cuts follow, lowest bounds first. A cut is assembled and simulated once no other bound is lower. Before the
+cuts of any choice, each family of choices gets a first try, and once a plan fits, each choice too. Cuts take longest,
+and a better plan rules out most cuts. The search ends when no bound is lower than the
+best simulated time, which proves the plan best. A search that ends at a limit reports the lowest remaining bound, which
 limits the possible gain of any other plan.
 """
 
@@ -35,27 +35,27 @@ from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.together import least_together
 from ipusim.app.suggest.units import Units, units_of
 
-#: Growth factor of the width of a choice's portions of cuts.
-_GROWS: Final = Fraction(3, 2)
-#: Maximum number of simultaneous partial cuts; the worst are dropped.
+#: Growth of width from one portion of a choice's cuts to the next.
+_PORTION_GROWTH: Final = Fraction(3, 2)
+#: Maximum number of partial cuts held at once; with more, the worst are dropped.
 _MOST_PARTIAL_CUTS: Final = 400_000
 #: Number of passes of a plan that takes negligible time to simulate.
-_PASSES: Final = 10_000
-#: Width, in multiples of the least time, beyond which all remaining cuts form one portion.
+_QUICK_PASSES: Final = 10_000
+#: Maximum width of a portion, in multiples of a choice's least time; wider portions hold all remaining cuts.
 _WIDEST_PORTION: Final = 64
-#: Number of cuts of a choice that justifies prices and a good cut.
+#: Number of cuts; choices with more cuts first get prices and a good cut.
 _COSTLY_CUTS: Final = 20_000
-#: Number of attempts at a good cut.
+#: Maximum number of attempts at a good cut within memory.
 _GOOD_CUTS: Final = 3
 #: Number of steps that raise prices before the first cuts of a choice.
 _MORE_STEPS: Final = 1000
 #: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
 _PORTIONS: Final = 2
-#: Maximum number of bounds to look at for each runner-up.
-_LOOKED: Final = 100
-#: Maximum number of simultaneous partial cuts for a runner-up.
+#: Maximum number of choices to examine for each runner-up.
+_MOST_EXAMINED: Final = 100
+#: Maximum number of partial cuts held at once for a runner-up.
 _MOST_RUNNER_UP_CUTS: Final = 300
-#: Cycles above those of every plan.
+#: More cycles than any plan takes.
 _UNREACHABLE: Final = 1 << 61
 
 
@@ -82,7 +82,7 @@ class Search:
         """
         self._baseline, self._limits = baseline, limits
         self._most, self._budget = most, budget
-        #: Time and work until the first plan that fits; None for the whole budget.
+        #: Time and work until the first plan that fits; None allows the whole budget.
         self.first_budget: Budget | None = None
         #: Function that returns the units at a micro-batch size.
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
@@ -98,7 +98,7 @@ class Search:
             if not possible(choice, first):
                 searched.refused["units that share weights are not on one IPU"] += 1
                 continue
-            self._push(self._at_least(choice), choice)
+            self._push(self._work_bound(choice), choice)
             if choice.mapping == baseline.mapping and choice.schedule == baseline.request.options.pipeline.schedule:
                 given_families.add(choice.family)
         # The family of the given plan comes first. Its plans are often good, and a good plan rules out many.
@@ -162,19 +162,19 @@ class Search:
         self._sort()
 
     def runners_up(self, count: int) -> None:
-        """Simulate a good plan of each of the next ``count`` kinds by bound; they are not proven best of their kinds.
+        """Simulate a good plan of each of the next ``count`` kinds by bound, without proof.
 
         Kinds with many more passes than the best plan are skipped, as simulation would take long.
         """
-        most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
+        most = _QUICK_PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         kinds = {plan.choice.kind for plan in self.searched.plans}
-        looked_at, self._most = 0, _UNREACHABLE
-        while (heaps := self._open.heaps) and len(kinds) <= count and looked_at < _LOOKED * count:
+        examined, self._most = 0, _UNREACHABLE
+        while (heaps := self._open.heaps) and len(kinds) <= count and examined < _MOST_EXAMINED * count:
             *_, item = heapq.heappop(min(heaps, key=lambda heap: heap[0][:3]))
             choice = choice_of(item)
             if choice.kind in kinds or choice.passes > most:
                 continue
-            looked_at += 1
+            examined += 1
             count_before = len(self.searched.plans)
             try:
                 self._spend()
@@ -182,7 +182,7 @@ class Search:
                     for row in item.cutter.below(_UNREACHABLE, _MOST_RUNNER_UP_CUTS, self._spend).cuts[:1].tolist():
                         self._try(CompleteCut(item, tuple(row), next(iter(item.layouts))))
                 else:
-                    self._look(item, self._at_least(choice))
+                    self._look(item, self._work_bound(choice))
             except SearchEndedError:
                 break
             if len(self.searched.plans) > count_before:
@@ -199,7 +199,7 @@ class Search:
         self.searched.plans.sort(key=rank)
 
     def step_of(self, choice: Choice) -> int | None:
-        """Return the divisor of a choice's global batches, in samples; None for a refused choice."""
+        """Return the number of samples that must divide a choice's global batch; None if refused."""
         multiple = self._layouts.multiple(choice)
         baseline = self._baseline
         units = self.units(choice.micro_batch_size)
@@ -221,8 +221,8 @@ class Search:
         """Push an item, with at least the bound of the item now looked at."""
         self._open.push(max(bound, self._parent_bound), item)
 
-    def _at_least(self, choice: Choice) -> int:
-        """Return a bound that needs no layout: the passes divided by the number of IPUs."""
+    def _work_bound(self, choice: Choice) -> int:
+        """Return a bound that needs no layout: cycles of all passes, divided by the number of IPUs."""
         units = self.units(choice.micro_batch_size)
         work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
         return choice.count * self._baseline.serialization * work // choice.ipus_of_stages
@@ -230,7 +230,7 @@ class Search:
     def _lay_out(self, bound: int, choice: Choice) -> None:
         """Push a choice with its layouts and a tighter bound, or count a refusal."""
         units = self.units(choice.micro_batch_size)
-        one_by_one = self._at_least(choice) * choice.ipus_of_stages
+        one_by_one = self._work_bound(choice) * choice.ipus_of_stages
         if bound < one_by_one and self._layouts.one_by_one(choice):
             self._push(one_by_one, choice)
             return
@@ -238,7 +238,7 @@ class Search:
         for order in orders_of(self._baseline, self._limits, choice):
             layout = self._layouts.layout(replace(choice, order=order), units)
             if not isinstance(layout, str):
-                if all(layout.system.ipus != earlier.system.ipus for earlier in layouts.values()):
+                if all(layout.system.ipus != other_layout.system.ipus for other_layout in layouts.values()):
                     layouts[order] = layout
             elif not layouts:
                 self.searched.refused[layout] += 1
@@ -264,7 +264,7 @@ class Search:
         self._push(cutter.bounds.least, OpenChoice(choice, layouts, cutter, possible))
 
     def _is_a_guess(self, layout: Layout) -> bool:
-        """Return whether a layout puts stages of unknown memory on one IPU, and no placement was requested."""
+        """Return whether a layout puts stages of unknown memory on one IPU, and the user requested no placement."""
         job = self._baseline.job
         if job is None or job.memory.is_known or self._limits.placements is not None:
             return False
@@ -293,10 +293,10 @@ class Search:
         if cuts.skipped_bound is not None:
             self.searched.leave(cuts.skipped_bound, f"the limit of {_MOST_PARTIAL_CUTS} cuts at once")
         elif (best is None or limit < best) and limit < _UNREACHABLE:
-            self._push(limit, replace(item, least_bound=limit, width=item.width * _GROWS))
+            self._push(limit, replace(item, least_bound=limit, width=item.width * _PORTION_GROWTH))
 
     def _push_raised(self, item: OpenChoice) -> None:
-        """Push a choice again with prices raised further, once its cuts are next."""
+        """Push a choice again with prices raised further, before its first portion of cuts."""
         cutter = item.cutter
         if cutter.bounds.has_prices:
             bounds = cutter.bounds.with_prices(self.searched.best, self._spend, cutter.memory.ceiling, _MORE_STEPS)
@@ -308,21 +308,21 @@ class Search:
 
     def _look_closer(self, item: OpenChoice) -> None:
         """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
-        cutter, searched, many = item.cutter, self.searched, item.cutter.count > _COSTLY_CUTS
+        cutter, searched, has_many_cuts = item.cutter, self.searched, item.cutter.count > _COSTLY_CUTS
         limit = cutter.memory.sram_bytes
-        if many and limit is not None and cutter.memory.fullest_bytes(item.possible, self._spend) > limit:
+        if has_many_cuts and limit is not None and cutter.memory.fullest_bytes(item.possible, self._spend) > limit:
             searched.too_large += 1
             return
         common_cycles = min(least_together(layout, cutter.units) for layout in item.layouts.values())
         bounds = cutter.bounds.later_by(common_cycles)
-        if many:
+        if has_many_cuts:
             bounds = bounds.with_prices(searched.best, self._spend, cutter.memory.ceiling)
         cutter = replace(cutter, bounds=bounds)
         least = cutter.least
-        closer = replace(item, cutter=cutter, common_cycles=common_cycles)
-        self._push(least, closer)
-        if many and (searched.best is None or least < searched.best):
-            self._try_good(closer)
+        closer_item = replace(item, cutter=cutter, common_cycles=common_cycles)
+        self._push(least, closer_item)
+        if has_many_cuts and (searched.best is None or least < searched.best):
+            self._try_good(closer_item)
 
     def _try_good(self, item: OpenChoice) -> None:
         """Try a good cut under its best selection order; try another if the cut exceeds memory."""

@@ -1,4 +1,4 @@
-"""Hold the items of a search, by bound: choices, laid out choices with cuts to come, and complete cuts."""
+"""Order items of a search by bound: choices, laid out choices, complete cuts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.together import together_under
 
-#: Width of the first portion of a choice's cuts, above and relative to the choice's least time.
+#: Width of the first portion of a choice's cuts above the choice's least time, as a share of that time.
 FIRST: Final = Fraction(1, 200)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenChoice:
-    """Choice that is laid out, with further portions of cuts to come.
+    """Choice with a layout; further portions of cuts follow.
 
     Attributes:
         choice: layout before cutting.
         layouts: layout by selection order.
         cutter: search for cuts.
         possible: mask of the stages, between any two units, that fit in memory.
-        common_cycles: least cycles of gradient sums, gathers and host updates; None before the second look.
+        common_cycles: least cycles of gradient sums, gathers and host updates; None until a closer look.
         is_raised: whether prices are raised as far as for a search of cuts.
-        least_bound: bound; cuts below it have been pushed.
+        least_bound: bound; all lower cuts have been pushed.
         width: width of the next portion above the least time, as a share of that time.
         order_bounds: bounds by selection order.
         trials: selection orders and cuts already assembled.
@@ -62,14 +62,14 @@ class OpenChoice:
 
 @dataclass(frozen=True, eq=False)
 class CompleteCut:
-    """Complete cut, with a selection order if already chosen."""
+    """Complete cut with its selection order, empty until chosen."""
 
     open_choice: OpenChoice
     cuts: tuple[int, ...]
     order: str = ""
 
 
-#: Item to look at, after its bound, plainness and running number.
+#: Bound, plainness, running number, and item: heaps order items by the first three.
 Entry = tuple[int, tuple[object, ...], int, Choice | OpenChoice | CompleteCut]
 
 
@@ -81,39 +81,41 @@ def choice_of(item: Choice | OpenChoice | CompleteCut) -> Choice:
 
 
 def is_open(heap: list[Entry], best: int | None) -> bool:
-    """Return whether a heap has an item with a bound below the ``best`` plan; any item without a plan."""
+    """Return whether a heap has an item with a bound below the ``best`` plan, or any item if no plan is known."""
     return bool(heap) and (best is None or heap[0][0] < best)
 
 
 class OpenItems:
-    """Items that a search has yet to look at, as heaps.
+    """Unexamined items of a search, as heaps.
 
-    Choices before their closer look have a heap for each family; all later items share a heap.
+    Choices have a heap for each family until their closer look; all later items share a heap.
     """
 
     def __init__(self) -> None:
         """Begin without items."""
-        self._firsts: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
-        self._later: list[Entry] = []
+        self._choices_of_family: defaultdict[tuple[object, ...], list[Entry]] = defaultdict(list)
+        self._later_items: list[Entry] = []
         self._number = 0
 
     @property
     def heaps(self) -> list[list[Entry]]:
         """Heaps with items."""
-        return [heap for heap in (*self._firsts.values(), self._later) if heap]
+        return [heap for heap in (*self._choices_of_family.values(), self._later_items) if heap]
 
     def push(self, bound: int, item: Choice | OpenChoice | CompleteCut) -> None:
         """Push an item with its bound. Items of equal bound have the order of plainness, then of pushing."""
         choice = choice_of(item)
         is_first = isinstance(item, Choice) or (isinstance(item, OpenChoice) and item.common_cycles is None)
-        heap = self._firsts[choice.family] if is_first else self._later
+        heap = self._choices_of_family[choice.family] if is_first else self._later_items
         heapq.heappush(heap, (bound, choice.plainness, self._number, item))
         self._number += 1
 
     def families(self, first: Collection[tuple[object, ...]]) -> list[list[Entry]]:
-        """Return the heap of each family by its lowest bound, those of ``first`` before all others."""
-        ordered = sorted(self._firsts, key=lambda family: (family not in first, self._firsts[family][0][:3]))
-        return [self._firsts[family] for family in ordered]
+        """Return the heaps of families by lowest bound; families of ``first`` come before all others."""
+        ordered = sorted(
+            self._choices_of_family, key=lambda family: (family not in first, self._choices_of_family[family][0][:3])
+        )
+        return [self._choices_of_family[family] for family in ordered]
 
     def next_heap(self, best: int | None) -> list[Entry] | None:
         """Return the heap of the next item; None if no bound is below the ``best`` plan.
@@ -122,9 +124,9 @@ class OpenItems:
         """
         heaps = [heap for heap in self.heaps if is_open(heap, best)]
         if best is not None:
-            heaps = [heap for heap in heaps if heap is not self._later] or heaps
+            heaps = [heap for heap in heaps if heap is not self._later_items] or heaps
         return min(heaps, key=lambda heap: heap[0][:3], default=None)
 
     def below(self, best: int | None) -> Iterator[Choice | OpenChoice | CompleteCut]:
-        """Yield the items with a bound below the ``best`` plan; all items without a plan."""
+        """Yield the items with a bound below the ``best`` plan, or all items if no plan is known."""
         return (item for bound, *_, item in chain.from_iterable(self.heaps) if best is None or bound < best)

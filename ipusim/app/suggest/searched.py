@@ -1,4 +1,4 @@
-"""Result of a search: simulated plans, choices looked at, and open choices."""
+"""Record the progress and result of a search: simulated plans, examined choices, and open choices."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ class Searched:
     Attributes:
         given_cycles: cycles of the given plan, if legal and within the limits; slower plans are skipped.
         plans: simulated plans that fit, fastest first.
-        choices: number of layouts, cuts aside.
+        choices: number of layouts, regardless of cuts.
         refused: number of layouts refused, by the refusing rule's message.
         reasons: number of refused layouts by schedule and reason.
         laid_out: schedules with at least one accepted layout.
-        bounded: number of bounded cuts, partial or complete, of enumerations and of attempts at good cuts.
+        bounded: number of cuts, partial or complete, whose bound was computed, attempts at good cuts included.
         assembled, simulated: numbers of assembled and of simulated plans.
         misfits: number of assembled plans that exceeded memory.
         too_large: number of choices that exceed memory under any cut.
         least_bytes: least bytes on the fullest IPU over all plans.
         units: units of the model; None before the search.
         least_of_units: least bytes of an IPU with a given unit over all plans, by name of the layer or given stage.
-        bound: lowest bound of the plans not yet looked at, during the search.
+        bound: during the search, lowest bound of the plans not yet examined.
         pending_bound: lowest bound of another search for the same suggestion; None without another search.
         is_ended: whether the search has ended, so that only plans of other kinds are still simulated.
-        skipped_bound: lowest bound of the plans not looked at; None after a complete search.
+        skipped_bound: lowest bound of unexamined plans; None after a complete search.
         open_choices: number of choices with remaining cuts that may be faster than the best plan.
-        end_reason: limit that ended the search early; empty for a proven result.
+        end_reason: limit that ended the search early; empty if the result is proven.
     """
 
     given_cycles: int | None = None
@@ -123,12 +123,12 @@ class Searched:
 
     @property
     def lowest_bound(self) -> int:
-        """Lowest bound of the plans that were skipped or not yet looked at, those of another search included."""
+        """Lowest bound of skipped and of unexamined plans, also in another search for the same suggestion."""
         bounds = (self.pending_bound, self.skipped_bound)
         return min([self.bound, *(bound for bound in bounds if bound is not None)])
 
     def gap(self, bound: int | None) -> float:
-        """Return the share by which ``bound`` is below the best time; 0 if above."""
+        """Return the share by which ``bound`` is below the best time; 0 if it is above."""
         return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
 
     def leave(self, bound: int, reason: str) -> None:

@@ -26,8 +26,9 @@ from ipusim.base.errors import IpusimError, OptionError, OutOfMemoryError
 RUNNERS_UP: Final = 4
 #: Default number of simulations of a search.
 SIMULATIONS: Final = 200
-#: Share of the time for products in half their memory, if the given plan needs them to fit: other plans hardly fit.
-_SHARE_OF_NEEDED: Final = 0.6
+#: Share of time for a search with products in half their memory, if only such products make the given plan fit: other
+#: plans hardly fit without smaller products.
+_HALVED_SHARE: Final = 0.6
 #: Default number of seconds of a whole suggestion.
 SECONDS: Final = 60.0
 
@@ -41,11 +42,11 @@ class Outcome(Enum):
 
 
 class NothingFitsError(OutOfMemoryError):
-    """Proof that no plan of a model fits in the machine's memory."""
+    """Raised by a proof: no plan of a model fits in the machine's memory."""
 
 
 class NothingFoundError(IpusimError):
-    """Search that ended before finding a plan that fits; a plan may exist."""
+    """Raised by a search that ended before finding a fitting plan; one may exist."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Suggestion:
             exceed memory.
         moved_baseline: trial of the given plan with the changed options; None if no options changed, if the limits
             exclude the given plan, or if the given plan still exceeds memory.
-        runner_up: second search, in which options did or did not change; None for a single search.
+        runner_up: second search, with options changed or unchanged; None after a single search.
     """
 
     baseline: Baseline
@@ -111,7 +112,7 @@ class Suggestion:
 
     @property
     def trial(self) -> Trial:
-        """Trial of the suggested plan, or of the given plan if best."""
+        """Trial of the suggested plan, or of the given plan if no plan is faster."""
         return self.plan.trial if self.plan is not None else self.moved_baseline or self.given_trial
 
     @property
@@ -148,7 +149,7 @@ class Suggestion:
 
     @cached_property
     def ceiling(self) -> Ceiling | str:
-        """Ceiling of the suggested plan; a refusal of its counts, or an empty text, if the ceiling is unknown."""
+        """Ceiling of the suggested plan; a refusal of counts, or an empty text, if unknown."""
         return ceiling_of(self.job)
 
     @cached_property
@@ -199,10 +200,10 @@ def suggest(
 
     Args:
         request: request with the given plan.
-        limits: limits of the search; None for no limits.
+        limits: limits of the search; unlimited if None.
         simulations: maximum number of simulations of a search.
         runners_up: number of simulated runners-up.
-        budget: time and work of the search; None for a search until proof.
+        budget: time and work of the search; None searches until a proof.
         progress: called with the given plan and the state of the search.
 
     Returns:
@@ -224,14 +225,14 @@ def suggest(
     with machine.one_blas_thread():
         first, second = _starts(baseline, limits, budget, simulations)
         best, runner_up = _search_from(first, second, baseline, limits, progress)
-        searched, others = best.search.searched, None if runner_up is None else runner_up.search.searched
+        searched, other_searched = best.search.searched, None if runner_up is None else runner_up.search.searched
         if searched.best is None:
-            return Suggestion(baseline, searched, limits, runner_up=others)
+            return Suggestion(baseline, searched, limits, runner_up=other_searched)
         budget.begin_afterwards()
         best.search.runners_up(runners_up)
     is_moved = best.added_options and analysis.usable(best.baseline.trial.fits) and limits.leave(baseline)
     moved_baseline = best.baseline.trial if is_moved else None
-    return Suggestion(baseline, searched, limits, best.added_options, moved_baseline, runner_up=others)
+    return Suggestion(baseline, searched, limits, best.added_options, moved_baseline, runner_up=other_searched)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +261,7 @@ def _search_from(
 
     def tell(start: _Start, outcome: Searched) -> None:
         if outcome.best is not None and second is not None and second.added_options:
-            outcome.pending_bound = None  # the second search will not be made
+            outcome.pending_bound = None  # no second search follows
         progress(start.baseline, outcome)
 
     outcome = first.search.searched
@@ -270,10 +271,10 @@ def _search_from(
         refuse_limits(baseline, limits, first.search)
     if second is None or (outcome.best is not None and second.added_options):
         return first, None
-    later = second.search.searched
-    later.given_cycles, later.pending_bound = outcome.best, outcome.skipped_bound
+    second_outcome = second.search.searched
+    second_outcome.given_cycles, second_outcome.pending_bound = outcome.best, outcome.skipped_bound
     second.search.run(partial(tell, second))
-    is_better = outcome.best is None or (later.best is not None and later.best < outcome.best)
+    is_better = outcome.best is None or (second_outcome.best is not None and second_outcome.best < outcome.best)
     best, runner_up = (second, first) if is_better else (first, second)
     best.search.searched.leave_with(runner_up.search.searched)
     return best, runner_up
@@ -286,10 +287,10 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
     search has them, and runs only if the first search finds no plan.
     """
 
-    def start_from(plan: Baseline, changes: Mapping[str, Any], its_budget: Budget) -> _Start:
+    def start_from(plan: Baseline, changes: Mapping[str, Any], search_budget: Budget) -> _Start:
         is_allowed = analysis.usable(plan.trial.fits) and limits.leave(baseline)
         cycles = plan.trial.cycles if is_allowed else None
-        return _Start(plan, changes, Search(plan, limits, most=simulations, budget=its_budget, given_cycles=cycles))
+        return _Start(plan, changes, Search(plan, limits, most=simulations, budget=search_budget, given_cycles=cycles))
 
     given = start_from(baseline, {}, budget)
     outcome = given.search.searched
@@ -300,6 +301,6 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
         return given, None
     halved = baseline_of(change_request(baseline.request, changes))
     if analysis.usable(halved.trial.fits) and not analysis.usable(baseline.trial.fits):
-        return start_from(halved, changes, budget.part(_SHARE_OF_NEEDED)), given
+        return start_from(halved, changes, budget.part(_HALVED_SHARE)), given
     given.search.first_budget = budget.part(0.5)
     return given, start_from(halved, changes, budget.part(1))

@@ -1,4 +1,4 @@
-"""Tables over stages and units, and dynamic programming over cuts from the last stage back."""
+"""Compute tables over stages and units, by dynamic programming over cuts from the last stage back."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def least_longest(takes: Numbers) -> Numbers:
     Returns:
         Cycles, shape (stages + 1, units + 1); infinite if no cut is possible.
     """
-    return _from_behind(takes, np.maximum)
+    return _least_from_stage(takes, np.maximum)
 
 
 def least_sum(takes: Numbers) -> Numbers:
     """Return the least sum over the remaining stages, in the format of :func:`least_longest`."""
-    return _from_behind(takes, np.add)
+    return _least_from_stage(takes, np.add)
 
 
 def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
@@ -48,16 +48,16 @@ def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
     return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
 
 
-def _from_behind(takes: Numbers, join: np.ufunc) -> Numbers:
-    """Return the least joined cycles from each stage on, without empty stages."""
+def _least_from_stage(takes: Numbers, join: np.ufunc) -> Numbers:
+    """Return least cycles of remaining stages, combined by ``join``; no stage is empty."""
     least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     least[-1, -1] = 0
-    proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
+    without_empty = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
     for stage in reversed(range(len(takes))):
-        least[stage] = join(proper[stage], least[stage + 1][None, :]).min(axis=1)
+        least[stage] = join(without_empty[stage], least[stage + 1][None, :]).min(axis=1)
     return least
 
 
 def closed(possible: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return a mask of stages, ``possible`` from their first unit or an earlier unit."""
+    """Return a mask of stages: ``possible`` unchanged, or with an earlier first unit."""
     return np.asarray(np.logical_or.accumulate(possible & np.triu(np.ones(possible.shape[1:], dtype=bool), 1), axis=1))

@@ -1,4 +1,4 @@
-"""Lower bound on the time of all cuts of a model under a Plan, as a sum of maxima over stages.
+"""Compute the terms of a lower bound on the time of any cut of a model under a Plan, as a sum of maxima over IPUs.
 
 In lock-step, a time-step lasts as long as the busiest IPU and ends with a merged copy: each kind of time-step gives a
 term, with a row for each IPU. In point-to-point, an IPU begins once the first micro-batch arrives, runs its passes, and
@@ -28,12 +28,12 @@ Column = npt.NDArray[np.int64]
 COLUMNS: Final = len(KINDS) + 6
 RECOMPUTED, SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 TRANSFERS: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
-#: Column by pass number.
+#: Columns by number of a kind of pass.
 _COLUMN_OF: Final = np.array(
     [RECOMPUTED if kind is pipelines.Pass.RECOMPUTE else KINDS.index(kind) for kind in pipelines.Pass]
 )
-#: Bytes of a tensor for measuring the rate of its path.
-_LARGE: Final = 1 << 20
+#: Tensor bytes for measuring a path's rate.
+_PROBE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class Term:
 
     Attributes:
         times: count of the term.
-        rows: coefficients of each column of each stage, a row per sum, shape (rows, COLUMNS * stages).
-        loads: rows that hold the passes of each stage at most once.
+        rows: coefficients of each stage's columns, one row per sum, shape (rows, COLUMNS * stages).
+        loads: rows that count each stage's passes at most once.
     """
 
     times: int
@@ -64,7 +64,7 @@ class Term:
 
     @cached_property
     def _used(self) -> tuple[Column, Numbers, Numbers]:
-        """Columns with any coefficient, and their coefficients: most columns have none."""
+        """Columns with nonzero coefficients, and these coefficients; most columns have only zeros."""
         columns = np.flatnonzero(self.rows.any(axis=0) | self.loads.any(axis=0))
         return columns, self.rows[:, columns], self.loads[:, columns]
 
@@ -75,7 +75,7 @@ class Copy:
 
     Attributes:
         times: count of the copy.
-        fixed: cycles regardless of the bytes.
+        fixed: cycles independent of bytes.
         links: cycles of each link direction per byte sent by a stage, shape (links, COLUMNS * stages).
     """
 
@@ -85,7 +85,7 @@ class Copy:
 
     @cached_property
     def used(self) -> tuple[Column, Numbers]:
-        """Columns with any coefficient, and their coefficients."""
+        """Columns with nonzero coefficients, and these coefficients."""
         columns = np.flatnonzero(self.links.any(axis=0))
         return columns, self.links[:, columns]
 
@@ -122,7 +122,7 @@ def pass_terms(plan: Plan, *, inline: bool) -> tuple[Term, ...]:
         plan: plan of the pipeline.
         inline: whether backward passes run forward passes again.
     """
-    return tuple(_time_steps(plan, inline)) if plan.sync.meets else (_ways(plan, inline),)
+    return tuple(_time_steps(plan, inline)) if plan.sync.meets else (_paths(plan, inline),)
 
 
 def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
@@ -163,7 +163,7 @@ def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
 
 
 def _distinct(counts: Numbers) -> tuple[Numbers, Column]:
-    """Return the distinct rows of small whole numbers, with their frequencies; sorting bytes is fastest."""
+    """Return the distinct rows of small whole numbers, with their frequencies; rows are compared as bytes for speed."""
     rows = np.ascontiguousarray(counts.astype(np.uint8))
     rows_as_bytes = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
     _, first, times = np.unique(rows_as_bytes, return_index=True, return_counts=True)
@@ -177,7 +177,7 @@ def _updates(plan: Plan) -> Term:
     return Term(1, flat, flat)
 
 
-def _ways(plan: Plan, inline: bool) -> Term:
+def _paths(plan: Plan, inline: bool) -> Term:
     """Return the term of all paths through a pipeline in point-to-point."""
     shape, ipus = plan.shape, plan.ipus
     loads = _counts(plan, inline, np.searchsorted(ipus, plan.ipu), len(ipus))
@@ -212,7 +212,7 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
     times = Counter(costs.copy_of)
 
     @cache  # many copies share an edge
-    def carried(edge: pipelines.Edge) -> tuple[tuple[hardware.LinkDirection, float], ...]:
+    def link_cycles_per_byte(edge: pipelines.Edge) -> tuple[tuple[hardware.LinkDirection, float], ...]:
         loads = system.merged_copy(pricing.traffic(program, (edge,), system)).links
         rates = [0 if system.free else system.clock_hz / load.direction.bytes_per_s(system.rates) for load in loads]
         return tuple((load.direction, load.bytes * float(rate)) for load, rate in zip(loads, rates, strict=True))
@@ -221,7 +221,7 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
         links: dict[hardware.LinkDirection, Numbers] = {}
         for edge in copy.edges:
             column, stage = _sender(plan, edge)
-            for direction, cycles in carried(edge):
+            for direction, cycles in link_cycles_per_byte(edge):
                 links.setdefault(direction, np.zeros((COLUMNS, shape.stages)))[column, stage] += cycles
         rows = np.array([row.ravel() for row in links.values()] or np.zeros((1, COLUMNS * shape.stages)))
         yield Copy(times[number], copy.fixed.total_cycles, rows)
@@ -235,7 +235,9 @@ def _sender(plan: Plan, edge: pipelines.Edge) -> tuple[int, int]:
 
 def _sends(plan: Plan, system: System) -> Numbers:
     sends = np.zeros((2, 2, plan.shape.stages))
-    for (replica, _, source, target), send in pricing.send_costs(plan, _program(plan, _LARGE), system, {}).items():
+    for (replica, _, source, target), send in pricing.send_costs(
+        plan, _program(plan, _PROBE_BYTES), system, {}
+    ).items():
         if replica == 0:
-            sends[:, int(target < source), source] = send.lead_cycles, max(send.cycles - 1, 0) / _LARGE
+            sends[:, int(target < source), source] = send.lead_cycles, max(send.cycles - 1, 0) / _PROBE_BYTES
     return sends

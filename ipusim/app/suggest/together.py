@@ -1,4 +1,4 @@
-"""Lower bounds on the joint work of a weight update: gradient sums, gathers and host updates."""
+"""Compute lower bounds on the common work of a weight update: gradient sums, gathers and host updates."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def least_together(layout: Layout, units: Units) -> int:
     """
     ipus, profiles = layout.plan.ipus, units.profiles
     share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))
-    in_turn = _in_turn(layout, units)
-    turns = None if in_turn is None else sum(int(part.min(axis=1).sum(axis=1).min()) for part in in_turn)
-    return min(_common_cycles(layout, {ipu: share}, profiles, turns) for ipu in ipus)
+    variable_cycles = _variable_cycles(layout, units)
+    separate_cycles = (
+        None if variable_cycles is None else sum(int(part.min(axis=1).sum(axis=1).min()) for part in variable_cycles)
+    )
+    return min(_common_cycles(layout, {ipu: share}, profiles, separate_cycles) for ipu in ipus)
 
 
 def together_under(layout: Layout, units: Units, cuts: Sequence[int]) -> int:
@@ -41,16 +43,18 @@ def together_under(layout: Layout, units: Units, cuts: Sequence[int]) -> int:
     bytes_of = {ipu: _bytes_of(layout, ()) for ipu in ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
         bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))
-    if (in_turn := _in_turn(layout, units)) is None:
+    if (variable_cycles := _variable_cycles(layout, units)) is None:
         return _common_cycles(layout, bytes_of, profiles)
-    places = np.repeat([ipus.index(ipu) for ipu in layout.plan.shape.mapping], np.diff(cuts))
-    turns = sum(int(part[:, places, np.arange(len(places))].sum(axis=1).min()) for part in in_turn)
-    return _common_cycles(layout, bytes_of, profiles, turns)
+    positions = np.repeat([ipus.index(ipu) for ipu in layout.plan.shape.mapping], np.diff(cuts))
+    separate_cycles = sum(
+        int(part[:, positions, np.arange(len(positions))].sum(axis=1).min()) for part in variable_cycles
+    )
+    return _common_cycles(layout, bytes_of, profiles, separate_cycles)
 
 
 @lru_cache(maxsize=64)
-def _in_turn(layout: Layout, units: Units) -> tuple[Numbers, ...] | None:
-    """Return the cycles of collectives, one for each variable; None for joint collectives."""
+def _variable_cycles(layout: Layout, units: Units) -> tuple[Numbers, ...] | None:
+    """Return the cycles of separate collectives for each variable; None if variables share collectives."""
     system, offload = layout.system, layout.offload
     if units.sum_buffer_bytes != 0 or system.replicas == 1 or system.hosts > 1 or not layout.plan.shape.training:
         return None
@@ -67,11 +71,14 @@ def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes
 
 
 def _common_cycles(
-    layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile], turns: int | None = None
+    layout: Layout,
+    bytes_of: Mapping[int, _Bytes],
+    profiles: Sequence[models.StageProfile],
+    separate_cycles: int | None = None,
 ) -> int:
     """Return the cycles of gradient sums, gathers and host updates from every IPU's bytes.
 
-    ``turns`` are the cycles of separate collectives.
+    ``separate_cycles`` are the cycles of separate collectives.
     """
     system, offload, cycles = layout.system, layout.offload, 0
     accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
@@ -80,13 +87,13 @@ def _common_cycles(
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
         buffers = _buffers(bytes_of, accumulators)
-        if turns is not None:
-            cycles += turns
+        if separate_cycles is not None:
+            cycles += separate_cycles
         elif offload.sharded_update:  # a reduce-scatter takes as long as an all-gather of as many bytes
             cycles += _gather_cycles(system, buffers)
         else:
             cycles += _sum_cycles(system, buffers, itemsize)
-        gathers_in_turn = turns is not None and offload.sharded_update
+        gathers_in_turn = separate_cycles is not None and offload.sharded_update
         if offload.replicas > 1 and not gathers_in_turn:
             cycles += _gather_cycles(system, _buffers(bytes_of, gathered))
     return cycles

@@ -1,4 +1,4 @@
-"""Tables of the cost and memory of all ranges of units; a model is cut between units.
+"""Compute tables of cost and memory for all ranges of units; a model is cut between units.
 
 A unit is a layer, or a whole stage if the request gives the costs of stages. The cost of a stage is the sum over its
 layers, except for the first stage: its backward pass ends at the first layer with weights.
@@ -66,9 +66,9 @@ class Units:
         inline: recomputation inside backward passes.
         shared_pairs: pairs of units that share weights and must be on one IPU.
         training: whether backward passes exist.
-        host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
+        host: cost of an element of each queue; the outfeed costs nothing unless every micro-batch sends an element.
         prefetch_depth: number of elements that the host prefetches.
-        sum_buffer_bytes: bytes of waiting gradients that start a sum of replicas; None for a joint sum.
+        sum_buffer_bytes: number of waiting gradient bytes that starts a sum over replicas; None for a single sum.
     """
 
     names: tuple[str, ...]
@@ -89,7 +89,7 @@ class Units:
         return len(self.names)
 
     def sum_of(self, figure: Callable[[models.StageProfile], int]) -> Table:
-        """Return the table of a profile attribute, summed over stages."""
+        """Return the table of a profile's number, summed over each stage's units."""
         return sums([figure(profile) for profile in self.profiles])
 
     @cached_property
@@ -139,8 +139,8 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     """
     options = request.options
     findings = runs.Findings(request.is_set)
-    free = movable(options)
-    layers = runs.model_layers(options, findings) if free else []
+    is_movable = movable(options)
+    layers = runs.model_layers(options, findings) if is_movable else []
     findings.raise_if_any()
     if len(layers) > runs.MAX_STAGES:
         text = (
@@ -149,7 +149,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         raise OptionError("scenario", text)
     names = [layer.spec.name for layer in layers]
     changes: dict[str, Any] = {**_DEFAULT_VALUES, "pipeline.micro_batch_size": micro_batch_size}
-    if free:
+    if is_movable:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
     job = assemble(time_alone(request, changes))
     profiles, outfeed = job.program.stages, job.program.outfeed
@@ -161,8 +161,10 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
         for profile in profiles
     ]
-    unit_names = tuple(names) if free else tuple(profile.name for profile in profiles)
-    stash = _stash(profiles, _passing(request, changes, names, profiles), first_trained or 0 if free else 0, layers)
+    unit_names = tuple(names) if is_movable else tuple(profile.name for profile in profiles)
+    stash = _stash(
+        profiles, _passed_bytes(request, changes, names, profiles), first_trained or 0 if is_movable else 0, layers
+    )
     kept_names = runs.kept_layers(options, layers)
     checkpoints = [unit for unit, name in enumerate(names, 1) if name in kept_names]
     inline = inline_of(profiles, passes[0], stash, first_trained or 0, checkpoints)
@@ -170,7 +172,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     host = job.costs.host if outfeed.mode == "ALL" and not outfeed.accumulate else replace(job.costs.host, outfeed=0)
     return Units(
         unit_names,
-        free,
+        is_movable,
         profiles,
         passes,
         sums(updates),
@@ -188,7 +190,7 @@ def _cycles(cost: models.PassCost, job: Job) -> int:
     return pricing.pass_cycles(cost, job.system.ipu, job.system.rates)
 
 
-def _passing(
+def _passed_bytes(
     request: Request,
     changes: dict[str, Any],
     names: Sequence[str],
@@ -196,36 +198,41 @@ def _passing(
 ) -> Table:
     """Return the bytes that both a unit and the next unit stash; the last unit has its activation bytes.
 
-    The stash of a stage with both units gives the bytes. If either unit stashes nothing, a unit may hand on its input,
-    and all passed bytes count.
+    The stash of a stage with both units tells the bytes. If either unit stashes nothing, the first unit may hand on its
+    input, and all passed bytes count.
     """
     single_bytes = [profile.stash_bytes for profile in profiles]
-    passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
-    for odd in (0, 1) if len(names) > 1 else ():
-        splits = [name for unit, name in enumerate(names) if unit and unit % 2 == odd]
+    passed_bytes = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
+    for parity in (0, 1) if len(names) > 1 else ():
+        splits = [name for unit, name in enumerate(names) if unit and unit % 2 == parity]
         pairs = assemble(time_alone(request, {**changes, "pipeline.splits": splits})).program.stages
         for number, pair in enumerate(pairs):
-            unit = 2 * number - odd
+            unit = 2 * number - parity
             if 0 < unit < len(names) - 1 and single_bytes[unit] and single_bytes[unit + 1]:
-                passing[unit] = min(passing[unit], single_bytes[unit] + single_bytes[unit + 1] - pair.stash_bytes)
-    return passing
+                passed_bytes[unit] = min(
+                    passed_bytes[unit], single_bytes[unit] + single_bytes[unit + 1] - pair.stash_bytes
+                )
+    return passed_bytes
 
 
 def _stash(
-    profiles: Sequence[models.StageProfile], passing: Table, first_trained: int, layers: Sequence[runs.RequestedLayer]
+    profiles: Sequence[models.StageProfile],
+    passed_bytes: Table,
+    first_trained: int,
+    layers: Sequence[runs.RequestedLayer],
 ) -> Table:
     """Return lower bounds on stages' stashed bytes per micro-batch.
 
-    Neighbouring units may share an array of ``passing`` bytes, counted once. Skip connections may also share arrays
-    between distant units; the bound is then 0.
+    Neighbouring units may share an array of ``passed_bytes`` bytes, which counts once. Skip connections may also share
+    arrays between distant units; the bound is then 0.
     """
     stashed = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
     if any(map(runs.is_add, layers)):
         return np.zeros((len(stashed) + 1,) * 2, dtype=np.int64)
-    table = sums(stashed - passing) + np.concatenate([[0], passing])[None, :]
+    table = sums(stashed - passed_bytes) + np.concatenate([[0], passed_bytes])[None, :]
     stashed[:first_trained] = 0
-    passing = np.where(np.arange(len(passing)) < first_trained, 0, passing)
-    table[0] = sums(stashed - passing)[0] + np.concatenate([[0], passing])
+    passed_bytes = np.where(np.arange(len(passed_bytes)) < first_trained, 0, passed_bytes)
+    table[0] = sums(stashed - passed_bytes)[0] + np.concatenate([[0], passed_bytes])
     table = np.maximum(np.triu(table, 1), 0)
     single = np.arange(len(stashed))
     table[single, single + 1] = [profile.stash_bytes for profile in profiles]
@@ -233,15 +240,15 @@ def _stash(
 
 
 def _shared_pairs(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
-    """Return pairs of layers whose second layer uses weights of the first."""
-    places = {layer.spec.name: number for number, layer in enumerate(layers)}
+    """Return pairs of layers: the second layer uses weights of the first."""
+    number_of = {layer.spec.name: number for number, layer in enumerate(layers)}
     pairs = []
     for number, layer in enumerate(layers):
         spec = layer.spec
         if isinstance(spec, runs.BuiltSpec) and hasattr(spec.row.kind_class, "shared_parameters"):
             pairs += [
-                (places[owner], number)
+                (number_of[owner], number)
                 for key in spec.row.keys
-                if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in places
+                if key.hint is core_layers.EarlierLayer and (owner := getattr(spec, key.argument)) in number_of
             ]
     return pairs

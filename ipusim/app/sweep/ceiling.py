@@ -1,9 +1,9 @@
 """Find the limit of throughput over accumulation counts, and counts near the limit.
 
-A full pipeline takes a + b G cycles for G micro-batches per weight update: a for ramps and update, b per micro-batch,
-in lock-step a time-step. Throughput therefore approaches the limit given by b from below. Both constants come from
-simulated points. Three points must lie exactly on a line, at counts of a full pipeline. Otherwise larger counts are
-simulated until three points do.
+A full pipeline takes a + b G cycles for G micro-batches per weight update. Ramps and update take a cycles, and each
+micro-batch takes b more, in lock-step a time-step. Throughput therefore approaches the limit given by b from below.
+Both constants come from simulated points: three points at counts of a full pipeline must lie exactly on a line. If they
+do not, larger counts are simulated until three points do.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError
 from ipusim.base.units import format_throughput
 
-#: Share of the ceiling that counts as near it.
+#: Share of the ceiling from which throughput counts as near the ceiling.
 NEAR_SHARE: Final = Fraction(95, 100)
 #: Share of the ceiling that is often sufficient.
 ENOUGH_SHARE: Final = Fraction(90, 100)
-#: Maximum number of counts tried besides an estimated count; estimates may miss if the pipeline is not yet full.
+#: Maximum number of counts tried on either side of an estimate, which may miss if the pipeline is not yet full.
 _MOST_TRIED: Final = 64
-#: What keeps IPUs with balanced stages from computing all the time.
+#: Words for what keeps IPUs with balanced stages from computing all the time.
 _OTHER_LOSSES: Final = "Copies, syncs, host{} and order of passes"
 
 
@@ -44,8 +44,9 @@ class SweepCeiling:
             NEAR_SHARE of the ceiling.
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
             extrapolates the line.
-        balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
-        other_share: share of the balanced rate left by copies, syncs, host, disturbances and order of passes.
+        balance: mean arithmetic of the IPUs divided by that of the busiest IPU: the share of the ideal throughput that
+            the stages' balance allows.
+        other_share: share of this throughput that copies, syncs, host, disturbances and order of passes allow.
         is_disturbed: whether the scenario has disturbances.
     """
 
@@ -91,28 +92,28 @@ class SweepCeiling:
 
 @sharing
 def ceilings(sweep: Sweep) -> tuple[SweepCeiling, ...]:
-    """Return the ceilings by combination of the other options; empty unless counts are crossed.
+    """Return the ceilings by combination of other options; empty if counts vary together with other options.
 
-    Combinations without linear growth are left out.
+    Combinations whose time does not grow linearly are left out.
     """
-    axis_of_count = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
-    if axis_of_count is None or (sweep.is_zipped and len(sweep.axes) > 1):
+    count_axis = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
+    if count_axis is None or (sweep.is_zipped and len(sweep.axes) > 1):
         return ()
     groups: dict[str, dict[int, Outcome]] = {}
-    groups_values: dict[str, dict[str, Any]] = {}
+    values_of_group: dict[str, dict[str, Any]] = {}
     for point, outcome in sweep.finished_points:
         values = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
         key = "\n".join(map(text_of, values.values()))
-        groups_values[key] = values
-        if outcome.has_run and type(point[axis_of_count]) is int:
-            groups.setdefault(key, {})[point[axis_of_count]] = outcome
-    limits = (_ceiling(sweep, groups_values[key], outcomes) for key, outcomes in groups.items())
+        values_of_group[key] = values
+        if outcome.has_run and type(point[count_axis]) is int:
+            groups.setdefault(key, {})[point[count_axis]] = outcome
+    limits = (_ceiling(sweep, values_of_group[key], outcomes) for key, outcomes in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 
 
 def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome]) -> SweepCeiling | None:
-    most = max(outcomes)
-    job = try_request(sweep.request, {**values, COUNT: most}).job
+    largest_count = max(outcomes)
+    job = try_request(sweep.request, {**values, COUNT: largest_count}).job
     if job is None:
         return None
     step, executions = job.schedule.count_step(job.program.shape), job.executions
@@ -134,10 +135,10 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
     def has_share(count: int, share: Fraction) -> bool:
         return outcome_at(count).has_run and count * slope >= share * cycles_at(count)
 
-    def least(share: Fraction) -> int:
+    def least_count(share: Fraction) -> int:
         """Return the smallest count from which every simulated count has ``share``; larger counts follow the line."""
         count = limit.count_for(share)
-        if count > most:
+        if count > largest_count:
             return count
         for _ in range(_MOST_TRIED):
             if has_share(count, share):
@@ -148,11 +149,11 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
                 break
             count -= step
         # Throughput may fall between counts, as in schedules with pairs of micro-batches.
-        later = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
-        return max(later) + step if later else count
+        missing = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
+        return max(missing) + step if missing else count
 
-    enough, near = least(ENOUGH_SHARE), least(NEAR_SHARE)
-    rate = outcome_at(near).samples_per_s if near <= most else None
+    enough, near = least_count(ENOUGH_SHARE), least_count(NEAR_SHARE)
+    rate = outcome_at(near).samples_per_s if near <= largest_count else None
     balance, other_share = float(limit.mean / limit.busiest), float(limit.busiest / slope)
     is_disturbed = bool(job.request.options.disturbances)
     return SweepCeiling(values, limit.samples_per_s, enough, near, rate, balance, other_share, is_disturbed)

@@ -27,12 +27,12 @@ from ipusim.base.workers import side_by_side
 
 #: Kinds of worker pools.
 BACKENDS: Final = ("local", "dask")
-#: Seconds before a silent cluster counts as unavailable.
+#: Seconds after which a cluster that does not answer counts as unavailable.
 _PATIENCE_S: Final = 10
-#: Cache of a worker process by sweep; holds the current sweep only.
-_AT_HAND: dict[str, Cache] = {}
+#: Cache of a worker process, by its sweep; only the current sweep has one.
+_CACHES: dict[str, Cache] = {}
 #: Threads of a worker take turns: Python runs one at a time, and users' code may not be thread-safe.
-_ONE_AT_A_TIME: Final = Lock()
+_POINT_LOCK: Final = Lock()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Crew:
     """Worker pool for points.
 
     Attributes:
-        workers: number of local processes; 1 means this process, None the number of cores.
+        workers: number of local processes; 1 uses this process, and None as many processes as cores.
         backend: one of BACKENDS.
         address: address of a Dask cluster's scheduler, such as ``tcp://10.0.0.1:8786``.
     """
@@ -78,10 +78,10 @@ class Crew:
     def run(
         self, request: Request, points: Mapping[int, Mapping[str, Any]]
     ) -> Generator[tuple[int, Outcome], None, None]:
-        """Yield number and outcome of points, in the order in which they end.
+        """Yield the number and outcome of each point, in the order in which points end.
 
-        ``points`` are the changes of ``request`` by number. Raises OutputError for a silent cluster, and for a worker
-        ended from outside.
+        ``points`` are the changes of ``request`` by number. Raises OutputError if a cluster does not answer, and if a
+        worker is ended from outside.
         """
         if not points:
             return
@@ -93,22 +93,22 @@ class Crew:
                     outcome = outcome_of(request, changes)
                 yield position, outcome
             return
-        errand = _Errand.from_request(request)
+        common_parts = _CommonParts.from_request(request)
         if self.backend == "dask":
-            yield from self._on_cluster(errand, points)
+            yield from self._on_cluster(common_parts, points)
             return
         try:
-            yield from side_by_side(_at_work, ((errand, *point) for point in points.items()), number)
+            yield from side_by_side(_run_point, ((common_parts, *point) for point in points.items()), number)
         except BrokenProcessPool:
             text = "a worker process was ended from outside, for example by lack of memory: continue with fewer workers"
             raise OutputError(text) from None
 
     def _on_cluster(
-        self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
+        self, common_parts: _CommonParts, points: Mapping[int, Mapping[str, Any]]
     ) -> Generator[tuple[int, Outcome], None, None]:
         """Yield like :meth:`run`, from the workers of a Dask cluster.
 
-        Raises OutputError for a silent cluster, and for a cluster that ends early.
+        Raises OutputError if the cluster does not answer, or ends early.
         """
         from distributed import Client, as_completed  # noqa: PLC0415 - an extra
 
@@ -120,11 +120,11 @@ class Crew:
             except (OSError, TimeoutError, ValueError) as error:
                 raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
             try:
-                futures = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
+                futures = client.map(partial(_run_point, common_parts), list(points), list(points.values()), pure=False)
                 for future in as_completed(futures, loop=client.loop):
                     yield future.result()
             except (OSError, CancelledError, RuntimeError) as error:
-                # Errors of points are in their outcomes: these are errors of the cluster.
+                # Outcomes contain the errors of points: an exception here is an error of the cluster.
                 text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}"
                 raise OutputError(text) from error
 
@@ -144,18 +144,18 @@ class Crew:
             asyncio.run(ask())
         except (OSError, TimeoutError, ValueError) as error:
             raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
-        except Exception:  # parse errors of another server's bytes
+        except Exception:  # another server sent bytes that cannot be parsed
             raise OutputError(f"{self.address}: no Dask cluster answers, but another server") from None
 
 
 @dataclass(frozen=True)
-class _Errand:
+class _CommonParts:
     """Common parts of a sweep's points, as plain data for any process.
 
     Attributes:
         sweep: unique identifier of the sweep.
         request: arguments of :meth:`~ipusim.api.Request.from_dict`.
-        schedules: schedules registered here in addition to the house's.
+        schedules: schedules registered in this process, besides ipusim's schedules.
     """
 
     sweep: str
@@ -163,8 +163,8 @@ class _Errand:
     schedules: Sequence[Schedule] = ()
 
     @classmethod
-    def from_request(cls, request: Request) -> _Errand:
-        """Return the errand of a request."""
+    def from_request(cls, request: Request) -> _CommonParts:
+        """Return the common parts of a request's points."""
         modules = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
         )
@@ -172,19 +172,19 @@ class _Errand:
         return cls(uuid4().hex, {"data": runs.plain(runs.options_set(request.options)), **names}, modules)
 
 
-def _request_of(errand: _Errand) -> Request:
-    return Request.from_dict(**errand.request)
+def _request_of(common_parts: _CommonParts) -> Request:
+    return Request.from_dict(**common_parts.request)
 
 
-def _at_work(errand: _Errand, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:
+def _run_point(common_parts: _CommonParts, number: int, changes: Mapping[str, Any]) -> tuple[int, Outcome]:
     """Run a point in a worker process."""
-    with _ONE_AT_A_TIME:
-        cache = _AT_HAND.get(errand.sweep)
+    with _POINT_LOCK:
+        cache = _CACHES.get(common_parts.sweep)
         if cache is None:
-            _AT_HAND.clear()
-            cache = _AT_HAND[errand.sweep] = Cache()
-        for schedule in errand.schedules:
+            _CACHES.clear()
+            cache = _CACHES[common_parts.sweep] = Cache()
+        for schedule in common_parts.schedules:
             if schedule.name not in schedules.names():
                 schedules.register(schedule)
         with cache.activate():
-            return number, outcome_of(cache(_request_of, errand), changes)
+            return number, outcome_of(cache(_request_of, common_parts), changes)

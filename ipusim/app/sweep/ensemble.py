@@ -22,13 +22,14 @@ from ipusim.app.sweep.vary import MOST_POINTS, Axis
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_seconds
 
-#: Percentiles of a table, and of the chart: nine of ten runs lie between the outer two.
+#: Percentiles in the table.
 _PERCENTILES: Final = (0, 5, 25, 50, 75, 95, 100)
+#: Percentiles in the chart: nine of ten runs lie between the outer two.
 _MARKED: Final = (5, 50, 95)
 
 
 def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
-    """Return an axis of seeds for every jitter, from its seed upwards.
+    """Return an axis of seeds for every jitter, which begins with the jitter's own seed.
 
     Raises OptionError for a request without jitter, and for an invalid number of runs.
     """
@@ -40,9 +41,9 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
     if not jitters:
         example = "such as {jitter: 5 %}"
         raise OptionError("seeds", f"expected a scenario with jitter among its disturbances, {example}, got none")
-    span = 2**32
+    seed_count = 2**32
     return tuple(
-        Axis(f"disturbances.{index}.seed", tuple((first + run) % span for run in range(number)))
+        Axis(f"disturbances.{index}.seed", tuple((first + run) % seed_count for run in range(number)))
         for index, first in jitters
     )
 

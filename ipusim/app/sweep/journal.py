@@ -1,7 +1,7 @@
 """Keep a sweep's finished points on disk, so that an interrupted sweep continues.
 
-A line holds a point with its key: a hash of its options and of the files they name. Points are reused only under equal
-keys.
+A line holds a point with a key: a hash of the point's options and of all files named in options. Only points with an
+equal key are reused.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from ipusim.base.files import open_file
 
 #: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
+#: Folder of this package.
 _PACKAGE: Final = Path(__file__).parents[2]
-#: File name.
+#: Name of the journal's file.
 _FILE: Final = "sweep.jsonl"
-#: Maximum size of the file in bytes, enough for three times the points of a sweep.
+#: Maximum size of the file in bytes, enough for three times as many points as a sweep may have.
 _MOST_BYTES: Final = 1 << 28
-#: Line: a hash, followed by the remainder of a JSON object.
+#: Line of the file: a hash, followed by the remainder of a JSON object.
 _HASHED: Final = b'{"sha256": "%b", %b\n'
 
 
 class Keys:
-    """Function object from requests to keys that reads every named file once."""
+    """Computes the keys of requests, and reads every file that they name once."""
 
     def __init__(self) -> None:
-        """Start without any file read."""
+        """Prepare the keys, before any file is read."""
         self._content: Callable[[Path], str] = cache(_content)
 
     def key_of(self, request: Request) -> str:
@@ -92,17 +93,17 @@ def code_digest() -> str:
 
 
 class Journal:
-    """Finished points in a results folder, open for more; points of other code are dropped.
+    """Finished points in a results folder, to which points are added; points computed by different code are dropped.
 
     Every line begins with a hash of itself and of the code, to detect changed or truncated lines.
 
     Attributes:
         outcomes: outcomes by the keys of their points.
-        damaged: number of invalid lines, without a last line truncated at the end of its process.
+        damaged: number of invalid lines; a last line that was cut off when its process ended does not count.
     """
 
     def __init__(self, folder: ResultsFolder) -> None:
-        """Prepare the journal of a folder, which may be empty."""
+        """Prepare the journal of ``folder``, which may have no journal yet."""
         self._folder = folder
         self._head = (json.dumps({"code": code_digest()}) + "\n").encode()
         self._file: BinaryIO | None = None
@@ -123,7 +124,7 @@ class Journal:
                 self._folder.remove_aside(_FILE)
 
     def add(self, key: str, outcome: Outcome) -> None:
-        """Store a finished point, synchronised to disk."""
+        """Store a finished point, and wait until it is on disk."""
         assert self._file is not None
         self._folder.check_mine()
         self.outcomes[key] = outcome

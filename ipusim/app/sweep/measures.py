@@ -10,6 +10,7 @@ from ipusim.app.study.figures import MEASURE_NAMES, MEASURES
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
+#: Measures that reports treat in a special way.
 THROUGHPUT: Final = analysis.figure("throughput")
 BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
@@ -30,7 +31,7 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
 
     Raises OptionError for an unknown name, and for a measure of learning without ``losses``.
     """
-    names = {word: figure for figure in MEASURES for word in (figure.name, figure.measure)}
+    names = {measure_name: figure for figure in MEASURES for measure_name in (figure.name, figure.measure)}
     if name not in names:
         words = f"expected one of {', '.join(MEASURE_NAMES)}, got {name!r}{did_you_mean(name, names)}"
         raise OptionError("measure", words)

@@ -1,4 +1,4 @@
-"""Define the outcome of a sweep's point: figures, or the reason for their absence."""
+"""Define the outcome of a sweep's point: figures of the run, or the reason for a missing run."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from ipusim.base.errors import FileError, IpusimError
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of a run by name, or the reason for their absence.
+    """Figures of a run by name, or the reason why the point did not run.
 
-    Columns of a sweep's files are attributes too, such as ``samples_per_s``, ``bubble`` and ``peak_bytes``; None for a
-    missing figure.
+    Columns of a sweep's files are attributes too, such as ``samples_per_s``, ``bubble`` and ``peak_bytes``. The value
+    of a missing figure is None.
 
     Attributes:
-        message: reason for the missing run; empty after a run.
-        figures: values by names of :data:`ipusim.analysis.figures.FIGURES`; a refused program has its fullest IPU only.
-        sync: sync mode; empty without a run.
+        message: reason why the point did not run; empty after a run.
+        figures: values by names of :data:`ipusim.analysis.figures.FIGURES`; a program that is refused for its memory
+            has only the figures of its fullest IPU.
+        sync: sync mode; empty if the point did not run.
         sram_bytes: memory of an IPU in bytes; None if unlimited.
         makespan_cycles: cycles of the pipeline's first execution, without weight update.
         run_cycles: cycles of the whole run.
@@ -49,12 +50,12 @@ class Outcome:
 
     @property
     def has_run(self) -> bool:
-        """Whether the point ran, fitting or not."""
+        """Whether the point ran, even if it exceeds memory."""
         return not self.message
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """Whether the program fits its memory; None if refused by a rule."""
+        """Whether the program fits in memory; None after a rule's refusal."""
         return self.figures.get("memory")
 
     @property
@@ -73,9 +74,11 @@ class Outcome:
         return self.figures.get(_BY_COLUMN[name])
 
 
-#: Figures of an outcome by name: figures of sweeps, and the fit.
+#: Figures of an outcome by name: measures of a sweep, and whether the program fits.
 _KEPT_FIGURES: Final = {figure.name: figure for figure in analysis.FIGURES if figure.measure or figure.unit == "fits"}
+#: Names of figures by their columns in a sweep's files.
 _BY_COLUMN: Final = {figure.column: figure.name for figure in analysis.FIGURES if figure.measure}
+#: Upper bound of stored cycles.
 _MOST_CYCLES: Final = 2**63
 
 
@@ -128,7 +131,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run a Job; without arithmetic, cycles give all figures, unless a measure needs the whole summary."""
+    """Run a Job; without arithmetic, its cycles give all figures, unless a measure needs the whole summary."""
     if job.workload is None:
         outcome = outcome_of_run(job, Session(job).run(job.executions))
         if outcome.is_complete:
@@ -158,7 +161,7 @@ def outcome_of_cycles(
         job: Job of the run.
         info: info of its Timeline.
         cycles: cycles of the run.
-        learning: losses and accuracies of its summary; None for a run without arithmetic.
+        learning: losses and accuracies of its summary; None if arithmetic did not run.
     """
     rates = analysis.rates_of(info, cycles.run, info.executions)
     available = len(info.stages_of_ipu) * cycles.makespan

@@ -28,7 +28,7 @@ from ipusim.base.units import counted, format_bytes, format_figure
 _SYNC: Final = "pipeline.sync"
 #: Maximum number of rows on a terminal.
 _MOST_ROWS: Final = 40
-#: Number of best rows shown on a terminal, if there are more rows than the maximum.
+#: Number of rows of best points shown on a terminal in place of more rows than the maximum.
 _BEST_ROWS: Final = 20
 #: Maximum number of ties named in a sentence.
 _MOST_TIES: Final = 4
@@ -55,7 +55,7 @@ class SweepResult(Result):
     names = ("sweep.csv", "sweep.png", "sweep.svg")
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield the verdict, the table of points, and the table of several ceilings."""
+        """Yield the verdict, the table of points and, if there are several ceilings, their table."""
         yield from verdict(self.swept, self.limits, self.measure)
         yield sweep_table(self.swept, self.measure)
         if len(self.limits) > 1:
@@ -123,8 +123,8 @@ def chart_of(
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
-        near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
-        levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near))
+        near_point = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
+        levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near_point))
     unfit = {outcome.fits for _, outcome in swept.finished_points if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
@@ -141,7 +141,7 @@ def chart_of(
 
 
 def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
-    """Return the title: scenario's title or name, measure and number of points."""
+    """Return the chart's title: the scenario's title or name, and below it the measure and the number of points."""
     request, name = swept.request, measure.chart.partition(",")[0]
     title = picture.title or runs.title_of(request.description)
     remark = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
@@ -150,12 +150,12 @@ def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
 
 
 def peaks_of(swept: Sweep) -> list[int]:
-    """Return the fullest IPU's distinct memory peaks, including points that do not fit."""
+    """Return the distinct memory peaks of the fullest IPU, over all points, even those that do not fit."""
     return sorted({outcome.peak_bytes for _, outcome in swept.finished_points if outcome.peak_bytes is not None})
 
 
 def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
-    """Return an IPU's memory in the chart's unit and in words; None unless points share it."""
+    """Return an IPU's memory in the chart's unit and in words; None for different sizes."""
     sizes = {outcome.sram_bytes for _, outcome in swept.finished_points if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else (size * on_chart(MEMORY, size)[0], f"an IPU has {format_bytes(size)}")
@@ -167,7 +167,7 @@ def modes_of(swept: Sweep) -> list[Sync]:
 
 
 def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
-    """Return the fitting points of a sync mode by rank; ties by memory, then order.
+    """Return the fitting points of a sync mode by rank; points of equal rank are ordered by memory, then by position.
 
     Args:
         swept: the points.
@@ -192,8 +192,8 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
     ties = [swept.words(point) for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
     if not ties:
         return ""
-    more = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
+    rest_text = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
+    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{rest_text}."
 
 
 def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figure) -> list[str]:
@@ -207,14 +207,14 @@ def verdict(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.Figu
         lines.append(f"{note} So each point is compared only with points of its sync mode.")
     lines += _memory_words(swept)
     failures = Counter(_same_reason(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
-    for alike, times in failures.most_common(_MOST_REASONS):
-        first, outcome = next(row for row in swept.finished_points if _same_reason(row[1].message) == alike)
+    for reason, times in failures.most_common(_MOST_REASONS):
+        first, outcome = next(row for row in swept.finished_points if _same_reason(row[1].message) == reason)
         lines.append(f"{times} of {number} did not run, for example {swept.words(first)}: {outcome.message}")
     if len(failures) > _MOST_REASONS:
         lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.reused_count:
-        are = "is" if swept.reused_count == 1 else "are"
-        lines.append(f"{swept.reused_count} of {counted(number, 'point')} {are} taken from an earlier, equal sweep.")
+        verb = "is" if swept.reused_count == 1 else "are"
+        lines.append(f"{swept.reused_count} of {counted(number, 'point')} {verb} taken from an earlier, equal sweep.")
     return lines
 
 
@@ -226,19 +226,19 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
     if best := best_of(swept, measure, mode):
         point, outcome = best[0]
         best_words = measure.text(outcome.value(measure) or 0.0)
-        with_what = [best_words if measure is THROUGHPUT else f"a {measure.measure} of {best_words}"]
+        qualities = [best_words if measure is THROUGHPUT else f"a {measure.measure} of {best_words}"]
         if measure is THROUGHPUT:
-            with_what.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
+            qualities.append(f"a bubble of {outcome.bubble or 0.0:.1%}")
             if outcome.peak_bytes is not None:
-                with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
+                qualities.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
         sizes = _samples_per_update(of_mode)
-        unequal_work = measure.unit == "seconds" and len(sizes) > 1
+        has_unequal_work = measure.unit == "seconds" and len(sizes) > 1
         text = (
-            f"{'Least' if unequal_work else 'Best'} of {counted(number, 'point')}{in_mode} by {measure.measure}: "
-            f"{swept.words(point)}, with {', '.join(with_what)}."
+            f"{'Least' if has_unequal_work else 'Best'} of {counted(number, 'point')}{in_mode} by {measure.measure}: "
+            f"{swept.words(point)}, with {', '.join(qualities)}."
         )
         lines.append(text + _ties(best, swept, measure))
-        if unequal_work:
+        if has_unequal_work:
             per_sample, fastest = best_of(swept, THROUGHPUT, mode)[0]
             lines.append(
                 f"But work differs, from {sizes[0]:,} to {sizes[-1]:,} samples per weight update. For each sample "
@@ -264,7 +264,7 @@ def _samples_per_update(points: Sequence[tuple[tuple[Any, ...], Outcome]]) -> li
 
 
 def _memory_words(swept: Sweep) -> list[str]:
-    """Return words on the fullest IPU's memory range, and on points out of memory."""
+    """Return a sentence on the memory range of the fullest IPU, and on points that exceed memory."""
     holding = [row for row in swept.finished_points if row[1].peak_bytes is not None]
     peaks = peaks_of(swept)
     if len(peaks) < 2:
@@ -279,23 +279,23 @@ def _memory_words(swept: Sweep) -> list[str]:
     ]
     if not unfit:
         return [f"{words}."]
-    places = f"at {len(unfit)} of {len(holding)} points"
+    where = f"at {len(unfit)} of {len(holding)} points"
     if len(swept.axes) == 1 and swept.axes[0].is_numeric:
         name, first, last = swept.names[0], min(unfit)[0], max(unfit)[0]
         if len(unfit) == sum(point[0] >= first for point, _ in holding):
-            places = f"from {name} {text_of(first)} on"
+            where = f"from {name} {text_of(first)} on"
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
-            places = f"up to {name} {text_of(last)}"
-    return [f"{words}, too much {places}."]
+            where = f"up to {name} {text_of(last)}"
+    return [f"{words}, too much {where}."]
 
 
 def _same_reason(message: str) -> str:
-    """Return the common text of messages that differ only in numbers, or in how many there are (``4 or 8``)."""
+    """Return the common text of messages that differ only in numbers, or in how many numbers they list (``4 or 8``)."""
     return re.sub(r"\d+( or \d+)*", "#", message)
 
 
 def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[SweepCeiling], swept: Sweep) -> str:
-    """Return the ceiling of the best point in words; without a best point, the first ceiling."""
+    """Return the ceiling of the best point in words; if there is no best point, the first ceiling."""
     for point, _ in best[:1]:
         changes = swept.changes(point)
         for limit in limits:

@@ -1,4 +1,4 @@
-"""Compute sweep points over jitter seeds, slower IPUs and slower cables, without event simulation if exact."""
+"""Compute sweep points over jitter seeds, slower IPUs and slower cables, without event simulation where exact."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from ipusim.app.sweep.outcome import Outcome, outcome_of_cycles, outcome_of_run
 from ipusim.base.cache import Cache
 from ipusim.base.errors import IpusimError
 
-#: Option of all disturbances, and option of a jitter's seed.
-_ALL: Final = "disturbances"
-_SEED: Final = re.compile(rf"{_ALL}\.\d+\.seed")
-#: Minimum number of points computed together; fewer are simulated separately.
+#: Option of all disturbances.
+_DISTURBANCES: Final = "disturbances"
+#: Option of a jitter's seed.
+_SEED: Final = re.compile(rf"{_DISTURBANCES}\.\d+\.seed")
+#: Minimum number of points that are computed together; fewer points are simulated separately.
 _FEWEST: Final = 3
-#: Maximum number of passes per simulated span of runs that are faster to compute than to simulate.
+#: Maximum ratio of a run's passes to its simulated spans: with more passes, simulation is faster than computation.
 _MOST_PASSES: Final = 3
 
 
 def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
     """Yield the outcomes of points that differ only in disturbances, for each value of the other options.
 
-    The first point is simulated. If its computed cycles differ from the simulation, no further outcome follows.
+    The first point is simulated as a check. If its computed cycles differ, no further outcome follows.
 
     Args:
         request: the varied request, without arithmetic.
@@ -37,11 +38,11 @@ def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]
     """
     groups = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for number, changes in points.items():
-        rest = [(path, value) for path, value in changes.items() if path != _ALL and not _SEED.fullmatch(path)]
+        rest = [(path, value) for path, value in changes.items() if path != _DISTURBANCES and not _SEED.fullmatch(path)]
         groups[repr(rest)][number] = changes
     for group in groups.values():
         if len(group) >= _FEWEST:
-            with suppress(IpusimError, MemoryError):  # reported when the point runs alone
+            with suppress(IpusimError, MemoryError):  # errors are reported when the point runs alone
                 yield from _outcomes({number: request.replace(changes) for number, changes in group.items()}, group)
 
 
@@ -55,7 +56,7 @@ def _outcomes(
     if not result.is_complete:
         return
     yield first, result
-    if not any(_ALL in changes for changes in points.values()):
+    if not any(_DISTURBANCES in changes for changes in points.values()):
         run_cycles = runs.runs_with_seeds(job, [_seeds(variant) for variant in requests.values()])
     elif job.program.shape.passes * job.executions <= _MOST_PASSES * len(timeline):
         run_cycles = _cycles(job, [*requests.values()])

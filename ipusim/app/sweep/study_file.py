@@ -34,6 +34,7 @@ from ipusim.base.near_names import did_you_mean
 
 #: Files that a study may write.
 ALL_FILES: Final = ("sweep.parquet", *SweepResult.names, *Ensemble.names, *WeakPoints.names)
+#: Keys of a study file.
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
 
 
@@ -44,8 +45,8 @@ class Study:
     Attributes:
         scenario: file of the scenario.
         axes: varied options.
-        is_zipped: whether axes vary together instead of crossed.
-        measure: measure that ranks points; None for the default.
+        is_zipped: whether axes vary together; otherwise every combination of their values is a point.
+        measure: measure that ranks points; None uses the default measure.
         position_of: function from an axis's path to its position in the file or on the command line.
         seeds: number of runs with different seeds; None unless seeds vary.
         slower: factor on the time of a single IPU or cable, varied by the first axis; None for other studies.
@@ -84,7 +85,7 @@ class Study:
         return SweepResult(swept, ceilings(swept), measure, picture)
 
     def first_job(self, overrides: Sequence[str]) -> Job:
-        """Assemble the first point of a study; raises ScenarioError with places of mistakes."""
+        """Assemble the first point of a study; raises ScenarioError with the position of each mistake."""
         source = apply_overrides(read_source(self.scenario), overrides)
         first = points_of(self.axes, self.is_zipped)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
@@ -98,8 +99,8 @@ def read_study(
 
     ``seeds`` is the number of runs with different seeds. ``slower`` is the factor on the time of a single IPU or cable.
 
-    Raises OptionError for an option without path or values, for a scenario without varied options, and for varied
-    options besides a study file; ScenarioError with every problem of a study file.
+    Raises OptionError for an option without path or values, for a scenario without varied options, and if options vary
+    in addition to a study file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
     is_study = not source.data.keys().isdisjoint(("vary", "scenario"))

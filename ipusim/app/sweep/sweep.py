@@ -1,4 +1,4 @@
-"""Run a sweep: workers simulate a request at every point once, and save points as they finish.
+"""Run a sweep: workers simulate a request once at every point, and each point is saved as it ends.
 
 Points that differ only in disturbances are computed without event simulation, if this gives exact times.
 """
@@ -23,7 +23,7 @@ from ipusim.base.errors import IpusimError, OptionError
 
 
 class AllFailedError(IpusimError):
-    """Sweep without a single successful point; the text is the first point's error."""
+    """Raised if no point of a sweep runs; the text is the first point's error."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Sweep:
     Attributes:
         request: the varied request.
         axes: the varied options.
-        is_zipped: whether axes vary together; otherwise crossed.
+        is_zipped: whether axes vary together; otherwise every combination of their values is a point.
         points: values of the axes at every point.
-        outcomes: outcomes of the points; None if pending.
-        reused_count: number of outcomes from an earlier sweep.
+        outcomes: outcomes of the points; None for pending points.
+        reused_count: number of outcomes taken from an earlier sweep.
     """
 
     request: Request
@@ -82,7 +82,7 @@ def sweep(
     the partial sweep. A failing point is recorded; the sweep continues.
 
     Raises OptionError for invalid axes and pools; AllFailedError, or the request's error, if no point runs; OutputError
-    for an unwritable journal and a silent cluster.
+    if the journal cannot be written, or a cluster does not answer.
     """
     crew = crew or Crew()
     crew.check()
@@ -109,7 +109,7 @@ def sweep(
         for number, outcome in outcome_stream:
             outcomes[number] = outcome
             progress_count += 1
-            if journal is not None and outcome.has_run:  # errors are quickly found again
+            if journal is not None and outcome.has_run:  # points with an error end quickly, so they run again
                 journal.add(keys[number], outcome)
             if on_point:
                 on_point(partial_sweep())
@@ -124,17 +124,17 @@ def sweep(
 def _outcome_stream(
     request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield number and outcome of points: jointly computed points first, then the pool's."""
-    left = dict(points)
+    """Yield number and outcome of points: jointly computed points first, then points of the worker pool."""
+    pending = dict(points)
     if not losses:
         for number, outcome in disturbed_outcomes(request, points):
-            del left[number]
+            del pending[number]
             yield number, outcome
-    yield from crew.run(request, left)
+    yield from crew.run(request, pending)
 
 
 def _known_outcomes(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
-    """Return outcomes known before any run, of invalid options and from the journal; and keys."""
+    """Return the outcomes known before any run (points of invalid options and of the journal), and the points' keys."""
     outcomes: list[Outcome | None] = [None] * len(study.points)
     keys: dict[int, str] = {}
     keys_of = Keys()

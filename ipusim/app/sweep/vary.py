@@ -1,4 +1,4 @@
-"""Parse the axes of a sweep: options by path with their values, crossed or varied together."""
+"""Parse the axes of a sweep: options with values, crossed (all combinations) or varied together."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from ipusim.base.errors import OptionError
 
 #: Maximum number of points of a sweep: a quarter of an hour at a hundredth of a second per point.
 MOST_POINTS: Final = 100_000
+#: Upper bound of numbers in a range.
 _LARGEST_NUMBER: Final = float(runs.MOST_NUMBER)
-#: Precision of numbers in a range, above any written bound; powers of 1.0001 would have ever more digits.
+#: Digits of numbers in a range, more than any bound has; without a limit, powers of 1.0001 get ever more digits.
 _RANGE_CONTEXT: Final = Context(prec=200, traps=[])
+#: Number in a range.
 _NUMBER: Final = r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?"
+#: Range: first and last number, ``x`` or ``+``, and step.
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
-#: Text that begins like a range; refused unless it is a valid range.
+#: Text that begins like a range, and is refused unless valid.
 _RANGE_START: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
-#: Keys used by many mappings.
+#: Keys of many mappings; an axis needs a more specific name.
 _COMMON_KEYS: Final = ("name", "type")
 #: List whose items are named in a path.
 _NAMED_ITEMS: Final = "stages"
+#: Examples of ranges for messages.
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
 
 
@@ -44,7 +48,7 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """Last key of the path; with preceding keys if ambiguous, such as ``system.name``."""
+        """Last key of the path, with preceding keys if it is ambiguous, as in ``system.name``."""
         parts = self.path.split(".")
         first = len(parts) - 1
         while first and (
@@ -63,17 +67,17 @@ class Axis:
 
 
 def names_of(axes: Sequence[Axis]) -> tuple[str, ...]:
-    """Return the names of axes, extended with their paths until distinct.
+    """Return the names of axes, extended with keys of their paths until they are distinct.
 
     >>> names_of([Axis("model.seed", (1, 2)), Axis("data.seed", (1, 2)), Axis("steps", (1, 2))])
     ('model.seed', 'data.seed', 'steps')
     """
     names = [axis.name for axis in axes]
     while len(set(names)) < len(names):
-        longer = [
+        long_names = [
             ".".join(axis.path.split(".")[-name.count(".") - 2 :]) for axis, name in zip(axes, names, strict=True)
         ]
-        names = [long if names.count(name) > 1 else name for name, long in zip(names, longer, strict=True)]
+        names = [long if names.count(name) > 1 else name for name, long in zip(names, long_names, strict=True)]
     return tuple(names)
 
 
@@ -118,10 +122,11 @@ def axes_of(options: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
 
 
 def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...], ...]:
-    """Return the values of the axes at every point: crossed, last axis first, or together.
+    """Return the values of the axes at every point.
 
-    Crossed axes drop repeated values. Raises OptionError for missing axes, a repeated option, axes together of
-    different lengths, and too many points.
+    Axes vary together, or are crossed: then repeated values are dropped, and the last axis varies fastest. Raises
+    OptionError if there are no axes, for a repeated option, for axes of different lengths that vary together, and for
+    too many points.
     """
     if not axes:
         raise OptionError("vary", "expected options to vary, got none")
@@ -142,11 +147,11 @@ def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...
 
 
 def _split_values(path: str, text: str) -> list[Any]:
-    """Return the values of a text, the inside of a YAML list."""
-    located = runs.Located(path)
-    items = located.read(f"[{text}\n]")
-    if located.problems or not isinstance(items, list):
-        reason = located.problems[0].text if located.problems else f"got {runs.show(items)}"
+    """Return the values of a text that has the form of a YAML list without its brackets."""
+    reader = runs.Located(path)
+    items = reader.read(f"[{text}\n]")
+    if reader.problems or not isinstance(items, list):
+        reason = reader.problems[0].text if reader.problems else f"got {runs.show(items)}"
         raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {reason}")
     return items
 
@@ -163,15 +168,19 @@ def _expand_range(path: str, value: Any) -> Iterator[Any]:
     grows = numbers[2] > 1 and numbers[0] > 0 if operator == "x" else numbers[2] > 0
     if not grows or numbers[0] > numbers[1]:
         raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
-    yield from _range(path, value, numbers, operator, whole=all(end.lstrip("+-").isdecimal() for end in (first, step)))
+    yield from _range(
+        path, value, numbers, operator, has_integers=all(end.lstrip("+-").isdecimal() for end in (first, step))
+    )
 
 
-def _range(path: str, text: str, numbers: Sequence[Decimal], operator: str, *, whole: bool) -> Iterator[int | float]:
+def _range(
+    path: str, text: str, numbers: Sequence[Decimal], operator: str, *, has_integers: bool
+) -> Iterator[int | float]:
     number, last, step = numbers
     if max(abs(number), last) >= runs.MOST_NUMBER:
         raise OptionError("vary", f"{path}: expected a range within {_LARGEST_NUMBER:.0e} of 0, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
-        yield int(number) if whole else float(number)
+        yield int(number) if has_integers else float(number)
         number = _RANGE_CONTEXT.multiply(number, step) if operator == "x" else _RANGE_CONTEXT.add(number, step)
         if number > last:
             return

@@ -1,4 +1,4 @@
-"""Find weak points: IPUs and cables whose slowing costs most, tried separately."""
+"""Find weak points: the IPUs and cables that cost most time if they become slower, tried one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ipusim.base.errors import OptionError
 _PATH: Final = "disturbances"
 #: Maximum number of rows of a table.
 _MOST_ROWS: Final = 20
-#: Slow-downs below this share of the time count as none.
+#: Slow-downs by less than this share of the time count as none.
 _TOLERANCE: Final = 5e-4
 
 
@@ -45,9 +45,9 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
         for disturbance in runs.plain(runs.options_set(request.options)).get(_PATH) or []
     ]
     cables = sorted({(ipu, peer) for ipu, ends in system.cables.items() for peer in ends if ipu < peer})
-    things: list[dict[str, Any]] = [{"ipu": ipu} for ipu in range(system.count)]
-    things += [{"link": list(cable)} for cable in cables]
-    return Axis(_PATH, ([*disturbances], *([*disturbances, {**thing, "slower": slower}] for thing in things)))
+    parts: list[dict[str, Any]] = [{"ipu": ipu} for ipu in range(system.count)]
+    parts += [{"link": list(cable)} for cable in cables]
+    return Axis(_PATH, ([*disturbances], *([*disturbances, {**part, "slower": slower}] for part in parts)))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WeakPoints(Result):
     """Cost of slower IPUs and cables.
 
     Attributes:
-        sweep: the runs; :func:`one_at_a_time` makes the first axis.
+        sweep: the runs; :func:`one_at_a_time` gives the first axis.
         slower: factor on the time.
         picture: title, size and theme of the maps.
     """
@@ -66,22 +66,22 @@ class WeakPoints(Result):
 
     @cached_property
     def slowdowns(self) -> dict[str, dict[str, dict[Any, float]]]:
-        """Slow-down S by the other varied options, by ``IPU`` or ``cable``, and by its number or ends."""
+        """Slow-down S by values of the other varied options, by ``IPU`` or ``cable``, and by its number or ends."""
         count = len(self.sweep.axes[0].values[0])
-        calm: dict[str, int] = {}
+        undisturbed_cycles: dict[str, int] = {}
         slowdowns: dict[str, dict[str, dict[Any, float]]] = {}
         for (disturbances, *values), outcome in self.sweep.finished_points:  # undisturbed points come first
             options, added = ", ".join(map(str, values)), disturbances[count:]
             if outcome.has_run and not added:
-                calm[options], slowdowns[options] = max(outcome.run_cycles, 1), {"IPU": {}, "cable": {}}
-            for item in added if outcome.has_run and options in calm else ():
+                undisturbed_cycles[options], slowdowns[options] = max(outcome.run_cycles, 1), {"IPU": {}, "cable": {}}
+            for item in added if outcome.has_run and options in undisturbed_cycles else ():
                 kind, place = ("IPU", item["ipu"]) if "ipu" in item else ("cable", tuple(item["link"]))
-                slowdowns[options][kind][place] = outcome.run_cycles / calm[options]
+                slowdowns[options][kind][place] = outcome.run_cycles / undisturbed_cycles[options]
         return slowdowns
 
     @cached_property
     def _labels(self) -> dict[str, str]:
-        """Text by the key of ``slowdowns``: words stand alone, other values behind the name of their option."""
+        """Label for each key of ``slowdowns``: words stand alone, other values follow the option's name."""
         names = self.sweep.names[1:]
         return {
             ", ".join(map(str, values)): ", ".join(
@@ -103,7 +103,7 @@ class WeakPoints(Result):
         return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
-        """Yield the costliest IPU and cable, and the most tolerant schedule."""
+        """Yield the IPU and the cable that cost most, and the schedule under which slow IPUs cost least."""
         means: dict[str, float] = {}
         for options, slowdowns in self.slowdowns.items():
             texts = [self._worst(kind, slowdown_at) for kind, slowdown_at in slowdowns.items() if slowdown_at]
@@ -128,13 +128,13 @@ class WeakPoints(Result):
         return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:
-        """Return S of IPUs and cables by schedule, worst first."""
+        """Return a table of S by slower IPU or cable, with a column for each combination of options, worst first."""
         columns = [
             {(kind, place): cost for kind, slowdown_at in slowdowns.items() for place, cost in slowdown_at.items()}
             for slowdowns in self.slowdowns.values()
         ]
-        things = {thing: max(column.get(thing, 0.0) for column in columns) for column in columns for thing in column}
-        worst = sorted(things, key=lambda thing: (-things[thing], str(thing)))
+        parts = {part: max(column.get(part, 0.0) for column in columns) for column in columns for part in column}
+        worst = sorted(parts, key=lambda part: (-parts[part], str(part)))
         rows = tuple(
             (
                 f"{kind} {_place_name(place)}",
@@ -175,7 +175,7 @@ class WeakPoints(Result):
             "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
             f"{self.slower:g} times"
         )
-        most = max((cost for part in maps for cost in (*part.ipus.values(), *part.cables.values())), default=1.0)
+        most = max((cost for shown in maps for cost in (*shown.ipus.values(), *shown.cables.values())), default=1.0)
         return system_maps(maps, physical, most, f"{name}\n{words} as long", "S", self.picture)
 
 

@@ -1,8 +1,8 @@
-"""Compute a lower bound on the time of all Orders of a program: longest path of passes, busiest IPU or pair of IPUs.
+"""Compute a lower bound on the time of all Orders of a program, from longest path, busiest IPU and busiest copies.
 
 A letter stands for a pass of a stage over its next micro-batch, a turn for the number of a micro-batch (see ``tasks``).
 
-Passes of other IPUs determine a pass's earliest begin (head), and the minimum time after its end (tail).
+Passes of other IPUs determine a pass's head (earliest begin) and tail (minimum time after the pass).
 With preemption, running the ready pass with the longest tail first is optimal (J. R. Jackson's rule; the bound of
 J. Carlier, The one-machine sequencing problem, EJOR 1982). The same bound holds for copies from one IPU to another:
 simultaneous copies over shared links arrive no sooner. The bound ignores memory, and links shared by several pairs.
@@ -34,8 +34,9 @@ class Bound:
     Attributes:
         cycles: bound on the pipeline, plus the IPUs' weight updates if included in the tasks.
         name: IPU or copies behind the bound; empty for the longest path.
-        busy, head, tail: cycles of the IPU's work or copies, cycles before their begin, and remaining cycles, waits
-            included.
+        busy: cycles of the IPU's work, or of the copies.
+        head: cycles before they begin.
+        tail: remaining cycles, waits included.
         states: number of pipeline states visited by an exhaustive search; 0 for bounds from other sources.
     """
 
@@ -62,22 +63,22 @@ class Bound:
 def lower_bound(tasks: Tasks, count: int) -> Bound:
     """Return a lower bound on the cycles of ``count`` micro-batches, and its cause.
 
-    For large counts, passes of a letter form a single piece: faster to compute, and hardly weaker.
+    For large counts, all passes of a letter form a single piece, for speed; the bound is hardly weaker.
     """
     tasks = _relax_halves(tasks)
-    turns, times = (count, 1) if count <= _MOST_PIECES else (1, count)
-    heads, arrivals = earliest_begins(tasks, turns)
-    tails, send_tails = _tails(tasks, turns)
+    turn_count, times = (count, 1) if count <= _MOST_PIECES else (1, count)
+    heads, arrivals = earliest_begins(tasks, turn_count)
+    tails, send_tails = _tails(tasks, turn_count)
     # If IPUs meet, every time-step ends with a meeting, and the longest chain of passes gives the number of steps.
     meetings = 0 if tasks.meeting_cycles is None else tasks.meeting_cycles * _minimum_steps(tasks, count)
     pieces: dict[str, list[_Piece]] = {}
     for letter, (word, send) in enumerate(zip(tasks.word_of, tasks.sends, strict=True)):
-        parts = zip(heads[letter], [tasks.cycles[letter]] * turns, tails[letter], strict=True)
-        pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(parts)
+        letter_pieces = zip(heads[letter], [tasks.cycles[letter]] * turn_count, tails[letter], strict=True)
+        pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(letter_pieces)
         if send is not None and send.cycles:
             source, target = tasks.pairs[send.pair]
             begins = [arrival - send.cycles for arrival in arrivals[letter]]
-            copies = zip(begins, [send.cycles] * turns, send_tails[letter], strict=True)
+            copies = zip(begins, [send.cycles] * turn_count, send_tails[letter], strict=True)
             pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(copies)
     best = Bound(max(sum(piece) for pieces_of_one in pieces.values() for piece in pieces_of_one) + meetings)
     for name, jobs in pieces.items():
@@ -89,12 +90,12 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
 
 
 def _relax_halves(tasks: Tasks) -> Tasks:
-    """Let both halves of a backward pass take at most the cycles of the whole pass, which a stage may run instead."""
+    """Let the two halves of a backward pass take no more cycles than the whole pass, which a stage may run instead."""
     cycles = list(tasks.cycles)
-    for stage, whole in enumerate(tasks.whole_cycles):
+    for stage, whole_cycles in enumerate(tasks.whole_cycles):
         first, second = tasks.parts(pipelines.Pass.BACKWARD, stage)
-        cycles[first] = min(tasks.cycles[first], whole)
-        cycles[second] = min(tasks.cycles[first] + tasks.cycles[second], whole) - cycles[first]
+        cycles[first] = min(tasks.cycles[first], whole_cycles)
+        cycles[second] = min(tasks.cycles[first] + tasks.cycles[second], whole_cycles) - cycles[first]
     return replace(tasks, cycles=tuple(cycles))
 
 
@@ -109,13 +110,13 @@ def _bound_in_turns(pieces: Sequence[_Piece], times: int) -> int:
 
 
 def _topological_order(tasks: Tasks) -> list[int]:
-    """Sort letters topologically by needs."""
+    """Sort letters topologically: each letter follows all needed letters."""
     graph = {letter: [need for need, _ in needs] for letter, needs in enumerate(tasks.needs)}
     return [*TopologicalSorter(graph).static_order()]
 
 
 def earliest_begins(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return earliest begins of ``count`` passes of each letter on otherwise idle IPUs, and arrivals of copies."""
+    """Return the earliest begins of ``count`` passes of each letter on otherwise idle IPUs, and arrivals of copies."""
     heads = [[0] * count for _ in tasks.letters]
     arrivals = [[0] * count for _ in tasks.letters]
     for letter in _topological_order(tasks):

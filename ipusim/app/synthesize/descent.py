@@ -1,11 +1,11 @@
-"""Improve words by local search: move passes along the critical path, accept worse words for a while.
+"""Improve words by local search, which moves passes along the critical path and may accept worse words for a while.
 
 A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 
-Candidates are passes directly before a critical pass on its IPU: other moves cannot shorten the run
+Passes are moved past the pass directly before them on a critical path, as other moves cannot shorten the run
 (E. Nowicki and C. Smutnicki, A fast taboo search algorithm for the job shop problem, Management Science 1996). Words
-are accepted if no worse than the words some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
-heuristic, EJOR 2017). In lock-step, :mod:`time_steps` moves passes between time-steps instead.
+are accepted if they are no worse than the words some steps ago (E. Burke and Y. Bykov, The late acceptance
+hill-climbing heuristic, EJOR 2017). In lock-step, :mod:`time_steps` moves passes between time-steps instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ipusim.app.synthesize.time_steps import improve_grid
 
 #: Length of the late-acceptance history in steps.
 _HISTORY_LENGTH: Final = 60
-#: Number of moves of which one, on average, takes an arbitrary pass.
+#: Average number of moves per move of an arbitrary pass.
 _MOVES_PER_ARBITRARY_MOVE: Final = 8
 #: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
@@ -46,11 +46,11 @@ def improve_words(
     tasks, random = memory.tasks, Random(seed)
     if tasks.meeting_cycles is not None:
         grid = Grid.from_words(tasks, words)
-        assert grid is not None, "of words that run"
+        assert grid is not None, "the words run"
         grid = improve_grid(memory, grid, bound, go_on, seed)
         return grid.words, grid.cycles
     outcome = evaluate(tasks, words)
-    assert outcome is not None, "of words that run"
+    assert outcome is not None, "the words run"
     current, best = (words, outcome), (words, outcome)
     history = [outcome.makespan] * _HISTORY_LENGTH
     step = idle_steps = 0
@@ -63,8 +63,8 @@ def improve_words(
         number, word = move
         candidate = (*current[0][:number], word, *current[0][number + 1 :])
         outcome = evaluate(tasks, candidate)
-        slot = step % _HISTORY_LENGTH
-        worst = max(history[slot], current[1].makespan)
+        history_index = step % _HISTORY_LENGTH
+        worst = max(history[history_index], current[1].makespan)
         is_better = outcome is not None and outcome.makespan <= worst and outcome.cost <= cost
         if outcome is not None and is_better and memory.fits(number, word):
             current = candidate, outcome
@@ -75,7 +75,7 @@ def improve_words(
             current, idle_steps = _shake(memory, *best, random), 1
             path = _moves(tasks, *current)
             history = [current[1].makespan] * _HISTORY_LENGTH
-        history[slot] = min(history[slot], current[1].makespan) if idle_steps else current[1].makespan
+        history[history_index] = min(history[history_index], current[1].makespan) if idle_steps else current[1].makespan
     return best[0], best[1].makespan
 
 
@@ -91,7 +91,7 @@ def _shake(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tu
 
 
 def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]]:
-    """Return the movable critical passes, as word and index: passes directly after another pass of their IPU."""
+    """Return critical passes directly after another pass of the same IPU, as word number and index."""
     ends, cycles = outcome.ends, tasks.cycles
     indices: list[list[int]] = [[] for _ in tasks.letters]
     for word in words:
@@ -99,32 +99,32 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
             indices[letter].append(index)
     last = max(range(len(ends)), key=lambda letter: ends[letter][-1] + tasks.update_cycles[tasks.word_of[letter]])
     letter, turn = last, len(ends[last]) - 1
-    movable: list[tuple[int, int]] = []
+    critical_passes: list[tuple[int, int]] = []
     while True:
         number, index = tasks.word_of[letter], indices[letter][turn]
         begin = ends[letter][turn] - cycles[letter]
         if begin <= 0:
-            return movable
+            return critical_passes
         if index:
             previous = words[number][index - 1]
             earlier = bisect_left(indices[previous], index - 1)
             if ends[previous][earlier] == begin:
-                movable.append((number, index))
+                critical_passes.append((number, index))
                 letter, turn = previous, earlier
                 continue
-        came = [(outcome.arrivals if is_apart else ends)[need][turn] for need, is_apart in tasks.needs[letter]]
-        letter = tasks.needs[letter][came.index(begin)][0]
+        need_ends = [(outcome.arrivals if is_apart else ends)[need][turn] for need, is_apart in tasks.needs[letter]]
+        letter = tasks.needs[letter][need_ends.index(begin)][0]
 
 
 def _random_move(
     tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return the number and the changed word of a random move; None for an impossible move."""
+    """Return a random move as the number of the word and the changed word; None for impossible moves."""
     if path and random.randrange(_MOVES_PER_ARBITRARY_MOVE):
         number, index = path[random.randrange(len(path))]
         kind = random.randrange(3)
-        far = min(int(random.expovariate(0.4)) + 1, len(words[number]))
-        source, target = ((index, index - 1), (index, index - far), (index - 1, index - 1 + far))[kind]
+        distance = min(int(random.expovariate(0.4)) + 1, len(words[number]))
+        source, target = ((index, index - 1), (index, index - distance), (index - 1, index - 1 + distance))[kind]
     else:
         number = random.randrange(len(words))
         source = random.randrange(len(words[number]))
@@ -133,7 +133,7 @@ def _random_move(
     target = min(max(target, 0), len(word) - 1)
     crossed_letters = word[target:source] if target < source else word[source + 1 : target + 1]
     letter = word[source]
-    # A move past passes of the same letter changes nothing, and a pass cannot move past its needs.
+    # A move past passes of the same letter changes nothing, and passes cannot move past needed passes.
     needs = tasks.needs_in_word[letter]
     if not crossed_letters or all(letter_between == letter for letter_between in crossed_letters):
         return None

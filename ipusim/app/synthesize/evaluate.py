@@ -1,4 +1,4 @@
-"""Evaluate words, the sequences of the IPUs' passes.
+"""Compute the times of words (sequences of IPUs' passes).
 
 Passes run as early as possible, in whole cycles, as if no pairs of IPUs shared links. In lock-step, IPUs meet after
 every time-step.
@@ -19,7 +19,7 @@ class Outcome:
     """Times of words.
 
     Attributes:
-        makespan: cycles from the first pass to the end of the last pass, or to the end of a later weight update.
+        makespan: cycles from the first pass to the last end of a pass or weight update.
         cost: longest time from an IPU's first pass to its last, in cycles; 0 if IPUs meet.
         ends: end of every pass by letter and micro-batch; empty if IPUs meet.
         arrivals: arrival of every pass's output on another IPU, by letter and micro-batch; empty if IPUs meet.
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
-    """Return the times of ``words``; None for words that deadlock or are illegal in lock-step."""
+    """Return the times of ``words``; None for deadlocks and illegal time-steps."""
     if tasks.meeting_cycles is None:
         return _evaluate_point_to_point(tasks, words)
     grid = Grid.from_words(tasks, words)
@@ -60,7 +60,7 @@ def _evaluate_point_to_point(tasks: Tasks, words: Words) -> Outcome | None:
                 for source_ends in sources[letter]:
                     if len(source_ends) <= turn:
                         break
-                    if source_ends[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as all the rest
+                    if source_ends[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as the rest of the loop
                         begin = source_ends[turn]
                 else:
                     time = begin + cycles[letter]

@@ -1,4 +1,4 @@
-"""Prove which time-steps are optimal, for few passes in lock-step: shortest paths through pipeline states (A*).
+"""Find provably optimal time-steps for few passes in lock-step, as shortest paths through pipeline states (A*).
 
 A state counts finished passes of each stage; as micro-batches are alike, their order does not matter. A time-step leads
 from state to state, and takes as long as its slowest IPU plus the meeting. If an IPU has time for another forward pass,
@@ -20,11 +20,11 @@ from ipusim.api import pipelines
 from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.tasks import BAR, Tasks
 
-#: Maximum number of pipeline states to search: 4 stages of 3 micro-batches, 3 of 5, 2 of 11.
+#: Maximum number of pipeline states to search: 3 micro-batches in 4 stages, 5 in 3 stages, or 11 in 2 stages.
 _MOST_STATES: Final = 200_000
 #: Passes of a stage in a time-step: forward, input-gradient half, whole backward pass, weight-gradient half.
 _Passes = tuple[bool, bool, bool, bool]
-#: Counts of a stage: finished forward passes, finished backward passes, pending weight-gradient halves.
+#: Numbers of a stage: finished forward passes, finished backward passes, pending weight-gradient halves.
 _Stage = tuple[int, int, int]
 
 
@@ -40,12 +40,12 @@ class _Work(NamedTuple):
 
     Attributes:
         cycles: cycles of the passes.
-        further: minimum cycles of another possible pass that would reduce later work; None if there is none.
+        least_further_cycles: minimum cycles of another possible pass that would reduce later work; None without one.
         passes: passes of each of the IPU's stages.
     """
 
     cycles: int
-    further: int | None
+    least_further_cycles: int | None
     passes: tuple[_Passes, ...]
 
 
@@ -96,8 +96,8 @@ def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], 
                 state, step = predecessor[state]
                 path.append(step)
             return Proof(cycles, search.grid(path[::-1]), len(visited_states))
-        for more, successor, works in search.time_steps(state):
-            total = cycles + more
+        for step_cycles, successor, works in search.time_steps(state):
+            total = cycles + step_cycles
             if (
                 total < best.get(successor, known_cycles + 1)
                 and total + (bound := search.bound(successor)) <= known_cycles
@@ -115,7 +115,7 @@ class _Search:
         self._tasks, self._count = tasks, count
         kinds, stages = pipelines.Pass, range(tasks.stage_count)
         cost = dict(zip(tasks.passes, (*tasks.cycles, *tasks.whole_cycles), strict=True))
-        self._forward, self._whole, self._input, self._weights = (
+        self._forward, self._whole_backward, self._input_gradient, self._weight_gradient = (
             [cost.get((kind, stage), 0) for stage in stages]
             for kind in (kinds.FORWARD, kinds.BACKWARD, kinds.INPUT_GRADIENT, kinds.WEIGHT_GRADIENT)
         )
@@ -125,14 +125,17 @@ class _Search:
         self._stages_by_word = [
             [stage for stage in stages if word_of[stage] == word] for word in range(tasks.word_count)
         ]
-        self._backward, first = list(self._whole), list(self._whole)
+        self._backward, first_backward = list(self._whole_backward), list(self._whole_backward)
         if tasks.whole_cycles:
-            self._backward = [min(self._whole[stage], self._input[stage] + self._weights[stage]) for stage in stages]
-            first = [min(self._whole[stage], self._input[stage]) for stage in stages]
-        self._first = first
-        # Cycles from the begin of a stage's backward pass to the end of a micro-batch, and from the begin of its
+            self._backward = [
+                min(self._whole_backward[stage], self._input_gradient[stage] + self._weight_gradient[stage])
+                for stage in stages
+            ]
+            first_backward = [min(self._whole_backward[stage], self._input_gradient[stage]) for stage in stages]
+        self._first_backward = first_backward
+        # Cycles to the end of a micro-batch, from the begin of a stage's backward pass and from the begin of its
         # forward pass.
-        self._backward_sums = [sum(first[: stage + 1]) for stage in stages]
+        self._backward_sums = [sum(first_backward[: stage + 1]) for stage in stages]
         self._forward_sums = [sum(self._forward[stage:]) + self._backward_sums[-1] for stage in stages]
         self._bounds: dict[tuple[_Stage, ...], int] = {}
         self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
@@ -154,7 +157,7 @@ class _Search:
         for stage, (forward, backward, weights) in enumerate(stages):
             forwards, backwards = self._count - forward, (self._count - backward) * self._is_training
             work[stage] = forwards * self._forward[stage] + backwards * self._backward[stage]
-            work[stage] += weights * self._weights[stage]
+            work[stage] += weights * self._weight_gradient[stage]
             steps = max(steps, weights)
             if forwards:
                 steps = max(steps, forwards + self._last - stage + self._last * self._is_training)
@@ -162,7 +165,7 @@ class _Search:
             if backwards:
                 # An input-gradient half and a whole backward pass are different programs and may share a time-step.
                 steps = max(steps, -(-backwards // (2 if self._tasks.whole_cycles else 1)) + stage)
-                longest = max(longest, (backwards - 1) * self._first[stage] + self._backward_sums[stage])
+                longest = max(longest, (backwards - 1) * self._first_backward[stage] + self._backward_sums[stage])
         busiest = max(sum(work[stage] for stage in stages) for stages in self._stages_by_word)
         return max(busiest, longest) + steps * (self._tasks.meeting_cycles or 0)
 
@@ -173,16 +176,23 @@ class _Search:
             self._tasks.outfeed_cycles * (state.has_result_to_send and self._last in stages)
             for stages in self._stages_by_word
         ]
-        lengths = {work.cycles + more for options, more in zip(works, send_cycles, strict=True) for work in options}
+        lengths = {
+            work.cycles + step_cycles
+            for options, step_cycles in zip(works, send_cycles, strict=True)
+            for work in options
+        }
         for length in sorted(lengths):
             fitting = [
                 [
                     work
                     for work in options
-                    if work.cycles + more <= length
-                    and (work.further is None or work.cycles + more + work.further > length)
+                    if work.cycles + step_cycles <= length
+                    and (
+                        work.least_further_cycles is None
+                        or work.cycles + step_cycles + work.least_further_cycles > length
+                    )
                 ]
-                for options, more in zip(works, send_cycles, strict=True)
+                for options, step_cycles in zip(works, send_cycles, strict=True)
             ]
             for step_works in product(*fitting):
                 if max(map(add, send_cycles, (work.cycles for work in step_works))) == length:
@@ -202,7 +212,10 @@ class _Search:
             works = self._works[word, ready] = [
                 _Work(
                     sum(work.cycles for work in works),
-                    min((work.further for work in works if work.further is not None), default=None),
+                    min(
+                        (work.least_further_cycles for work in works if work.least_further_cycles is not None),
+                        default=None,
+                    ),
                     tuple(passes for work in works for passes in work.passes),
                 )
                 for works in product(*choices)
@@ -210,36 +223,54 @@ class _Search:
         return works
 
     def _ready(self, stage: int, stages: tuple[_Stage, ...]) -> tuple[int, int, int]:
-        """Count a stage's possible passes in the next time-step: forward, backward, weight-gradient half.
+        """Return the numbers of forward passes, backward passes and weight-gradient halves that can run next.
 
-        Backward passes exclude those enabled by a forward pass in the same time-step.
+        Backward passes enabled by a forward pass in the same time-step do not count.
         """
         forward, backward, weights = stages[stage]
         upstream = self._count if stage == 0 else stages[stage - 1][0]
-        above = forward if stage == self._last else min(forward, stages[stage + 1][1])
-        return min(upstream - forward, 1), min(above - backward, 2) * self._is_training, min(weights, 1)
+        gradients = forward if stage == self._last else min(forward, stages[stage + 1][1])
+        return min(upstream - forward, 1), min(gradients - backward, 2) * self._is_training, min(weights, 1)
 
     def _works_of_stage(self, stage: int, forwards: int, backwards: int, weights: int) -> Iterator[_Work]:
-        costs = self._forward[stage], self._input[stage], self._whole[stage], self._weights[stage]
-        for forward, halved, whole, half in product((False, True), repeat=4):
-            passes: _Passes = forward, halved, whole, half
-            left = backwards + (forward and stage == self._last and self._is_training) - halved - whole
-            if forward > forwards or left < 0 or half > weights or (halved and not self._tasks.whole_cycles):
+        costs = (
+            self._forward[stage],
+            self._input_gradient[stage],
+            self._whole_backward[stage],
+            self._weight_gradient[stage],
+        )
+        for forward, input_half, whole_pass, weight_half in product((False, True), repeat=4):
+            passes: _Passes = forward, input_half, whole_pass, weight_half
+            left = backwards + (forward and stage == self._last and self._is_training) - input_half - whole_pass
+            if forward > forwards or left < 0 or weight_half > weights or (input_half and not self._tasks.whole_cycles):
                 continue
             # A stage whose result is sent one time-step later may prefer to delay its forward pass.
-            waits = stage == self._last and self._tasks.outfeed_cycles > 0
-            could = (forwards > forward and not waits, False, left > 0 and not whole, weights > half)
-            further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
-            yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
+            may_delay = stage == self._last and self._tasks.outfeed_cycles > 0
+            is_possible = (
+                forwards > forward and not may_delay,
+                False,
+                left > 0 and not whole_pass,
+                weights > weight_half,
+            )
+            least_further_cycles = min(
+                (cost for cost, can in zip(costs, is_possible, strict=True) if can), default=None
+            )
+            yield _Work(
+                sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), least_further_cycles, (passes,)
+            )
 
     def _successor(self, stages: tuple[_Stage, ...], works: Sequence[_Work]) -> _State:
         """Return the state after a time-step."""
         progress = list(stages)
         has_result_to_send = False
         for word_stages, work in zip(self._stages_by_word, works, strict=True):
-            for stage, (forward, halved, whole, half) in zip(word_stages, work.passes, strict=True):
+            for stage, (forward, input_half, whole_pass, weight_half) in zip(word_stages, work.passes, strict=True):
                 forwards, backwards, weights = stages[stage]
-                progress[stage] = forwards + forward, backwards + halved + whole, weights + halved - half
+                progress[stage] = (
+                    forwards + forward,
+                    backwards + input_half + whole_pass,
+                    weights + input_half - weight_half,
+                )
                 has_result_to_send |= forward and stage == self._last and self._tasks.outfeed_cycles > 0
         return _State(tuple(progress), has_result_to_send)
 
@@ -249,11 +280,11 @@ class _Search:
         words: list[list[int]] = [[] for _ in self._stages_by_word]
         for step_works in works:
             for word, stages, work in zip(words, self._stages_by_word, step_works, strict=True):
-                for stage, (forward, halved, whole, half) in zip(stages, work.passes, strict=True):
-                    runs = {kinds.WEIGHT_GRADIENT: half, kinds.FORWARD: forward}
-                    runs |= {kinds.INPUT_GRADIENT: halved, kinds.BACKWARD: whole}
+                for stage, (forward, input_half, whole_pass, weight_half) in zip(stages, work.passes, strict=True):
+                    runs = {kinds.WEIGHT_GRADIENT: weight_half, kinds.FORWARD: forward}
+                    runs |= {kinds.INPUT_GRADIENT: input_half, kinds.BACKWARD: whole_pass}
                     word += [letter_of[kind, stage] for kind, has_pass in runs.items() if has_pass]
                 word.append(BAR)
         grid = Grid.from_words(self._tasks, tuple(map(tuple, words)))
-        assert grid is not None, "of words that run"
+        assert grid is not None, "the words run"
         return grid

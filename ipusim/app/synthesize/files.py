@@ -22,9 +22,11 @@ from ipusim.app.synthesize.verdict import verdict
 from ipusim.base.errors import OutputError
 from ipusim.base.units import format_seconds
 
+#: File of the Order as words, in Python.
 WORDS_FILE: Final = f"{NAME}.py"
+#: File of the Order in torch's CSV format.
 TORCH_FILE: Final = f"{NAME}.csv"
-#: Maximum letters per line.
+#: Maximum number of characters in a line of the words' file.
 _LINE_WIDTH: Final = 116
 
 
@@ -61,7 +63,7 @@ class SynthesisResult(Result):
     def data(self) -> dict[str, Any]:
         """Return the Order as letters, its distance from the bound, and the comparison."""
         times = self.synthesis.best.times
-        assert times is not None, "of a row with a result"
+        assert times is not None, "the best row has a result"
         return {
             "name": self.request.name,
             "best": self.synthesis.best.schedule,
@@ -75,13 +77,13 @@ class SynthesisResult(Result):
         }
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the files of a synthesis by name; raises OutputError for a request without a scenario.
+        """Return the files of a synthesis by name; raises OutputError if no scenario can describe the request.
 
-        Without a better Order, the scenario runs the best named schedule.
+        If no Order is better, the scenario runs the best named schedule.
         """
         synthesis = self.synthesis
         run = synthesis.best.result
-        assert run is not None, "of a row with a result"
+        assert run is not None, "the best row has a result"
         words = Path(os.path.relpath(self.folder, self.request.folder)) / WORDS_FILE
         schedule = f"{words}:{NAME}" if synthesis.new_order else synthesis.best.schedule
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
@@ -103,7 +105,7 @@ def words_file(synthesis: Synthesis) -> str:
     """Return a Python file with a schedule of the best words."""
     counts = f"{synthesis.least_count} micro-batches" + (" or more" if synthesis.is_periodic else "")
     assert synthesis.new_order is not None, "words were found"
-    assert synthesis.new_order.times is not None, "of a row with a result"
+    assert synthesis.new_order.times is not None, "a new Order has a result"
     period = format_seconds(synthesis.new_order.times.throughput.weight_update_period_s)
     has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [

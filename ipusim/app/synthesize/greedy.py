@@ -1,4 +1,4 @@
-"""Construct words, the sequences of the IPUs' passes, greedily.
+"""Construct words (sequences of IPUs' passes) greedily.
 
 The IPU that can begin first runs its most urgent pass, as far as memory allows.
 
@@ -36,9 +36,9 @@ def greedy(
     Args:
         tasks: the letters.
         count: number of micro-batches.
-        room: capacity of every word's IPU, in the unit of ``stashed`` and ``rests``.
-        stashed: size of every stage's micro-batch from the start of its forward pass to the end of its backward pass.
-        rests: size of every stage's micro-batch from then to the end of the weight-gradient half.
+        room: capacity of each word's IPU, in the unit of ``stashed`` and ``rests``.
+        stashed: size of a micro-batch in each stage, from start of forward pass to end of backward pass.
+        rests: remaining size until the end of the weight-gradient half.
         patience: fraction of a weight-gradient half that an IPU may wait for a more urgent pass.
         avoids_delay: whether IPUs avoid forward passes during which their first backward pass could begin.
     """
@@ -67,16 +67,16 @@ class _State:
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
         self._times = [0] * tasks.word_count
         self._stashed_now = [0] * tasks.word_count
-        #: Latest end of forward passes before an IPU's first backward pass.
+        #: Latest end of forward passes, as long as an IPU's first backward pass is missing.
         self._limits = [inf] * tasks.word_count
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
-        self._lag = [0 if send is None else send.lead + send.cycles for send in tasks.sends]
+        self._copy_delay = [0 if send is None else send.lead + send.cycles for send in tasks.sends]
         #: Cached results of :meth:`next` by IPU, until invalidated.
         self._next: dict[int, tuple[int, int] | None] = {}
-        self._word_after: list[set[int]] = [set() for _ in tasks.letters]
+        self._dependent_words: list[set[int]] = [set() for _ in tasks.letters]
         for letter, needs in enumerate(tasks.needs):
             for need, _ in needs:
-                self._word_after[need].add(tasks.word_of[letter])
+                self._dependent_words[need].add(tasks.word_of[letter])
 
     def await_first_backward(self) -> None:
         """Forbid forward passes that could delay their IPU's first backward pass."""
@@ -88,7 +88,7 @@ class _State:
             )
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
-        """Return begin and letter of an IPU's next pass; None for a blocked IPU."""
+        """Return the begin and letter of an IPU's next pass; None if blocked."""
         if word not in self._next:
             self._next[word] = self._choose(word, room, patience)
         return self._next[word]
@@ -127,7 +127,7 @@ class _State:
             need_ends = self._ends[need]
             if len(need_ends) <= turn:
                 return None
-            begin = max(begin, need_ends[turn] + (self._lag[need] if is_apart else 0))
+            begin = max(begin, need_ends[turn] + (self._copy_delay[need] if is_apart else 0))
         return begin
 
     def run(self, letter: int, begin: int, word: int) -> None:
@@ -144,5 +144,5 @@ class _State:
         else:
             self._limits[word] = inf
             self._stashed_now[word] -= self._stashed[stage] - (self._rests[stage] if stage in self._halved else 0)
-        for word_number in (word, *self._word_after[letter]):
+        for word_number in (word, *self._dependent_words[letter]):
             self._next.pop(word_number, None)

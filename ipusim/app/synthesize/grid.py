@@ -1,8 +1,9 @@
-"""Assign passes to time-steps of lock-step, and compute their cycles.
+"""Assign passes to the time-steps of lock-step, and compute their cycles.
 
 A time-step lasts as long as its slowest IPU, and a merged copy follows. The cycles therefore depend on time-steps of
-passes, not only on their order. The halves of a backward pass run as one whole pass if they share a time-step. A
-program is the code of a stage's pass; an IPU runs a program at most once per time-step.
+passes, not only on their order. If the two halves of a backward pass (for input and weight gradients) share a
+time-step, they run as one whole pass. A program is the code of a stage's pass; an IPU runs a program at most once per
+time-step. A letter is a pass of a stage over its next micro-batch, a turn the number of a micro-batch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from ipusim.api import pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks, Words
 
+#: Kind of the weight-gradient half of a backward pass.
 _WEIGHTS: Final = pipelines.Pass.WEIGHT_GRADIENT
 #: Kinds of passes in order of execution within a time-step.
 _RANKS: Final = (_WEIGHTS, pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.FORWARD)
@@ -25,8 +27,8 @@ class Layout:
         tasks: letters and their cycles.
         letter_of: letter of every pass.
         number_of: pass of every (letter, micro-batch).
-        needs, users: predecessors and successors of every pass, with minimum distance in time-steps.
-        partner: other half of every half of a backward pass; -1 for other passes.
+        needs, users: predecessors and successors of each pass, with minimum distance in time-steps.
+        partner: second half of a first half, and first half of a second half; -1 for other passes.
     """
 
     def __init__(self, tasks: Tasks, begins: Sequence[int], ends: Sequence[int]) -> None:
@@ -86,7 +88,7 @@ class Layout:
         return steps
 
     def steps_of_order(self, order: pipelines.Order) -> list[int] | None:
-        """Return the time-step of every pass in an Order of equal passes; None for an invalid Order."""
+        """Return the time-step of every pass in an Order of equal passes; None for an illegal Order."""
         if order.emitted is None:
             times = pipelines.earliest_time_steps(order, one_at_a_time=False)
         else:
@@ -142,7 +144,7 @@ class Grid:
         self.layout, self.steps, self.length = layout, [number_of[step] for step in steps], len(number_of)
         tasks = layout.tasks
         self._loads = [[0] * tasks.word_count for _ in range(self.length + 1)]
-        self._inside = [0] * self.length
+        self._passes_by_step = [0] * self.length
         numbers = range(len(self.steps))
         for number in numbers:
             self._add(number, 1)
@@ -153,7 +155,7 @@ class Grid:
 
     @classmethod
     def from_words(cls, tasks: Tasks, words: Words) -> Grid | None:
-        """Return the grid of words with bars; None for words without a valid execution."""
+        """Return the grid of words with bars; None for impossible words."""
         layout = Layout.of_count(tasks, max(word.count(tasks.outfeed_letter) for word in words))
         steps = layout.steps_of_words(words)
         return None if steps is None else cls(layout, steps)
@@ -161,7 +163,7 @@ class Grid:
     def _add(self, number: int, sign: int) -> None:
         """Add a pass to its time-step, or remove it for ``sign`` -1."""
         tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]
-        self._inside[step] += sign
+        self._passes_by_step[step] += sign
         self._loads[step][tasks.word_of[letter]] += sign * tasks.cycles[letter]
         if letter == tasks.outfeed_letter:
             self._loads[step + 1][tasks.word_of[letter]] += sign * tasks.outfeed_cycles
@@ -172,14 +174,14 @@ class Grid:
         for number in numbers:
             partner, letter = layout.partner[number], layout.letter_of[number]
             if partner > number and self.steps[partner] == self.steps[number]:
-                more = tasks.whole_cycles[tasks.letters[letter][1]] - tasks.cycles[letter]
-                more -= tasks.cycles[layout.letter_of[partner]]
-                self._loads[self.steps[number]][tasks.word_of[letter]] += sign * more
+                added_cycles = tasks.whole_cycles[tasks.letters[letter][1]] - tasks.cycles[letter]
+                added_cycles -= tasks.cycles[layout.letter_of[partner]]
+                self._loads[self.steps[number]][tasks.word_of[letter]] += sign * added_cycles
 
     @property
     def has_gap(self) -> bool:
         """Whether a time-step has become empty."""
-        return not all(self._inside)
+        return not all(self._passes_by_step)
 
     def window(self, numbers: Sequence[int]) -> tuple[int, int]:
         """Return the first and last legal time-step of passes moved together."""
@@ -230,15 +232,15 @@ class Grid:
         Within a time-step, passes that free memory come first: weight-gradient halves, then backward passes.
         """
         layout, tasks = self.layout, self.layout.tasks
-        inside: list[list[tuple[float, int]]] = [[] for _ in range(self.length)]
+        letters_by_step: list[list[tuple[float, int]]] = [[] for _ in range(self.length)]
         for pass_, step in enumerate(self.steps):
             program = layout.program(pass_, self.steps)
             if program is not None and tasks.word_of[layout.letter_of[pass_]] == number:
                 has_user_in_step = any(self.steps[user] == step for user, gap in layout.users[pass_] if not gap)
                 kind = tasks.passes[program[0]][0]
                 rank = _RANKS.index(kind) if kind != pipelines.Pass.FORWARD or not has_user_in_step else 0.5
-                inside[step].append((rank, program[0]))
-        word = [letter for letters in inside for letter in (*(letter for _, letter in sorted(letters)), BAR)]
+                letters_by_step[step].append((rank, program[0]))
+        word = [letter for letters in letters_by_step for letter in (*(letter for _, letter in sorted(letters)), BAR)]
         while word and word[-1] == BAR and not keeps_end:
             word.pop()
         return tuple(word)
@@ -250,7 +252,7 @@ class Grid:
 
 
 def words_in_time_steps(tasks: Tasks, order: pipelines.Order) -> Words | None:
-    """Return the words of an Order in lock-step, with bars; None for an invalid Order.
+    """Return the words of an Order in lock-step, with bars; None for an illegal Order.
 
     An Order without time-steps gets the earliest possible time-steps.
     """

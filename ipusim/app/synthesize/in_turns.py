@@ -1,4 +1,4 @@
-"""Construct words, the sequences of the IPUs' passes, in turns.
+"""Construct words (sequences of IPUs' passes) in turns.
 
 A turn has a forward pass of every IPU, then a backward pass of every IPU.
 
@@ -17,9 +17,11 @@ from typing import Final
 from ipusim.api import pipelines
 from ipusim.app.synthesize.tasks import Tasks, Words
 
+#: Indices of the kinds of passes: forward pass, input-gradient half and weight-gradient half.
 _FORWARD, _INPUT, _WEIGHTS = range(3)
+#: Kinds of passes by index.
 _KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
-#: Change in half micro-batches held by an IPU, by kind of pass.
+#: Change of the half micro-batches held by an IPU, by kind of pass.
 _STASH_CHANGES: Final = (2, -1, -1)
 
 
@@ -31,7 +33,7 @@ def words_in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
     Args:
         tasks: the letters.
         count: number of micro-batches.
-        most: maximum number of held micro-batches per IPU; after the input-gradient half a micro-batch counts half.
+        most: maximum number of micro-batches held by an IPU; a micro-batch counts half after its input-gradient half.
     """
     kinds = {tuple(sorted(tasks.letters[letter] for letter in letters)) for letters in tasks.letters_by_word}
     if tasks.meeting_cycles is not None or kinds != {
@@ -59,9 +61,11 @@ class _Turns:
         self._letters = [[number_of[kind, stage] for stage in range(tasks.word_count)] for kind in _KINDS]
         self._cycles = [[tasks.cycles[letter] for letter in letters] for letters in self._letters]
         sends = [[tasks.sends[letter] for letter in letters] for letters in self._letters]
-        self._lag = [[0 if send is None else send.lead + send.cycles for send in word_ways] for word_ways in sends]
+        self._copy_delay = [
+            [0 if send is None else send.lead + send.cycles for send in sends_of_kind] for sends_of_kind in sends
+        ]
         self._count, self._room = count, 2 * most
-        self._waits_first, self._yields, self._fills = waits, yields, fills
+        self._waits_for_backward, self._yields, self._fills = waits, yields, fills
         self._last = tasks.word_count - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         #: Ends of passes by kind and IPU.
@@ -82,8 +86,8 @@ class _Turns:
         ipus = range(self._last + 1)
         for ipu in ipus:
             self._append(_FORWARD, ipu)
-        for ipu, more in enumerate(self._ahead()):
-            for _ in range(more):
+        for ipu, count_ahead in enumerate(self._forwards_ahead()):
+            for _ in range(count_ahead):
                 self._append(_FORWARD, ipu)
         for ipu in reversed(ipus):
             self._append(_INPUT, ipu)
@@ -104,19 +108,19 @@ class _Turns:
             self._finish(ipu)
         return True
 
-    def _ahead(self) -> list[int]:
+    def _forwards_ahead(self) -> list[int]:
         """Return the number of forward passes that every IPU runs between its first forward and first backward pass."""
         cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
         ahead = [0] * (self._last + 1)
         arrivals = self._times[-1] + inputs[-1]
         for ipu in reversed(range(self._last)):
-            time, arrivals = self._times[ipu], arrivals + self._lag[_INPUT][ipu + 1]
-            stock = self._stashes[ipu] + _STASH_CHANGES[_FORWARD]
-            while ahead[ipu] + 1 < self._count and stock <= self._room:
-                if (time + cycles[ipu] > arrivals) if self._waits_first else (time >= arrivals):
+            time, arrivals = self._times[ipu], arrivals + self._copy_delay[_INPUT][ipu + 1]
+            stash = self._stashes[ipu] + _STASH_CHANGES[_FORWARD]
+            while ahead[ipu] + 1 < self._count and stash <= self._room:
+                if (time + cycles[ipu] > arrivals) if self._waits_for_backward else (time >= arrivals):
                     break
                 ahead[ipu] += 1
-                time, stock = time + cycles[ipu], stock + _STASH_CHANGES[_FORWARD]
+                time, stash = time + cycles[ipu], stash + _STASH_CHANGES[_FORWARD]
             arrivals = max(time, arrivals) + inputs[ipu]
         for ipu in range(1, self._last + 1):
             # An IPU cannot run passes whose inputs have not arrived.
@@ -126,17 +130,21 @@ class _Turns:
 
     def _going_forward(self) -> Iterator[int]:
         """Yield the IPUs that run a forward pass in a turn: an IPU takes part if all later IPUs take part."""
-        goes = [len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])]
-        first = next((ipu for ipu in reversed(range(len(goes))) if not goes[ipu]), -1) + 1
-        yield from range(first, len(goes))
+        takes_part = [
+            len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])
+        ]
+        first = next((ipu for ipu in reversed(range(len(takes_part))) if not takes_part[ipu]), -1) + 1
+        yield from range(first, len(takes_part))
 
     def _waits_for_next(self, ipu: int) -> bool:
         """Tell whether an IPU skips a forward pass because the next IPU has enough."""
         ends = self._ends[_FORWARD]
         if not self._yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
             return False
-        of_next = self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._lag[_INPUT][ipu + 1]
-        arrivals = self._times[ipu + 1] + of_next
+        next_backward_cycles = (
+            self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._copy_delay[_INPUT][ipu + 1]
+        )
+        arrivals = self._times[ipu + 1] + next_backward_cycles
         if self._times[ipu] >= arrivals:
             return True
         excess = self._stashes[ipu] + _STASH_CHANGES[_FORWARD] - self._room
@@ -149,16 +157,16 @@ class _Turns:
         return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
 
     def _fill(self, ipu: int, kind: int, source: int) -> None:
-        """Run weight-gradient halves until the next pass's input arrives from ``source``."""
+        """Run weight-gradient halves until the input of an IPU's next pass arrives from IPU ``source``."""
         if not 0 <= source <= self._last:
             return
-        arrivals = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
+        arrivals = self._ends[kind][source][len(self._ends[kind][ipu])] + self._copy_delay[kind][source]
         cycles = self._cycles[_WEIGHTS][ipu]
         while self._weights_left(ipu) and self._times[ipu] + cycles <= arrivals:
             self._append(_WEIGHTS, ipu)
         gap = arrivals - self._times[ipu]
-        longer = gap > max(self._waits) - self._waits[ipu]
-        if gap > 0 and self._weights_left(ipu) and (self._fills or longer):
+        has_waited_less = gap > max(self._waits) - self._waits[ipu]
+        if gap > 0 and self._weights_left(ipu) and (self._fills or has_waited_less):
             self._append(_WEIGHTS, ipu)
 
     def _finish(self, ipu: int) -> None:
@@ -171,7 +179,7 @@ class _Turns:
         ends, begin = self._ends[kind], self._times[ipu]
         source = ipu - 1 if kind == _FORWARD else ipu + 1
         if kind != _WEIGHTS and 0 <= source <= self._last:
-            begin = max(begin, ends[source][len(ends[ipu])] + self._lag[kind][source])
+            begin = max(begin, ends[source][len(ends[ipu])] + self._copy_delay[kind][source])
         if self._ends[_FORWARD][ipu]:
             self._waits[ipu] += begin - self._times[ipu]
         self._times[ipu] = begin + self._cycles[kind][ipu]

@@ -1,6 +1,6 @@
-"""Compute the memory of every IPU under given words, the sequences of the IPUs' passes.
+"""Compute the memory of every IPU under given words (sequences of IPUs' passes).
 
-The bytes equal the bytes of the words' Plan, without tensors that wait for their receiver.
+The bytes equal the bytes of the words' Plan, except for tensors waiting for their receiver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ipusim.api import Job, pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks
 
-#: Change in half micro-batches held by an IPU, by kind of pass.
+#: Change of the half micro-batches held by an IPU, by kind of pass.
 _STASH_CHANGES: Final[Mapping[int, int]] = {
     pipelines.Pass.FORWARD: 2,
     pipelines.Pass.BACKWARD: -2,
@@ -29,7 +29,7 @@ class Limits:
     """Memory limits of a search.
 
     Attributes:
-        sizes: maximum bytes by IPU number; empty if only the machine sets limits.
+        sizes: maximum bytes by IPU; empty if only the machine limits memory.
         micro_batches: maximum number of micro-batches held by an IPU, see :func:`held_micro_batches`; None for no
             limit.
     """
@@ -44,9 +44,9 @@ class Memory:
 
     Attributes:
         tasks: letters of the words.
-        stages: bytes of every stage per micro-batch.
-        base: bytes of every word's IPU that do not depend on the order of passes.
-        limits: maximum bytes of every word's IPU; None for no limit.
+        stages: bytes of a micro-batch in each stage.
+        base: bytes of each word's IPU, independent of the order of passes.
+        limits: maximum bytes of each word's IPU; None if unlimited.
         micro_batches: maximum number of micro-batches per IPU; None for no limit.
     """
 
@@ -72,7 +72,7 @@ class Memory:
         for stage in np.unique(stages).tolist():
             mask = stages == stage
             counts = pipelines.alive(self.stages[stage], kinds[mask]).stash
-            # The FIFO holds all micro-batches but the one in use.
+            # The FIFO holds all stashed micro-batches except the micro-batch in use.
             sizes = replace(self.stages[stage], fifo_depth=max(int(counts.at_end.max()) - 1, 0))
             live += pipelines.spread_levels(pipelines.stage_levels(sizes, kinds[mask]).live, mask).during
             fifos += sizes.fifo_depth * sizes.kept_bytes
@@ -88,7 +88,10 @@ def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:
         limits: limits of memory.
     """
     footprint = job.memory.footprint
-    base = {of_ipu.ipu: of_ipu.resident_bytes - of_ipu.assumed_bytes for of_ipu in footprint.ipus}
+    base = {
+        ipu_footprint.ipu: ipu_footprint.resident_bytes - ipu_footprint.assumed_bytes
+        for ipu_footprint in footprint.ipus
+    }
     for stage in footprint.stages:
         base[stage.ipus[0]] -= stage.fifo_bytes
     sizes = [limits.sizes.get(ipu) for ipu in tasks.ipus]

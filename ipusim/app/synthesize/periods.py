@@ -1,4 +1,4 @@
-"""Give words a period in their middle, so that they serve any count of micro-batches; a period has every letter once.
+"""Insert periods into words, for any count of micro-batches; a period contains every letter once.
 
 A word is the sequence of an IPU's passes; a letter is a pass of a stage over its next micro-batch.
 
@@ -20,7 +20,7 @@ from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import BAR, Tasks, Words
 from ipusim.app.synthesize.time_steps import improve_grid
 
-#: Number of cuts to try; the best is kept.
+#: Maximum number of tried cuts; the best cut is kept.
 _CUTS: Final = 12
 #: Maximum number of moves in a search for a period of time-steps.
 _MOST_MOVES: Final = 2000
@@ -28,12 +28,12 @@ _MOST_MOVES: Final = 2000
 
 @dataclass(frozen=True, eq=False)
 class Periodic:
-    """Words with a period per IPU.
+    """Words with one period per IPU.
 
     Attributes:
         tasks: letters of the words.
         heads, periods, tails: letters before, in and after the period, by IPU.
-        least_count: micro-batches of the words without periods.
+        least_count: number of micro-batches of the words if no period is inserted.
     """
 
     tasks: Tasks
@@ -48,24 +48,24 @@ class Periodic:
         return tuple(head + period * (count - self.least_count) + tail for head, period, tail in parts)
 
     def makespan(self, count: int) -> int | None:
-        """Return the cycles of ``count`` micro-batches; None for words without a valid execution.
+        """Return the cycles of ``count`` micro-batches; None for impossible words.
 
         For counts far above ``least_count``, the cycles are extrapolated linearly.
         """
-        near, step = self.least_count + 4 * self.tasks.word_count, self.tasks.word_count
-        if count <= near + step:
+        base_count, step = self.least_count + 4 * self.tasks.word_count, self.tasks.word_count
+        if count <= base_count + step:
             outcome = evaluate(self.tasks, self.words(count))
             return None if outcome is None else outcome.makespan
-        ends = [evaluate(self.tasks, self.words(count)) for count in (near, near + step)]
+        ends = [evaluate(self.tasks, self.words(count)) for count in (base_count, base_count + step)]
         if ends[0] is None or ends[1] is None:
             return None
-        return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - near - step) // step)
+        return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - base_count - step) // step)
 
 
 def with_periods(
     memory: Memory, words: Words, count: int, target_count: int, go_on: Callable[[], bool]
 ) -> Periodic | None:
-    """Add periods to ``words`` of ``count`` micro-batches; None if no tried period fits the memory.
+    """Add periods to ``words`` of ``count`` micro-batches; None if no tried period fits in memory.
 
     Args:
         memory: memory of the IPUs.
@@ -86,10 +86,10 @@ def with_periods(
     if best is None:
         return None
     random = Random(0)
-    movable = [word for word in range(tasks.word_count) if len(tasks.letters_by_word[word]) > 1]
-    while movable and go_on():
+    movable_words = [word for word in range(tasks.word_count) if len(tasks.letters_by_word[word]) > 1]
+    while movable_words and go_on():
         cycles, parts = best
-        word = random.choice(movable)
+        word = random.choice(movable_words)
         period = list(parts.periods[word])
         letter = period.pop(random.randrange(len(period)))
         period.insert(random.randrange(len(period) + 1), letter)
@@ -104,7 +104,7 @@ def with_periods(
 def _in_time_steps(
     memory: Memory, words: Words, count: int, large_count: int, go_on: Callable[[], bool]
 ) -> Periodic | None:
-    """Add a period of whole time-steps to words in lock-step; None if no tried period fits the memory."""
+    """Add a period of whole time-steps to words in lock-step; None if no tried period fits in memory."""
     tasks = memory.tasks
     # The memory of a period depends on the passes around it, so it is checked later, with these passes.
     unlimited_memory = replace(memory, limits=[None] * tasks.word_count, micro_batches=None)
@@ -128,7 +128,7 @@ def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Words, list[int]]]:
-    """Yield cuts between two time-steps, with every letter's micro-batches before the cut."""
+    """Yield cuts between two time-steps: heads, tails, and number of each letter's micro-batches before the cut."""
     ends = [[index + 1 for index, letter in enumerate(word) if letter == BAR] for word in words]
     length = max(map(len, ends))
     for step in range(0, length + 1, max(-(-length // _CUTS), 1)):
@@ -145,19 +145,20 @@ def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Wor
 
 
 def _cycles(memory: Memory, parts: Periodic, count: int) -> int | None:
-    """Return the cycles of words that run and fit the memory; None for other words."""
+    """Return the cycles of words with periods; None for impossible or oversized words."""
     tasks = memory.tasks
-    twice = parts.words(parts.least_count + 2)
-    in_order = tasks.meeting_cycles is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
-    if not in_order or not all(memory.fits(word, twice[word]) for word in range(tasks.word_count)):
+    two_periods = parts.words(parts.least_count + 2)
+    # In lock-step, makespan() checks the order.
+    runs_in_order = tasks.meeting_cycles is not None or all(map(tasks.is_ordered, two_periods))
+    if not runs_in_order or not all(memory.fits(word, two_periods[word]) for word in range(tasks.word_count)):
         return None
     return parts.makespan(count)
 
 
 def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
-    """Yield words cut at the begin of a micro-batch, in all words at once; the next letters form the periods."""
+    """Yield words cut at the begin of a micro-batch; the following letters form periods."""
     outcome = evaluate(tasks, words)
-    assert outcome is not None, "of words that run"
+    assert outcome is not None, "the words run"
     begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]
     order = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
     step = -(-count // _CUTS)
@@ -179,8 +180,8 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
                 tuple(dict.fromkeys((*word[index:], *(letter for letter in order if letter in word_letters))))
             )
         yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
-        plain = [tuple(letter for letter in order if letter in period) for period in periods]
-        yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)
+        in_order_periods = [tuple(letter for letter in order if letter in period) for period in periods]
+        yield Periodic(tasks, tuple(heads), tuple(in_order_periods), tuple(tails), count)
 
 
 def without_periods(tasks: Tasks, words: Words, count: int) -> Periodic:

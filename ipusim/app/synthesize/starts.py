@@ -3,8 +3,8 @@
 A word is the sequence of an IPU's passes, in letters (see ``tasks``). The full count is the scenario's number of
 micro-batches.
 
-In lock-step, each placement has one search with whole or split backward passes. In point-to-point, each placement has
-a search for whole backward passes and a search for split backward passes, following the schedules.
+In lock-step, each placement has one search over whole and split backward passes. In point-to-point, each placement has
+a search with whole backward passes and a search with split backward passes, following the schedules.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ipusim.base.errors import ProgramError
 NAME: Final = "synthesized"
 #: Maximum number of passes for a search of the whole execution.
 _MOST_SEARCHED_PASSES: Final = 3000
-#: Approximate number of searched passes in longer executions; periods extend the result.
+#: Approximate number of passes searched in place of a longer execution; periods extend the result.
 _SEARCHED_PASSES: Final = 1000
-#: Memory of initial words to try, relative to 1F1B.
+#: Amounts of memory to try for initial words, as multiples of 1F1B's memory.
 _MEMORY_FACTORS: Final = (1.0, 1.5, 2.0, 1e9)
-#: Waiting times to try, as fractions of a pass for weight gradients.
+#: Waiting times to try, as fractions of a weight-gradient half.
 _PATIENCES: Final = (0.0, 0.5, 1.0)
 
 
@@ -49,8 +49,8 @@ class Start:
         job: Job with the placement and kind of backward pass.
         memory: memory of the IPUs, with the tasks.
         bound: lower bound for the full count.
-        update_bound: lower bound in cycles, weight updates included; 0 for searches over fewer micro-batches.
-        count: searched micro-batches.
+        update_bound: lower bound in cycles, weight updates included; 0 if the search has fewer micro-batches.
+        count: number of micro-batches in the search.
         words: best words so far.
         makespan: cycles of the best words.
         first: initial words.
@@ -73,7 +73,7 @@ class Start:
         return self.memory.tasks
 
     def take(self, words: Words) -> None:
-        """Keep words that fit the memory if they are the first, or faster than the words so far."""
+        """Keep fitting words if no words are known, or if the new words are faster."""
         outcome = evaluate(self.tasks, words)
         if outcome is None or (self.words and outcome.makespan >= self.makespan):
             return
@@ -93,7 +93,7 @@ class Start:
             self.take(words)
 
     def prove(self, go_on: Callable[[], bool]) -> None:
-        """Search all Orders, for few passes in lock-step: keep the best if it fits, and take its cycles as bound."""
+        """Search all Orders for few passes in lock-step: keep the best fitting Order, and its cycles as bound."""
         if self.update_bound and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
             proof = find_proof(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
@@ -108,9 +108,9 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     """
     starts: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], Start] = {}
     mappings = dict.fromkeys(job.program.shape.mapping for job in jobs)
-    halved = [job for mapping in mappings if (job := assemble_with(request, in_halves(mapping))) is not None]
+    split_jobs = [job for mapping in mappings if (job := assemble_with(request, in_halves(mapping))) is not None]
     meets = any(job.plan.sync.meets for job in jobs)
-    for job in halved if meets else [*jobs, *halved]:
+    for job in split_jobs if meets else [*jobs, *split_jobs]:
         tasks = tasks_of(job)
         key = (job.program.shape.mapping, tasks.letters if tasks is not None else ())
         if tasks is not None and key not in starts:
@@ -140,7 +140,7 @@ def _order(start: Start, words: Words) -> pipelines.Order:
 
 
 def in_halves(mapping: tuple[int, ...]) -> Schedule:
-    """Return a schedule with stages placed by ``mapping``, and split backward passes.
+    """Return a schedule with split backward passes and with stages placed by ``mapping``.
 
     Callers only use the costs of its passes, and their memory.
     """
@@ -171,17 +171,17 @@ def assemble_with(request: Request, schedule: Schedule) -> Job | None:
 
 
 def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:
-    whole = job.program.shape.micro_batches
+    full_count = job.program.shape.micro_batches
     sram = job.memory.sram_bytes
     sizes = limits.sizes
     memories = {ipu: min(sizes.get(ipu, sram or 0), sram or sizes.get(ipu, 0)) for ipu in tasks.ipus}
     sizes = {ipu: most for ipu, most in memories.items() if sram or ipu in sizes}
     memory = memory_of(job, tasks, replace(limits, sizes=sizes))
-    count = whole
-    if whole * len(tasks.letters) > _MOST_SEARCHED_PASSES:
-        count = min(whole, max(3 * tasks.word_count + 3, _SEARCHED_PASSES // len(tasks.letters)))
-    pass_bound = lower_bound(replace(tasks, update_cycles=(0,) * tasks.word_count), whole)
-    return Start(job, memory, pass_bound, lower_bound(tasks, whole).cycles if count == whole else 0, count)
+    count = full_count
+    if full_count * len(tasks.letters) > _MOST_SEARCHED_PASSES:
+        count = min(full_count, max(3 * tasks.word_count + 3, _SEARCHED_PASSES // len(tasks.letters)))
+    pass_bound = lower_bound(replace(tasks, update_cycles=(0,) * tasks.word_count), full_count)
+    return Start(job, memory, pass_bound, lower_bound(tasks, full_count).cycles if count == full_count else 0, count)
 
 
 def _in_turns(start: Start) -> Start | None:
@@ -190,17 +190,19 @@ def _in_turns(start: Start) -> Start | None:
     None for whole backward passes, in lock-step, for several stages per IPU, and for words beyond the memory.
     """
     tasks, memory = start.tasks, start.memory
-    whole = start.job.program.shape.micro_batches
-    whole_start = replace(
-        start, count=whole, update_bound=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=()
+    full_count = start.job.program.shape.micro_batches
+    full_start = replace(
+        start, count=full_count, update_bound=lower_bound(tasks, full_count).cycles, words=(), makespan=0, first=()
     )
-    caps = [memory.micro_batches] if memory.micro_batches else [tasks.word_count, 2 * tasks.word_count, whole]
-    for most in dict.fromkeys(min(cap, whole) for cap in caps):
-        words = words_in_turns(tasks, whole, most)
+    held_counts = (
+        [memory.micro_batches] if memory.micro_batches else [tasks.word_count, 2 * tasks.word_count, full_count]
+    )
+    for most in dict.fromkeys(min(held_count, full_count) for held_count in held_counts):
+        words = words_in_turns(tasks, full_count, most)
         if words is not None:
-            whole_start.take(words)
-    outcome = evaluate(tasks, whole_start.words) if whole_start.words else None
-    return None if outcome is None else replace(whole_start, cost=outcome.cost)
+            full_start.take(words)
+    outcome = evaluate(tasks, full_start.words) if full_start.words else None
+    return None if outcome is None else replace(full_start, cost=outcome.cost)
 
 
 def _greedy(start: Start) -> Iterator[Words]:

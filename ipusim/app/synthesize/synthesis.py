@@ -34,8 +34,8 @@ from ipusim.app.synthesize.starts import NAME, Start, assemble_with, in_halves, 
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.errors import OptionError, ProgramError
 
-#: Rounds of the search: share of the search time, and number of starts (placement and kind of backward pass) that
-#: continue. More than one continues because, in lock-step, whole backward passes may lead at first and split backward
+#: Rounds of the search: share of the search time, and number of starts (each a placement and a kind of backward pass)
+#: that continue. Two continue because in lock-step whole backward passes may be faster at first, and split backward
 #: passes at the end.
 _ROUNDS: Final = ((0.1, 2), (0.7, 2))
 #: Maximum share of the time for an exhaustive search, before other searches.
@@ -51,14 +51,14 @@ class Synthesis:
     Attributes:
         fitting: named schedules that fit, as in `compare`.
         best_named: best named schedule.
-        new_order: best Order found, if faster than ``best_named``; else None.
+        new_order: best Order found; None unless better than ``best_named``.
         words: letters of every IPU before, in and after its period, if ``new_order`` exists.
         least_count: minimum number of micro-batches for these words; without periods, the only number.
         bounds: lower bound for every placement and kind of backward pass.
         seconds: duration of the search.
         unsearched: fastest fitting schedule outside of the search, such as a schedule with two copies of every stage;
-            or None.
-        micro_batches: maximum number of held micro-batches; None for no limit.
+            None if all are searched.
+        micro_batches: maximum number of micro-batches held by an IPU; unlimited if None.
         is_among_all: whether the search compared all named schedules, and not only given ones.
     """
 
@@ -91,7 +91,7 @@ class Synthesis:
     @property
     def torch_count(self) -> int:
         """Micro-batches in torch's CSV: the scenario's count, or the minimum if the file would become large."""
-        assert self.best.times is not None, "of a row with a result"
+        assert self.best.times is not None, "the best row has a result"
         passes = sum(len(f"{head} {tail}".replace("|", "").split()) for head, _, tail in self.words.values())
         is_small = self.best.times.count * passes <= _MOST_CSV_PASSES * self.least_count
         return self.best.times.count if is_small else self.least_count
@@ -115,7 +115,7 @@ def synthesize(
     """Find the best Order for a request.
 
     Args:
-        request: the scenario; its sync mode stays.
+        request: the scenario; searches keep the scenario's sync mode.
         names: names of initial schedules, also used for comparison.
         seconds: time of the search, without simulations of named schedules.
         memory: maximum bytes of every IPU, or one size for all, below the machine's memory.
@@ -126,7 +126,7 @@ def synthesize(
         is_stopped: whether to end early.
 
     Raises:
-        OptionError: for nonpositive seconds or micro-batches, and for a wrong number of sizes.
+        OptionError: if seconds or micro-batches are not positive, and for a wrong number of sizes.
         ProgramError: for a scenario whose passes cannot be reordered, or without a schedule that fits.
         RequestError: for a scenario that no schedule can run.
     """
@@ -143,16 +143,18 @@ def synthesize(
     if best is None:
         raise ProgramError("expected a schedule that fits the memory, got none: raise the limit, or use more stages")
     starts = _starts(request, [job for _, job in jobs], limits)
-    began = time.monotonic()
+    start_time = time.monotonic()
     known_cycles = best.times.makespan_cycles if best.times else 0
     for start in starts:
-        start.prove(lambda: time.monotonic() < began + seconds * _PROOF_SHARE and not is_stopped())
-    # With a limit of micro-batches, an Order may have less cost than an equally fast schedule at the bound.
-    searching = [start for start in starts if start.bound.cycles < known_cycles or (micro_batches and start.cost < inf)]
-    results = _search(searching, seconds, is_stopped, tell)
+        start.prove(lambda: time.monotonic() < start_time + seconds * _PROOF_SHARE and not is_stopped())
+    # With a limit of micro-batches, search continues at the bound: an equally fast Order may have less cost.
+    unproven_starts = [
+        start for start in starts if start.bound.cycles < known_cycles or (micro_batches and start.cost < inf)
+    ]
+    results = _search(unproven_starts, seconds, is_stopped, tell)
     order, periodic = _judge(request, results, limits, comparison, best)
     letters, least_count = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least_count)
-    bounds, duration_s = tuple(start.bound for start in starts), time.monotonic() - began
+    bounds, duration_s = tuple(start.bound for start in starts), time.monotonic() - start_time
     alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
     is_among_all = {*schedules.names()} <= {*schedules.expand_names(names)}
     return Synthesis(
@@ -171,7 +173,7 @@ def _starts(request: Request, jobs: Sequence[Job], limits: Limits) -> list[Start
 
 
 def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
-    """Run named schedules and the scenario's own, on the scenario's number of IPUs.
+    """Run the named schedules and the scenario's own schedule, on the scenario's number of IPUs.
 
     Other numbers of IPUs imply other numbers of replicas, and other work per weight update.
 
@@ -196,15 +198,15 @@ def _placement(request: Request) -> tuple[int, ...]:
         return assemble(time_alone(request, misfits=True)).program.shape.mapping
     except RequestError:
         schedule = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
-        halves = in_halves(())
-        job = assemble_with(request, replace(halves, placement=schedule.placement, per_ipu=schedule.per_ipu))
+        split_schedule = in_halves(())
+        job = assemble_with(request, replace(split_schedule, placement=schedule.placement, per_ipu=schedule.per_ipu))
         if job is None:
             raise
         return job.program.shape.mapping
 
 
 def _sync(request: Request) -> Sync:
-    """Return a request's sync mode, by default from the schedule."""
+    """Return a request's sync mode, by default the schedule's."""
     mode = request.options.pipeline.sync
     if mode:
         return Sync(mode)
@@ -265,23 +267,23 @@ def _search(
         remaining = sorted(remaining, key=_expected_cycles)[:count]
     fastest = []
     for start in remaining:
-        whole = start.job.program.shape.micro_batches
+        full_count = start.job.program.shape.micro_batches
         # The initial words may have a shorter period than the best words.
-        candidates = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
+        candidates = dict.fromkeys([start.words, *([start.first] if start.count < full_count else [])])
         for words in candidates:
             end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(remaining) / len(candidates)
-            periodic = with_periods(start.memory, words, start.count, whole, deadline(end))
-            if periodic is None and start.count == whole:
-                periodic = without_periods(start.tasks, words, whole)
+            periodic = with_periods(start.memory, words, start.count, full_count, deadline(end))
+            if periodic is None and start.count == full_count:
+                periodic = without_periods(start.tasks, words, full_count)
             if periodic is not None:
-                fastest.append((periodic.makespan(whole) or 0, periodic))
+                fastest.append((periodic.makespan(full_count) or 0, periodic))
     return sorted(fastest, key=lambda item: item[0])
 
 
 def _expected_cycles(start: Start) -> float:
-    """Return estimated cycles per micro-batch, at least the bound, as sort key."""
-    whole = start.job.program.shape.micro_batches
-    return max(start.makespan / start.count, start.bound.cycles / whole)
+    """Return estimated cycles per micro-batch, the sort key of starts."""
+    full_count = start.job.program.shape.micro_batches
+    return max(start.makespan / start.count, start.bound.cycles / full_count)
 
 
 def _judge(
@@ -291,13 +293,13 @@ def _judge(
     comparison: Comparison,
     best_named: Row,
 ) -> tuple[Row | None, Periodic | None]:
-    """Simulate found words; return the fastest that fits and is faster than ``best_named``.
+    """Simulate found words; return the fastest fitting words that are faster than ``best_named``.
 
     With a limit of micro-batches, an equally fast Order of less cost counts as well.
     """
 
     def order(row: Row) -> tuple[float, int]:
-        assert row.times is not None, "of a row with a result"
+        assert row.times is not None, "the row has a result"
         return comparison.cost(row), 0 if limits.micro_batches is None else row.times.bubble.rank_cost_cycles
 
     best: tuple[Row | None, Periodic | None] = None, None

@@ -1,4 +1,4 @@
-"""Define the problem of the search: passes of every IPU as words of letters, with cycles and needs.
+"""Define the problem of the search: the passes of every IPU as words of letters, with cycles and dependencies.
 
 A letter is a pass of a stage over the next micro-batch. Micro-batches are alike, so no other order of micro-batches is
 faster. An Order is a word per IPU that contains every letter once per micro-batch. In lock-step, IPUs meet after each
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from ipusim.api import Job, pipelines
 
-#: Separator of time-steps in a word of lock-step.
+#: Separator of time-steps in a word; only lock-step has time-steps.
 BAR: Final = -1
 #: Letters of every IPU's passes in order of execution; in lock-step, BAR separates time-steps.
 Words = tuple[tuple[int, ...], ...]
@@ -83,7 +83,7 @@ class Tasks:
         return self.letters.index((pipelines.Pass.FORWARD, self.stage_count - 1))
 
     def parts(self, kind: int, stage: int) -> tuple[int, ...]:
-        """Return the letters of a pass; two halves for a whole backward pass of split letters."""
+        """Return the letters of a pass; a whole backward pass has two letters besides split passes."""
         if kind == pipelines.Pass.BACKWARD and self.whole_cycles:
             halves = pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT
             return tuple(self.letters.index((half, stage)) for half in halves)
@@ -109,7 +109,7 @@ class Tasks:
 
     @property
     def word_count(self) -> int:
-        """Number of words: of IPUs with passes."""
+        """Number of words, one per IPU with passes."""
         return len(self.ipus)
 
     @cached_property
@@ -121,7 +121,7 @@ class Tasks:
         )
 
     def is_ordered(self, word: Sequence[int]) -> bool:
-        """Tell whether every letter of a word follows its needs in the same word."""
+        """Tell whether every letter of a word follows all needed letters of the word."""
         counts = [0] * len(self.letters)
         for letter in word:
             counts[letter] += 1
@@ -160,23 +160,23 @@ def tasks_of(job: Job) -> Tasks | None:
     has_recompute = any(kind == kind_of.RECOMPUTE for kind, _ in letters)
     if has_recompute or len(letters) * shape.micro_batches != len(plan.order.passes):
         return None
-    number_of = {letter: number for number, letter in enumerate(letters)}
+    letter_of = {letter: number for number, letter in enumerate(letters)}
     ipus = tuple(sorted(set(shape.mapping)))
     is_point_to_point = not plan.sync.meets
     send_cycles = _sends(job) if is_point_to_point else {}
 
-    def number_of_need(need: tuple[int, int]) -> int:
-        return number_of.get(need, number_of.get((kind_of.INPUT_GRADIENT, need[1]), -1))
+    def letter_of_need(need: tuple[int, int]) -> int:
+        return letter_of.get(need, letter_of.get((kind_of.INPUT_GRADIENT, need[1]), -1))
 
     needs = tuple(
-        tuple((number_of_need(need), (need[1], stage) in send_cycles) for need in pipelines.needs(shape, kind, stage))
+        tuple((letter_of_need(need), (need[1], stage) in send_cycles) for need in pipelines.needs(shape, kind, stage))
         for kind, stage in letters
     )
     outfeed_cycles = _outfeed_cycles(job)
     cycles = [costs.passes[letter] for letter in letters]
-    cycles[number_of[kind_of.FORWARD, 0]] += costs.host.infeed
+    cycles[letter_of[kind_of.FORWARD, 0]] += costs.host.infeed
     if is_point_to_point:
-        cycles[number_of[kind_of.FORWARD, shape.stages - 1]] += outfeed_cycles
+        cycles[letter_of[kind_of.FORWARD, shape.stages - 1]] += outfeed_cycles
     pairs = tuple(sorted({(shape.mapping[source], shape.mapping[target]) for source, target in send_cycles}))
     sends: list[Send | None] = []
     for number, (kind, stage) in enumerate(letters):
@@ -190,7 +190,7 @@ def tasks_of(job: Job) -> Tasks | None:
         sends.append(Send(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
     meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
-    has_halves = (kind_of.WEIGHT_GRADIENT, 0) in number_of
+    has_halves = (kind_of.WEIGHT_GRADIENT, 0) in letter_of
     stages = () if is_point_to_point or not has_halves else range(shape.stages)
     return Tasks(
         letters=tuple(letters),
@@ -210,7 +210,7 @@ def tasks_of(job: Job) -> Tasks | None:
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
     """Return the cycles of every transfer between stages: lead time, and use of links.
 
-    Among replicas, the longest transfer counts.
+    If replicas differ, the longest transfer counts.
     """
     longest: dict[tuple[int, int], tuple[int, int]] = {}
     for (_, _, source, target), send in job.costs.sends.items():
@@ -229,9 +229,9 @@ def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
 
     Micro-batches are renumbered in order of execution. The words have no bars.
     """
-    number_of = {letter: number for number, letter in enumerate(tasks.letters)}
+    letter_of = {letter: number for number, letter in enumerate(tasks.letters)}
     words: dict[int, list[int]] = {ipu: [] for ipu in tasks.ipus}
     for ipu, kind, stage, _ in passes:
-        words[ipu].append(number_of[kind, stage])
+        words[ipu].append(letter_of[kind, stage])
     result = tuple(tuple(words[ipu]) for ipu in tasks.ipus)
     return result if all(map(tasks.is_ordered, result)) else None

@@ -1,4 +1,4 @@
-"""Improve time-steps in lock-step by local search: move passes, insert and join time-steps.
+"""Improve time-steps in lock-step by local search, which moves passes, and inserts and joins time-steps.
 
 A grid assigns passes to time-steps.
 
@@ -19,7 +19,7 @@ from ipusim.app.synthesize.memory import Memory
 _HISTORY_LENGTH: Final = 200
 #: Moves without improvement before the search returns to the best grid.
 _PATIENCE: Final = 10_000
-#: Number of moves of which one, on average, inserts or joins time-steps.
+#: Average number of moves per inserted or joined time-step.
 _MOVES_PER_RESTRUCTURING: Final = 25
 
 
@@ -56,7 +56,7 @@ def improve_grid(memory: Memory, grid: Grid, bound: int, go_on: Callable[[], boo
 
 
 def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
-    """Move a pass, or both halves, if cycles stay within ``limit`` and memory suffices."""
+    """Move a random pass, or both halves of a backward pass, if cycles stay within ``limit`` and memory suffices."""
     number = random.randrange(len(grid.steps))
     old_step = grid.steps[number]
     partner = grid.layout.partner[number]
@@ -74,7 +74,7 @@ def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
 
 
 def _restructure(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
-    """Return a grid with a time-step inserted for one pass, or with two time-steps joined.
+    """Return a grid with a time-step inserted for a random pass, or with two time-steps joined.
 
     The grid is returned unchanged if the new grid is illegal, slower than ``limit``, or too large for the memory.
     """

@@ -12,9 +12,9 @@ from ipusim.base.units import counted, format_figure, format_seconds
 
 
 def verdict(synthesis: Synthesis) -> Iterator[str]:
-    """Yield the verdict: best Order and gain, distance from the bound, binding limit, and legal counts."""
+    """Yield the verdict: best Order, gain, distance from the bound, binding part, and possible counts."""
     times = synthesis.best.times
-    assert times is not None, "of a row with a result"
+    assert times is not None, "the best row has a result"
     period = format_seconds(times.throughput.weight_update_period_s)
     as_fast = "; ".join(ties(synthesis.fitting))
     tie_text = f" ({as_fast})" if as_fast else ""

@@ -1,4 +1,4 @@
-"""Pack integer columns as text of a page: narrowest types, gzip, base64."""
+"""Pack integer columns as text of a page: in the narrowest types, compressed by gzip, in base64."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] 
 #: Type of larger values; exact up to 2**53.
 _LARGE_VALUE_TYPE: Final = "Float64"
 #: Alignment of arrays in bytes, as the widest type needs.
-_ALIGNED: Final = 8
+_ALIGNMENT: Final = 8
 
 
 def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> tuple[list[dict[str, Any]], str]:
@@ -38,7 +38,7 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
             values = np.diff(column, prepend=0) if name in differences else column
             kind = _type_of(values)
             content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
-            content += bytes(-len(content) % _ALIGNED)
+            content += bytes(-len(content) % _ALIGNMENT)
             entries.append(
                 {"name": name, "type": kind, "at": offset, "length": len(column), "differences": name in differences}
             )

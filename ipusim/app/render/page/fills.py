@@ -51,7 +51,7 @@ _FILLS: Final = {
     "#e69f00": Shades("#bd8200", "#e69f00"),
     "#8c6d00": Shades("#8c6d00", "#8c6d00"),
 }
-#: Edges and hatches of filled boxes with low contrast; empty for no edge.
+#: Edges and hatches of filled boxes with low contrast, by face colour in pictures; empty if the box has no edge.
 _OUTLINES: Final = {
     "#f0e442": Shades("#524e00", ""),
     "#3d4459": Shades("", "#a5a1c4"),
@@ -96,7 +96,7 @@ def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
 def colours(face: str, scheme: str) -> dict[str, str]:
     """Return fill, edge, and ink on the fill, of a look in scheme ``light`` or ``dark``.
 
-    Raises KeyError for a face of no look.
+    Raises KeyError if no look has this face colour.
     """
     if face in _FILLS:
         fill, edge = getattr(_FILLS[face], scheme), getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)

@@ -11,8 +11,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
-#: Style sheets and scripts of the page; later scripts use earlier ones.
+#: Names of the page's style sheets.
 STYLES: Final = ("page", "play")
+#: Names of the page's scripts; later scripts use earlier ones.
 SCRIPTS: Final = (
     *("data", "looks", "canvas", "axis", "trace", "memory", "tables", "section"),
     *("clock", "lanes", "stash", "played", "play", "page"),

@@ -1,4 +1,4 @@
-"""Collect the data of a played execution: boxes, stashes, transfers between IPUs, and steps."""
+"""Collect the data with which a page plays (animates) an execution: boxes, stashes, transfers and steps."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class _PlayedRows:
         """Return the lane of each IPU; each must have one."""
         return np.searchsorted(self.lanes, ipus)
 
-    def left_out_of(self, gap: LeftOut, amounts: Integers) -> int:
-        """Return the sum of rows' amounts over the copies in a gap."""
+    def sum_left_out(self, gap: LeftOut, amounts: Integers) -> int:
+        """Return the sum of ``amounts`` (one for each row of the run) over the periods that a gap leaves out."""
         inside = amounts.copy()
         for block in self.timeline.repeats:
             if gap.block.contains(block):
@@ -117,8 +117,8 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     execution, info = analysis.find_execution(timeline, number), timeline.info
     if not execution.execution_cycles:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
-    near = timeline.expanded_around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
-    rows = np.flatnonzero(near.execution == number)
+    expanded = timeline.expanded_around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
+    rows = np.flatnonzero(expanded.execution == number)
     if len(rows) > _MOST_PLAYED:
         raise OutputError(
             f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got an execution of {len(rows):,} "
@@ -127,12 +127,16 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
     if replicas_alike(timeline, None):
         lanes = lanes[lanes < info.shards]
-    gaps = tuple(_with_its_last(near, gap) for gap in left_out(near) if execution.start <= gap.start < execution.end)
-    return _PlayedRows(near, execution, lanes, rows, gaps)
+    gaps = tuple(
+        _extend_to_last_pass(expanded, gap)
+        for gap in left_out(expanded)
+        if execution.start <= gap.start < execution.end
+    )
+    return _PlayedRows(expanded, execution, lanes, rows, gaps)
 
 
-def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
-    """Extend a gap to the end of its last pass. IPUs in point-to-point end periods at different times."""
+def _extend_to_last_pass(timeline: Timeline, gap: LeftOut) -> LeftOut:
+    """Extend a gap to the end of its last pass, since IPUs in point-to-point end periods at different times."""
     inside = slice(gap.block.first, gap.block.last)
     ends = timeline.end[inside][timelines.of_kinds(timeline.kind[inside], timelines.PASSES)]
     return gap._replace(end=gap.end + max(int(ends.max(initial=0)) - gap.start, 0))
@@ -164,18 +168,18 @@ def _boxes(part: _PlayedRows) -> dict[str, Integers]:
 
 
 def _slots(part: _PlayedRows, stash: analysis.Stash) -> dict[str, Integers]:
-    """Return the stash slots: starts, ends of forward passes, starts of backward passes, ends.
+    """Return the stash's slots: when each is taken, filled by its forward pass, used by its backward pass, and freed.
 
-    Events inside a gap get the time of its middle.
+    Passes inside a gap get the time of the gap's middle.
     """
     timeline = part.timeline
     middles = np.array([(gap.start + gap.end) // 2 for gap in part.gaps] + [part.execution.end])
     rows = np.where(stash.opens == timelines.NONE, stash.closes, stash.opens)
-    first, closing_gap = _gaps_of(part, stash)
+    opening_gap, closing_gap = _gaps_of(part, stash)
     from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
     return {
-        "slot.start": part.times(np.where(from_gap, middles[first], timeline.start[stash.opens])),
-        "slot.filled": part.times(np.where(from_gap, middles[first], timeline.end[stash.opens])),
+        "slot.start": part.times(np.where(from_gap, middles[opening_gap], timeline.start[stash.opens])),
+        "slot.filled": part.times(np.where(from_gap, middles[opening_gap], timeline.end[stash.opens])),
         "slot.used": part.times(np.where(to_gap, middles[closing_gap], timeline.start[stash.closes])),
         "slot.end": part.times(np.where(to_gap, middles[closing_gap], timeline.end[stash.closes])),
         "slot.lane": part.lane_of(timeline.ipu[rows]),
@@ -185,14 +189,14 @@ def _slots(part: _PlayedRows, stash: analysis.Stash) -> dict[str, Integers]:
 
 
 def _gaps_of(part: _PlayedRows, stash: analysis.Stash) -> tuple[Integers, Integers]:
-    """Return the last gap before closing passes, and the first after opening passes."""
+    """Return for each slot the last gap before its closing pass, and the first gap after its opening pass."""
     ends = np.array([gap.block.last for gap in part.gaps], dtype=np.int64)
     before_closing = np.searchsorted(ends, stash.closes, side="right") - 1
     return np.maximum(before_closing, 0), np.searchsorted(ends, stash.opens, side="right")
 
 
 def _gaps(part: _PlayedRows, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
-    """Yield gaps with time, repeats, busy cycles, and hidden micro-batches by lane.
+    """Yield gaps with their time, repeats and busy cycles, and by lane the number of hidden micro-batches.
 
     A stashed micro-batch is hidden if the gap contains both of its passes.
     """
@@ -200,27 +204,27 @@ def _gaps(part: _PlayedRows, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
     cycles = np.zeros(len(timeline), dtype=np.int64)
     cycles[part.passes] = (timeline.end - timeline.start)[part.passes]
     from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
-    first, closing_gap = _gaps_of(part, stash)
+    opening_gap, closing_gap = _gaps_of(part, stash)
     lane = part.lane_of(timeline.ipu[np.where(from_gap, stash.closes, stash.opens)])
     stashed = np.zeros(len(part.lanes), dtype=np.int64)
     for number, gap in enumerate(part.gaps):
-        more = []
+        hidden = []
         for row in range(len(part.lanes)):
             amounts = np.zeros(len(timeline), dtype=np.int64)
             on_lane = lane == row
             amounts[stash.opens[on_lane & ~from_gap]] = 1
             amounts[stash.closes[on_lane & ~to_gap]] = -1
-            stashed[row] += part.left_out_of(gap, amounts)
-            in_all = stashed[row] + amounts[: gap.block.last].sum()
-            is_open = np.where(from_gap, first <= number, stash.opens < gap.block.last)
+            stashed[row] += part.sum_left_out(gap, amounts)
+            open_at_end = stashed[row] + amounts[: gap.block.last].sum()
+            is_open = np.where(from_gap, opening_gap <= number, stash.opens < gap.block.last)
             is_closed = np.where(to_gap, closing_gap <= number, stash.closes < gap.block.last)
-            more.append(max(int(in_all - (on_lane & is_open & ~is_closed).sum()), 0))
+            hidden.append(max(int(open_at_end - (on_lane & is_open & ~is_closed).sum()), 0))
         yield {
             "start": gap.start - part.execution.start,
             "end": gap.end - part.execution.start,
             "words": gap.words,
-            "busy": part.left_out_of(gap, cycles),
-            "more": more,
+            "busy": part.sum_left_out(gap, cycles),
+            "more": hidden,
         }
 
 
@@ -252,7 +256,7 @@ def _transfers(part: _PlayedRows) -> dict[str, Integers]:
 
 
 def _time_steps(part: _PlayedRows) -> dict[str, list[int]]:
-    """Return numbers and starts of the time-steps."""
+    """Return the numbers and starts of the execution's time-steps."""
     steps = analysis.time_steps(part.timeline)
     members = steps.execution == part.execution.index
     return {"number": steps.time_step[members].tolist(), "start": part.times(steps.start[members]).tolist()}
@@ -269,8 +273,10 @@ def _steps(part: _PlayedRows) -> Integers:
         starts = np.unique(_time_steps(part)["start"] + edges)
     else:
         starts = np.unique(np.concatenate([part.times(timeline.end[passes]), edges]))
-        near = _LEAST_STEP_DISTANCE * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
-        starts = starts[np.append(np.diff(starts) > near, True)]
+        least_distance = (
+            _LEAST_STEP_DISTANCE * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
+        )
+        starts = starts[np.append(np.diff(starts) > least_distance, True)]
     for gap in part.gaps:
         start, end = (cycle - execution.start for cycle in (gap.start, gap.end))
         starts = starts[(starts <= start) | (starts >= end)]

@@ -115,7 +115,7 @@ def _kind(kind: SpanKind) -> dict[str, Any]:
 def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
     """Return the slices on tracks as columns, and their distinct texts.
 
-    The columns name, sends and receives hold numbers of texts. The first text is empty.
+    The columns name, sends and receives hold indices into the texts. The first text is empty.
     """
     texts: dict[str, int] = {"": 0}
     lists: dict[str, list[Any]] = {"row": [], "track": [], "name": [], "sends": [], "receives": []}
