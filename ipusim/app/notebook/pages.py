@@ -16,7 +16,7 @@ def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = 
     Args:
         folders: run folders, as written by ``ipusim run`` and :meth:`ipusim.Run.save`; one, or a list.
         out: file of the page; by default ``report.html`` in the first folder.
-        play: whether the page plays the first execution of one run, or of two on one clock.
+        play: whether the page plays the first execution of one run, or those of two runs at the same time.
 
     Returns:
         The file of the page.
