@@ -18,8 +18,8 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
     """Add advice on memory to a ScenarioMemoryError that the block raises.
 
     Args:
-        moves_of: function that returns changes that free memory of a Job, or None. By default such changes are
-            searched, unless the search takes long.
+        moves_of: function from a Job to changes that free memory. By default, changes are tried unless trials take
+            long.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice

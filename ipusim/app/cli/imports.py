@@ -113,7 +113,7 @@ def import_(
 ) -> None:
     """Turn profiler measurements into stages, as CSV and as a scenario; or run a program and write it as a scenario.
 
-    The CSV holds medians, and `ipusim run` accepts it as a scenario. Simulating the scenario of a program gives the
+    The CSV holds medians; `ipusim run` also accepts this CSV. Simulating the scenario of a program gives the
     program's time, exact to the cycle.
     """
     from ipusim.app.profiles.read import read_measured

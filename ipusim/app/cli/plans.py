@@ -87,9 +87,9 @@ def check(
 
 
 def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
-    """Return a program's memory by holder, and changes that free memory; None if its memory is unknown.
+    """Return a program's memory by holder, with changes that free memory; None for unknown memory.
 
-    If trying changes takes long, they are tried only with ``is_requested``.
+    Trials that take long need ``is_requested``.
     """
     from ipusim.api import analysis
     from ipusim.app.cli.plan_results import MemoryResult
@@ -101,7 +101,7 @@ def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
 
 
 def _print_memory(job: Job, *, is_requested: bool, output_form: str) -> Moves | None:
-    """Print a refused program's memory by holder, unless ``output_form`` is set; return the changes that were tried."""
+    """Print a refused program's memory by holder, unless ``output_form`` is set; return tried changes."""
     result = _memory_result(job, is_requested=is_requested)
     if result is None:
         return None

@@ -15,18 +15,18 @@ from ipusim.app.explain.splits import better_splits
 from ipusim.app.explain.trial import Change
 from ipusim.base.units import enumerated_rows
 
-#: Factors by which the count is multiplied.
+#: Factors for the count.
 _FACTORS: Final = (2, 4, 8)
-#: Factor for the speeds of links and host, and for the number of IPUs.
+#: Factor for link speeds, host speed and number of IPUs.
 _DOUBLE: Final = 2
-#: Fraction of their cycles that faster stages save.
+#: Saved fraction of cycles in faster stages.
 _SAVED_FRACTION: Final = Fraction(1, 10)
 #: Names of link rates.
 LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
-    """Yield the changes to try for a Job; other schedules run in each of ``syncs``, by default in the run's mode."""
+    """Yield the changes to try for a Job; schedules run in the sync modes ``syncs``, by default in the run's mode."""
     yield from _counts(job)
     yield from _schedules(job, syncs)
     if job.plan.shape.recompute or job.plan.shape.recompute_inline:

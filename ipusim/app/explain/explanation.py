@@ -41,7 +41,7 @@ class Explanation(Result):
         timeline: Timeline of the run.
         execution: number of the execution whose idle time is explained; None for the whole run.
         waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None if the files
-            have no such parts.
+            lack the parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -185,8 +185,8 @@ class Explanation(Result):
     def _growth(self) -> dict[str, list[int | None]]:
         """Return the run's growth per additional cycle of each pass, by kind of pass and IPU.
 
-        Among an IPU's stages, the largest growth counts. The result is empty if the growth is unknown, or if the
-        scenario has other stages than the Timeline.
+        Among an IPU's stages, the largest growth counts. Unknown growth gives an empty mapping, as do stages of a
+        scenario that differ from the Timeline's stages.
         """
         info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
         if any(len(cycles) != len(info.stages) for cycles in grows.values()):
@@ -314,7 +314,7 @@ def explain(
 
 
 def _largest(cycles: Sequence[int | None]) -> int | None:
-    """Return the maximum; None if there are no cycles, or if any are unknown."""
+    """Return the maximum; None without numbers, or with an unknown number."""
     known = [number for number in cycles if number is not None]
     return None if len(known) < len(cycles) else max(known, default=None)
 

@@ -1,4 +1,4 @@
-"""Try changes that free memory of the fullest IPU, and return the bytes that each frees and the time that it costs.
+"""Try changes that free memory on the fullest IPU; find freed bytes and time cost per change.
 
 Each change sets options of the scenario; a change that frees memory is a move. The memory comes from the footprint of
 the changed program. The time between two weight updates comes from a timing-only run, and the time cost from the parts
@@ -21,11 +21,11 @@ from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 from ipusim.base.units import enumerated
 
-#: Maximum number of parts of the time that a row of the table names.
+#: Maximum number of parts of the time named per row.
 _MOST_PARTS: Final = 2
 #: Maximum number of passes for a simulation of about one second.
 _MOST_QUICK_PASSES: Final = 50_000
-#: A part of the time is named if it grows by more than this share of the whole time.
+#: Minimum growth of a named part of the time, divided by the unchanged time.
 _LEAST_PART_SHARE: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
@@ -40,9 +40,9 @@ PRODUCTS_IN_HALF: Final = "matrix products in half their temporary memory"
 _REMOTE: Final = "system.enable_remote_buffers"
 #: Option that moves activations out of an IPU and back.
 _ACTIVATIONS: Final = "pipeline.offload_activations"
-#: Option that moves the optimizer state to Streaming Memory.
+#: Option that moves optimizer state to Streaming Memory.
 _STATE: Final = "pipeline.offload_weight_update_variables"
-#: Option that shards the optimizer state over replicas.
+#: Option that shards optimizer state over replicas.
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 #: Maximum number of tried sets of changes.
 _MOST_SETS: Final = 40
@@ -109,11 +109,11 @@ class Moves:
 
 @sharing
 def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
-    """Try changes of a Job; return the bytes that each frees on the fullest IPU, and the time that it costs.
+    """Try changes of a Job; return bytes freed on the fullest IPU and time cost per change.
 
     ``with_parts`` adds the parts of the time that become longer. If the program does not fit, sets of changes for
     different tensors are tried too. The fastest fitting set becomes a move, unless a single change is faster. If no set
-    fits, the set with the lowest peak becomes a move.
+    fits, the set with lowest peak becomes a move.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
@@ -145,7 +145,7 @@ def is_long(job: Job) -> bool:
 
 
 def _rank(move: Move) -> tuple[bool, float]:
-    """Return a sort key: fitting changes come first, by time; other changes follow, by freed bytes."""
+    """Return a sort key: fitting changes by time, then misfits by freed bytes."""
     usable = analysis.usable(move.fits)
     return not usable, move.period_s if usable else -move.freed_bytes
 
@@ -256,7 +256,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
 
 
 def _smaller_micro_batches(size: int, count: int) -> Iterator[_Candidate]:
-    """Yield micro-batches of one sample, then of half the size, with the same samples per weight update."""
+    """Yield micro-batches of one sample, then of half size, keeping the samples per weight update."""
     words_of_divisor = {
         size: f"micro-batches of 1 sample, {size} times as many",
         2: "micro-batches half as large, twice as many",
@@ -293,9 +293,9 @@ def _best_set(
 ) -> list[_TriedChanges]:
     """Return the fastest fitting set of changes for different tensors, as a list of one set or none.
 
-    The expected time of a set is the unchanged time plus the differences of its single changes. Sets are tried in order
-    of expected times, until a fitting set is faster than the next expected time. If no set fits, the changes that free
-    most are combined one by one until the program fits, and unnecessary changes are taken out again.
+    A set's expected time is the unchanged time plus the differences of single changes. Sets are tried in order of
+    expected times, until a fitting set is faster than the next expected time. If no set fits, changes with most freed
+    bytes are combined one by one until the program fits; unnecessary changes are taken out again.
 
     Args:
         job: the Job to change.
@@ -305,8 +305,8 @@ def _best_set(
         fastest_s: period of the fastest fitting single change, or infinity.
 
     Returns:
-        The fastest set; if no set fits, the set with the lowest peak; nothing if rules refuse all sets, or if a single
-        change is faster.
+        The fastest set; if no set fits, the set with lowest peak; nothing if rules refuse all sets, or single changes
+        are faster.
     """
     base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
     for candidate in candidates:
@@ -330,10 +330,10 @@ def _best_set(
 
 
 def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
-    """Combine the change that frees most for each class of tensors, one class after another, until the program fits.
+    """Combine the largest change of each class of tensors, class by class, until the program fits.
 
-    Unnecessary changes are taken out of the result. If the program never fits, the result is the set with the lowest
-    peak among all tried sets, ``legal`` included.
+    Unnecessary changes are then taken out. If no combination fits, the tried set with lowest peak is returned; tried
+    sets include ``legal``.
     """
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""Describe changes that free memory of an IPU, in a table and in sentences."""
+"""Describe changes that free an IPU's memory, in tables and sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
-#: If the best change takes longer than this multiple of the unchanged time, a sentence points to ``ipusim suggest``.
+#: Beyond this multiple of the unchanged time, a sentence points to ``ipusim suggest``.
 _SLOW_MULTIPLE: Final = 1.25
 
 
@@ -60,7 +60,7 @@ def move_words(moves: Moves) -> list[str]:
 
 
 def advice(moves: Moves) -> str:
-    """Return a sentence with the options of the fastest change that fits; if there is none, a sentence that says so.
+    """Return a sentence: options of the fastest change that fits, or the lack of fitting changes.
 
     Changes that leave another IPU equally full are excluded.
     """

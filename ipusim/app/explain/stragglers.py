@@ -17,7 +17,7 @@ from ipusim.app.render.tables import Table
 
 #: Fraction of slowest workers in M_W.
 _SLOWEST_SHARE: Final = 0.03
-#: Minimum number of variants for which a common computation is faster than single simulations.
+#: Minimum number of variants to compute together; fewer variants are simulated faster one by one.
 _LEAST_JOINT_RUNS: Final = 3
 #: Minimum slowdown of straggling runs.
 LEAST_SLOWDOWN: Final = 1.1
@@ -160,14 +160,14 @@ def _disturbances_by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
 
 
 def _ipu_in_replica(disturbance: hardware.Disturbance, job: Job) -> int | None:
-    """Return the disturbed IPU's number within its replica; None if the disturbance is not one of an IPU."""
+    """Return the disturbed IPU's number within its replica; None unless an IPU is disturbed."""
     ipu: int | None = getattr(disturbance, "ipu", None)
     return None if ipu is None else ipu % job.system.shards
 
 
 @dataclass(frozen=True)
 class _Variant:
-    """Variant of the run in which the listed passes, sends and disturbances are real, and all others are ideal.
+    """Variant of a run: listed passes, sends and disturbances are real, further passes and sends ideal.
 
     Attributes:
         passes: real passes by kind and stage.
@@ -183,7 +183,7 @@ class _Variant:
         """Return costs and device of a Job with these real values."""
         costs, system = runs.undisturbed(job)
         system = system.disturbed(self.disturbed)
-        # With the same dead cables as in the run, copies take the run's detours.
+        # If the same cables are dead, copies take the run's detours.
         costs = job.costs if system.topology == job.system.topology else costs
         ideal = runs.balanced(job, costs.passes)
         passes = {key: cycles if key in self.passes else ideal[key] for key, cycles in costs.passes.items()}
@@ -213,7 +213,7 @@ def _cycles(job: Job, variants: Sequence[_Variant]) -> list[int]:
 
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
-    """Return the sends of a run, each with the median duration of its direction, forward or backward."""
+    """Return a run's sends with the median duration of their direction, forward or backward."""
     sends = {}
     for forward in (True, False):  # key[2] is the source stage, key[3] the target stage
         same_direction = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}

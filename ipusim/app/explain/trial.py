@@ -12,7 +12,7 @@ from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
 
-#: Maximum number of spans of a run without repetition, for changes that the user did not ask for. A run of gpipe with
+#: Maximum number of spans of a run without repetition, for unrequested changes. A run of gpipe with
 #: BERT-Base and 72,000 spans takes 38 s to simulate, as the number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
@@ -126,7 +126,7 @@ class ChangeTrials:
         if only_passes and job.in_part and not trial.priced and (meets or overlaps):
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._repeats:
-                # The parts of the time come from the Timeline of few micro-batches, so the Trial needs no cycles.
+                # The Timeline of few micro-batches also gives the parts of the time.
                 return trial, cycles * sample_seconds_per_cycle
         if cycles is None and (only_passes or not repeats_in_steps):  # else simulating a few micro-batches is faster
             cycles = runs.run_without_events(job, job.executions, priced)

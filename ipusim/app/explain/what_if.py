@@ -51,7 +51,7 @@ def what_if(
     """Try all default changes of a Job's run; returns outcomes, best first.
 
     Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
-    mode. ``waterfall`` has the parts of the run's time; by default they are simulated if needed.
+    mode. ``waterfall`` has the parts of the run's time; missing parts are simulated if needed.
     """
     trials = ChangeTrials(job, timeline)
     # The largest count comes before the smaller counts, which share its recurring part.

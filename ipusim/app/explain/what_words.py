@@ -11,11 +11,11 @@ from ipusim.app.explain.what_if import LEAST_GAIN, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
-#: Maximum number of changes in a table; the best change of each kind has a row even beyond this number.
+#: Maximum number of changes in a table; the best change per kind always has a row.
 _MOST_ROWS: Final = 16
-#: Maximum number of kinds of change that a sentence names, and of equally fast changes that follow the first.
+#: Maximum number of kinds named in a sentence, and of equally fast changes behind the first.
 _MOST_KINDS: Final = 3
-#: Maximum number of changes that a sentence names as not faster, or as not tried.
+#: Maximum number of named changes that help nothing, or were not tried.
 _MOST_NAMED: Final = 6
 
 
