@@ -312,7 +312,7 @@ def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_l
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == (
         "An older version of ipusim wrote the folder: summary.json, of schema version 3, answers true or false to "
-        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
-        "drain, so that its parts of the time are left out."
+        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as "
+        "fill and drain, so that its parts of the time are left out."
     )
     assert "Time goes into" not in done.stdout

@@ -461,8 +461,8 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     assert run.waterfall is None
     assert run.older == (
         "An older version of ipusim wrote the folder: summary.json, of schema version 3, answers true or false to "
-        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
-        "drain, so that its parts of the time are left out."
+        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as "
+        "fill and drain, so that its parts of the time are left out."
     )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
         path.write_text(json.dumps(said | {"schema_version": version}))
