@@ -306,7 +306,7 @@ def test_a_button_goes_from_the_traces_to_the_play_and_back(open_page, timelines
     path.write_bytes(report_page([home / name for name in ("grouped", "1f1b", "inference")]))
     page = open_page(path)
     assert page.locator("[data-do=mode]").is_disabled()
-    assert page.locator("[data-do=mode]").get_attribute("title") == "expected one run, or two on one clock, got 3"
+    assert page.locator("[data-do=mode]").get_attribute("title") == "expected one or two runs to play, got 3"
 
 
 def test_the_clock_goes_where_the_lanes_are_pressed(show, timelines):

@@ -53,7 +53,7 @@ def test_report_plays_one_run_or_two_and_no_more(folder, tmp_path):
     assert (tmp_path / "play.html").read_bytes() == page
     assert ipusim("report", "--play", folder, folder, "--out", tmp_path / "two.html").returncode == 0
     done = ipusim("report", "--play", folder, folder, folder, "--out", tmp_path / "three.html")
-    assert (done.returncode, done.stderr) == (2, "--play: expected one run, or two on one clock, got 3\n")
+    assert (done.returncode, done.stderr) == (2, "--play: expected one or two runs to play, got 3\n")
     assert not (tmp_path / "three.html").exists()
     shutil.copytree(folder, tmp_path / "run")
     assert ipusim("run", folder / "scenario.yaml", "--out", tmp_path / "run", pictures=False).returncode == 0

@@ -100,10 +100,10 @@ def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
     changed_pin(tmp_path, format_version=1, spans={**spans, "first": first})
     done = ipusim("test", file)
     assert done.returncode == 1
-    assert "order: the rule of causes changed, times are equal: --update" in done.stdout
+    assert "order: spans have another order by a new rule, times are equal: renew the pin with --update" in done.stdout
     changed_pin(tmp_path, time={**pin["time"], "makespan_cycles": 1})
     assert "time: makespan_cycles was 1, is " in (told := ipusim("test", file).stdout)
-    assert "rule of causes" not in told
+    assert "new rule" not in told
     changed_pin(tmp_path, time=pin["time"])
     assert ipusim("test", file, "--update").returncode == 0
     assert json.loads((tmp_path / "a.pin.json").read_text()) == pin

@@ -52,7 +52,7 @@ def test_it_prints_every_row_the_errors_by_type_and_size_and_the_rates(printed):
         assert re.search(rf"{rows} +{number} +\d\.\d% +\d+\.\d%", printed), rows
     assert re.search(r"exchange_efficiency +1\.191 of nominal +0\.7 to 1\.3 of nominal +\d+%", printed)
     assert "at its edge" not in printed
-    assert "Read off a picture, 2 to 3 %; that the chip is a BOW is concluded." in printed
+    assert "errors of 2 to 3 %. The source names no chip; the figures fit a BOW." in printed
 
 
 def test_it_prints_micro_benchmarks_beside_products(printed, own):
@@ -145,7 +145,7 @@ def test_all_problems_of_a_file_are_said_at_once(own):
     ("options", "message"),
     [
         (["--products", "none.csv"], "none.csv: No such file or directory"),
-        (["--ipu", "BOW"], "--ipu: expected rows of your own, in --products, got none"),
+        (["--ipu", "BOW"], "--ipu: expected measured products of this chip, in --products, got none"),
         (["--ipu", "Bo", "--products", "x"], "unknown IPU 'Bo': expected GC2, GC200 or BOW; did you mean BOW?"),
     ],
 )

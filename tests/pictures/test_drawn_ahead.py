@@ -66,7 +66,7 @@ def test_where_that_process_is_killed_or_the_run_is_too_long_to_be_sent_they_are
     with report.drawing_ahead(job, report.picture_window) as drawing:
         os.kill(drawing._child.process, signal.SIGKILL)
         assert files(result, tmp_path, drawing)["trace.png"] == drawn_here["trace.png"]
-    monkeypatch.setattr(report, "_MOST_SENT", len(result.timeline) - 1)
+    monkeypatch.setattr(report, "_MOST_SENT_ROWS", len(result.timeline) - 1)
     with report.drawing_ahead(job, report.picture_window) as drawing:
         assert files(result, tmp_path, drawing)["memory.png"] == drawn_here["memory.png"]
     assert drawn_in == [os.getpid()] * 2

@@ -1,4 +1,4 @@
-"""Command line of ipusim, with a module for related commands: parse options, call the library, print, exit code.
+"""Command line of ipusim: each module has related commands, which parse options, call the library, print, and exit.
 
 Slow imports stand inside the commands, so that ``ipusim --help`` answers at once.
 """

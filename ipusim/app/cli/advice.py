@@ -18,7 +18,8 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
     """Add advice on memory to a ScenarioMemoryError that the block raises.
 
     Args:
-        moves_of: returns changes that free memory of a Job, or None. By default quick changes are tried.
+        moves_of: function from a Job to changes that free memory. By default, changes are tried unless trials take
+            long.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice

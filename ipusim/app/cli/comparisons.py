@@ -43,8 +43,9 @@ _Disturbances = Annotated[
     typer.Option(
         "--disturbances",
         metavar="LIST",
-        help="disturbances of each scenario, instead of its own, such as '[{jitter: 10 %}]'; print their cost as S; a "
-        "single scenario also runs without disturbances, unless schedules, orders or sync modes are compared",
+        help="disturbances of each scenario, instead of its own, such as '[{jitter: 10 %}]'; print S, the ratio of "
+        "times with and without them; a single scenario also runs without disturbances, unless schedules, orders or "
+        "sync modes are compared",
     ),
 ]
 _Title = Annotated[
@@ -60,8 +61,8 @@ _Traces = Annotated[
     typer.Option(
         "--trace",
         metavar="NAME",
-        help="name in the table of a run with its trace in the picture; may be repeated  [default: the best run, the "
-        "first, and further runs that fit]",
+        help="run whose trace the picture shows, by its name in the table; may be repeated  [default: the best run, "
+        "the first run, and further runs that fit in the picture]",
     ),
 ]
 _Out = Annotated[Path | None, place("reports/<name>, for several scenarios reports/comparison")]
@@ -105,25 +106,25 @@ def compare(
     items = _read(runs, overrides)
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")
     if disturbances is not None and names is None and not selection_orders and not modes:
-        items = _beside_undisturbed(items)
+        items = _with_undisturbed(items)
     folder, names_of_files = place_of(target, ComparisonResult)
     resume_garbage_collection()
-    with interruptible() as heed, ResultsFolder(folder, names_of_files, reads=runs) as results:
+    with interruptible() as check_interrupt, ResultsFolder(folder, names_of_files, reads=runs) as results:
         try:
-            with progress("comparing", heed) as report:
+            with progress("comparing", check_interrupt) as report:
                 rows = compare_runs(items, names, modes, selection_orders, losses=losses, progress=report)
         except RequestError:
-            first = {
+            compared_values = {
                 "pipeline.schedule": names or GRAPHCORES,
                 "system.selection_order": selection_orders,
                 "pipeline.sync": modes,
             }
-            variant = [f"{key}={values[0]}" for key, values in first.items() if values]
-            _raise_placed(runs, overrides, variant)
+            first_variant = [f"{key}={values[0]}" for key, values in compared_values.items() if values]
+            _raise_with_places(runs, overrides, first_variant)
             raise
         result = ComparisonResult(Comparison(rows), title, traces or (), picture)
         files = result.files(names_of_files)
-        heed()
+        check_interrupt()
         results.write(files)
     print_result(result, output_form, written(target, files))
 
@@ -142,19 +143,19 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
     )
 
 
-def _beside_undisturbed(items: Sequence[ComparedItem]) -> list[ComparedItem]:
-    """Return a single scenario after the same scenario without disturbances; several items are returned as they are."""
+def _with_undisturbed(items: Sequence[ComparedItem]) -> list[ComparedItem]:
+    """Put a copy without disturbances before a single scenario; return several items or a run folder unchanged."""
     from ipusim.api import Request
     from ipusim.app.compare.compare import ComparedItem
 
     first, *others = items
     if others or not isinstance(first.source, Request):
         return list(items)
-    calm = replace(first.source.replace({"disturbances": []}), name=f"{first.name}, undisturbed")
-    return [ComparedItem(calm, f"{first.text}, undisturbed"), first]
+    undisturbed = replace(first.source.replace({"disturbances": []}), name=f"{first.name}, undisturbed")
+    return [ComparedItem(undisturbed, f"{first.text}, undisturbed"), first]
 
 
-def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
+def _raise_with_places(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
     """Raise the problems of scenarios with their places in the files; if there are none, the problems of a variant."""
     from ipusim.app.scenario.load import load_job
 
@@ -168,14 +169,14 @@ def _read_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
     from ipusim.app.scenario.problems import ScenarioError
 
     result: list[_T] = []
-    wrong: list[ScenarioError] = []
+    errors: list[ScenarioError] = []
     for path in paths:
         try:
             result.append(read(path))
         except ScenarioError as error:
-            wrong.append(error)
-    if len(wrong) > 1:
-        raise ScenarioError(problem for error in dict.fromkeys(wrong) for problem in error.problems)
-    if wrong:
-        raise wrong[0]
+            errors.append(error)
+    if len(errors) > 1:
+        raise ScenarioError(problem for error in dict.fromkeys(errors) for problem in error.problems)
+    if errors:
+        raise errors[0]
     return result

@@ -1,4 +1,4 @@
-"""Expectations of a scenario as printed lines."""
+"""Turn the expectations of a scenario into lines to print."""
 
 from __future__ import annotations
 

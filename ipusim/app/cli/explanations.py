@@ -20,9 +20,7 @@ ExecutionToExplain = Annotated[
 Folder = Annotated[Path | None, place("the run folder, or reports/<name>")]
 Trust = Annotated[
     bool,
-    typer.Option(
-        "--trust", help="for a run folder: run the Python and read the files outside the folder that its scenario names"
-    ),
+    typer.Option("--trust", help="for a run folder: let its scenario run Python, and read files outside the folder"),
 ]
 WhatOption = Annotated[
     list[str] | None,
@@ -31,12 +29,16 @@ WhatOption = Annotated[
         metavar="CHANGES",
         help="try this change instead of the default changes: keys and values, separated by spaces, with xN for N "
         "times the present value, such as pipeline.gradient_accumulation_count=128 or rates.link=x2; may be repeated; "
-        "each two changes are also tried together",
+        "every two changes are also tried together",
     ),
 ]
 Modes = Annotated[str, sync_modes("of the tried schedules", "the run's")]
 StragglerCosts = Annotated[
-    bool, typer.Option("--stragglers", help="print the cost of slower IPUs and passes: S, S_t, S_w, M_W, M_S")
+    bool,
+    typer.Option(
+        "--stragglers",
+        help="print the slowdown by slower IPUs and passes, as S, S_t, S_w, M_W and M_S, with their definitions",
+    ),
 ]
 
 
@@ -69,11 +71,11 @@ def explain(
     source = open_source(run, overrides or (), trust=trust)
     target = out or source.folder
     folder, names = place_of(target, Explanation)
-    with interruptible() as heed, ResultsFolder(folder, names, reads=(run,)) as results:
+    with interruptible() as check_interrupt, ResultsFolder(folder, names, reads=(run,)) as results:
         arguments = source.timeline, source.job, execution, source.waterfall, changes or (), modes
         explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)
         files = explanation.files(names)
-        heed()
+        check_interrupt()
         results.write(files)
     if not output_form:
         print_text(*filter(None, [source.older]))

@@ -83,7 +83,7 @@ def validate(
     out: Out = None,
     output_form: str = "",
 ) -> None:
-    """Compare the simulator with measurements, and print each error: of products, trainings, links and the host."""
+    """Compare the simulator with measurements, and print the errors of products, trainings, links and the host."""
     if fit:
         allow_only(context, "--fit", "rates", "out", *FORMS)
         _fit(fit, rates, out, output_form)
@@ -95,7 +95,7 @@ def validate(
     if rates is not None:
         raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
-        raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
+        raise OptionError("ipu", "expected measured products of this chip, in {}, got none", "products")
     from ipusim.app.fidelity.validation import Validation, validation_of
 
     reads = [path for path in (products, rows) if path is not None]

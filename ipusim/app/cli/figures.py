@@ -78,7 +78,7 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
     yield Table("Costs", ("of", "term", "cycles", "formula, rounded up"), rows)
     laws = tuple(dict.fromkeys(term.law for term in terms))
     yield Table("Formulas", ("term", "formula", "source"), tuple((law.name, law.formula, law.source) for law in laws))
-    rate_names = {name for law in laws for name in law.rates} - _of_other_devices(system)
+    rate_names = {name for law in laws for name in law.rates} - _unused_rates(system)
     if rate_names:
         yield rate_table(system.rates, rate_names)
         sources = ((rate.name, system.rates.source_of(rate)) for rate in hardware.RATES if rate.attribute in rate_names)
@@ -90,13 +90,13 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
         yield Table("Figures", ("figure", "value", "source"), tuple(figure_cells[name] for name in figures))
 
 
-def _of_other_devices(system: System) -> set[str]:
+def _unused_rates(system: System) -> set[str]:
     """Return the attributes of rates that no cost on ``system`` uses: rates for other devices or frameworks."""
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
-    prefix = "" if system.framework == "pytorch" else "pytorch_"
+    unused_prefix = "" if system.framework == "pytorch" else "pytorch_"
     values = {"optimizer_value_ns", "pytorch_optimizer_value_ns"}
     if system.optimizer_interval:
-        values = {f"{prefix}optimizer_value_ns"}
-    return {exchange, rung, f"{prefix}offchip_state_ns"} | values | (gateways if system.pods == 1 else set())
+        values = {f"{unused_prefix}optimizer_value_ns"}
+    return {exchange, rung, f"{unused_prefix}offchip_state_ns"} | values | (gateways if system.pods == 1 else set())

@@ -72,7 +72,7 @@ _Out = Annotated[
         "reports/<name of the first file>]",
     ),
 ]
-_Replay = Annotated[
+_ReplayOption = Annotated[
     bool,
     typer.Option(
         "--replay",
@@ -104,7 +104,7 @@ def import_(
     count: _Count = None,
     parts: _Parts = None,
     out: _Out = None,
-    replay: _Replay = False,
+    replay: _ReplayOption = False,
     output_form: str = "",
     number: _ProgramNumber = None,
     profile_steps: programs.ProfileSteps = None,
@@ -113,7 +113,7 @@ def import_(
 ) -> None:
     """Turn profiler measurements into stages, as CSV and as a scenario; or run a program and write it as a scenario.
 
-    The CSV holds medians and runs directly. Simulating the scenario of a program gives the
+    The CSV holds medians; `ipusim run` also accepts this CSV. Simulating the scenario of a program gives the
     program's time, exact to the cycle.
     """
     from ipusim.app.profiles.read import read_measured
@@ -140,7 +140,7 @@ def import_(
     for note in stages_of_files.notes:
         typer.echo(note, err=True)
     if replay:
-        _replay(stages_of_files, files, out or Path("reports") / files[0].name.partition(".")[0], output_form)
+        _write_replay(stages_of_files, files, out or Path("reports") / files[0].name.partition(".")[0], output_form)
         return
     result = StagesResult(stages_of_files)
     if out is None or table is None:
@@ -203,7 +203,7 @@ def _choose(program: Path, records: tuple[ProgramRecord, ...], number: int | Non
     return records[number or 0]
 
 
-def _replay(stages: Stages, files: Sequence[Path], folder: Path, output_form: str) -> None:
+def _write_replay(stages: Stages, files: Sequence[Path], folder: Path, output_form: str) -> None:
     """Compare a measured step with its simulation, and write both as runs."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
@@ -216,12 +216,12 @@ def _replay(stages: Stages, files: Sequence[Path], folder: Path, output_form: st
     with ExitStack() as stack:
         folders = {name: folder / name for name in ("measured", "simulated")}
         results = stack.enter_context(ResultsFolder(folder, Replay.names, outdated=[PAGE], reads=files))
-        inside = {
+        run_folders = {
             name: stack.enter_context(ResultsFolder(path, RUN_FILES, outdated=OUTDATED_FILES, reads=files))
             for name, path in folders.items()
         }
         result = replay(stages, Path(stack.enter_context(TemporaryDirectory())), files)
-        for name, run_folder in inside.items():
+        for name, run_folder in run_folders.items():
             run_folder.write(result.run_files(name, folders[name]))
         results.write(file_names := result.files())
     page = write_page([*folders.values()], folder / PAGE)

@@ -20,7 +20,7 @@ def report(
         typer.Option(metavar="FILE.html", help="the page  [default: report.html, or play.html, in the first RUN]"),
     ] = None,
     play: Annotated[
-        bool, typer.Option("--play", help="play the first execution of one RUN, or of two on one clock")
+        bool, typer.Option("--play", help="play the first execution of one RUN, or those of two RUNs at the same time")
     ] = False,
     title: PageTitle = "",
 ) -> None:
@@ -61,7 +61,7 @@ def show(
         bool,
         typer.Option(
             "--perfetto",
-            help="open the trace in the installed Perfetto, or print instructions without an installed Perfetto",
+            help="open the trace in Perfetto if it is installed here, else print how to open it elsewhere",
         ),
     ] = False,
     browser: Annotated[

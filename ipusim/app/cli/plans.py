@@ -75,8 +75,8 @@ def check(
         job = assemble(request)
         check_expectations(job)
         measured_passes = compare_profile(request, profile) if profile else ()
-    is_asked = memory or not analysis.usable(job.memory.fits)
-    memory_result = _memory_result(job, is_requested=memory) if is_asked else None
+    shows_memory = memory or not analysis.usable(job.memory.fits)
+    memory_result = _memory_result(job, is_requested=memory) if shows_memory else None
     judgements, open_expectations = judged_before(job)
     print_result(
         CheckResult(str(scenario), job, memory_result, measured_passes, costs, judgements, open_expectations),
@@ -87,7 +87,10 @@ def check(
 
 
 def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
-    """Return a program's memory by holder, with changes unless trying takes long; None for unknown memory."""
+    """Return a program's memory by holder, with changes that free memory; None for unknown memory.
+
+    Trials that take long need ``is_requested``.
+    """
     from ipusim.api import analysis
     from ipusim.app.cli.plan_results import MemoryResult
     from ipusim.app.explain.memory_moves import is_long, memory_moves
@@ -98,7 +101,7 @@ def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
 
 
 def _print_memory(job: Job, *, is_requested: bool, output_form: str) -> Moves | None:
-    """Print the memory of a refused program by holder, unless in an output form; return tried changes, if any."""
+    """Print a refused program's memory by holder, unless ``output_form`` is set; return tried changes."""
     result = _memory_result(job, is_requested=is_requested)
     if result is None:
         return None

@@ -26,7 +26,7 @@ from ipusim.base.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from ipusim.api import Run, Timeline
-    from ipusim.api import runs as road
+    from ipusim.api import runs as api_runs
     from ipusim.app.regression.expectations import Judgement
     from ipusim.app.render.window import Window
     from ipusim.app.run_folder.report import Drawing
@@ -77,22 +77,22 @@ def run(
         if no_jump:
             raise OptionError("no_jump", f"expected a scenario, for a simulation of only time, got {scenario}")
         if check_times:
-            raise OptionError("check_times", f"expected a scenario, which is run in one go, got {scenario}")
+            raise OptionError("check_times", f"expected a scenario, got the program {scenario}, which runs in parts")
         results.check((execution or 0) + 1)  # the number of executions is unknown before the run
         folder = out or Path("reports") / scenario.stem
-        results_of = programs.run_profiled(
+        run_of_folder = programs.run_profiled(
             scenario, arguments or (), folder, results.files, options, to_stderr=bool(output_form)
         )
     else:
-        results_of = _run_scenario(scenario, overrides or (), out, results, jump=not no_jump)
-    for place, result in () if quiet else results_of.items():
+        run_of_folder = _run_scenario(scenario, overrides or (), out, results, jump=not no_jump)
+    for run_folder, result in () if quiet else run_of_folder.items():
         from ipusim.app.cli.run_result import RunResult
 
-        output = RunResult(result, verbose, results.judgements, results.times)
-        print_result(output, output_form, f"{place}: {', '.join(results.names[place])}")
+        output = RunResult(result, verbose, results.judgements, results.times_check)
+        print_result(output, output_form, f"{run_folder}: {', '.join(results.names[run_folder])}")
     if results.missing_pictures:
         raise OutputError("\n".join(results.missing_pictures))
-    differs = results.times is not None and results.times.outcome == "different"
+    differs = results.times_check is not None and results.times_check.outcome == "different"
     if differs or not all(judgement.is_met for judgement in results.judgements):
         raise typer.Exit(1)
 
@@ -107,7 +107,7 @@ class _Results:
         judgements: expectations of the scenario, with the figures of the run.
         drawing: process that makes the files of the run during its arithmetic, from a second simulation of time alone;
             None if not started.
-        times: comparison with times computed a second time, without event simulation; None unless requested.
+        times_check: comparison with times computed a second time, without event simulation; None unless requested.
     """
 
     start: int | None
@@ -120,7 +120,7 @@ class _Results:
     missing_pictures: list[str] = field(default_factory=list)
     judgements: tuple[Judgement, ...] = ()
     drawing: Drawing | None = None
-    times: road.TimesCheck | None = None
+    times_check: api_runs.TimesCheck | None = None
 
     def check(self, executions: int) -> None:
         """Raise OptionError for a picture outside the given number of executions."""
@@ -173,15 +173,15 @@ def _run_scenario(
         names, outdated = names_of(job)
         reads = job.request.paths(scenario)
         with (
-            interruptible() as heed,
+            interruptible() as check_interrupt,
             drawing_ahead(job, results.window, full_trace=results.full_trace) as results.drawing,
             ResultsFolder(folder, names, outdated=outdated, reads=reads) as results_folder,
         ):
-            with progress(job.name, heed) as report:
+            with progress(job.name, check_interrupt) as report:
                 result = execute(job, report, jump=jump)
             results.judgements = judge(request.options, result.summary.to_dict())
-            results.times = runs.check_times(job, result.timeline) if results.check_times else None
+            results.times_check = runs.check_times(job, result.timeline) if results.check_times else None
             files = results.files(result, folder)
-            heed()
+            check_interrupt()
             results_folder.write(files)
     return {folder: result}

@@ -36,7 +36,8 @@ def plan_for(
         ProgramError: for a schedule, mapping or number of stages that does not fit.
         CountError: for an illegal count, with the nearest legal counts.
         OptionError: for an unreadable mapping, or an oversized grid.
-        FileError, ModelError: if a file holds no schedule.
+        FileError: if a file cannot be read as a schedule.
+        ModelError: if a Python file defines no schedule.
         PlanError: for an Order that breaks a rule.
     """
     named_schedule = schedules.schedule_of(schedule, Path())
@@ -115,20 +116,20 @@ def _sync(text: str | None) -> Sync | None:
         return Sync(text.lower())
     except ValueError:
         modes = [mode.value for mode in Sync]
-        wrong = f"expected {runs.one_of(modes)}, got {runs.show(text)}{did_you_mean(text, modes)}"
-        raise OptionError("sync", wrong) from None
+        message = f"expected {runs.one_of(modes)}, got {runs.show(text)}{did_you_mean(text, modes)}"
+        raise OptionError("sync", message) from None
 
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
         if schedule.file_shape is not None:
-            is_same = stages in (None, schedule.file_shape.stages)
-            return (schedule.file_shape.mapping if is_same else tuple(range(stages or 0))), ()
+            has_file_stages = stages in (None, schedule.file_shape.stages)
+            return (schedule.file_shape.mapping if has_file_stages else tuple(range(stages or 0))), ()
         return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < runs.MAX_STAGES for word in words):
-        hint = f"expected IPUs below {runs.MAX_STAGES}, separated by commas, such as 0,1,0"
-        raise OptionError("mapping", f"{hint}, got {runs.show(text)}")
+        expected = f"expected IPUs below {runs.MAX_STAGES}, separated by commas, such as 0,1,0"
+        raise OptionError("mapping", f"{expected}, got {runs.show(text)}")
     if len(words) > runs.MAX_STAGES:  # same limit as for --stages
         raise OptionError("mapping", f"expected at most {runs.MAX_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1

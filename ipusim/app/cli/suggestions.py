@@ -48,7 +48,10 @@ Order = Annotated[
         "Python, as torch's CSV, and as a scenario",
     ),
 ]
-Ipus = Annotated[str | None, _option("numbers of IPUs of the device  [default: up to the scenario's]", "N,...")]
+Ipus = Annotated[
+    str | None,
+    _option("numbers of IPUs of the device  [default: powers of two up to the scenario's number]", "N,..."),
+]
 Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
 Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
@@ -71,13 +74,13 @@ Sharding = Annotated[
 Activations = Annotated[
     str | None, _option("destination of activations: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
 ]
-Orders = Annotated[str | None, _option("selection orders  [default: the machine's, and all]", "NAMES")]
+Orders = Annotated[str | None, _option("selection orders  [default: AUTO, ZIGZAG, SNAKE, HOOF]", "NAMES")]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="maximum number of plans to simulate")]
 Seconds = Annotated[
     float | None,
     _option(
-        "time limit of the search in seconds; inf: until the plan is proven the best  [default: 60; with --order 10, "
-        "after its first runs]",
+        "time limit of the search in seconds; inf: until the plan is proven the best  [default: 60; with --order 10 "
+        "seconds more than the named schedules take]",
         "S",
     ),
 ]

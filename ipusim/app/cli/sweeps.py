@@ -115,7 +115,7 @@ def sweep(
     from ipusim.app.sweep.sweep import sweep as run_points
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
-    figure = measure_of(measure or study.measure or "throughput", losses=losses)
+    chosen_measure = measure_of(measure or study.measure or "throughput", losses=losses)
     picture = Picture(title, size, theme)
     crew = Crew(workers, backend, address)
     crew.check()
@@ -126,26 +126,26 @@ def sweep(
     reads = request.paths(scenario, study.scenario)
     resume_garbage_collection()
     with (
-        interruptible() as heed,
+        interruptible() as check_interrupt,
         ResultsFolder(folder, ALL_FILES if folder == target else names, reads=reads) as results,
         Journal(results) as journal,
         _report_stored_points(journal, target),
         _write_finished_rows(results, [name for name in names if name.endswith(_ROW_EXTENSIONS)]) as show,
     ):
         try:
-            with progress("sweeping", heed) as report:
+            with progress("sweeping", check_interrupt) as report:
                 swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, show)
         except RequestError:
-            _raise_placed(study, overrides or ())
+            _raise_with_places(study, overrides or ())
             raise
-        result = study.result(swept, request, figure, picture)
+        result = study.result(swept, request, chosen_measure, picture)
         files = result.files(names)
-        heed()
+        check_interrupt()
         results.write(files)
     print_result(result, output_form, written(target, files))
 
 
-def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
+def _raise_with_places(study: Study, overrides: Sequence[str]) -> None:
     """Raise the error of a refused sweep as a ScenarioError, with places in the file.
 
     The scenario is checked first, then the study's first point. Returns if both are valid.

@@ -147,8 +147,8 @@ class Row:
         if self.times is None:
             return outcome_figures(self.summary)
         run = self.folder_run
-        whole = self.result.summary.to_dict if self.result else lambda: run.summary if run else {}
-        return outcome_figures({**self.times.times_dict(), **self.summary}, whole)
+        whole_summary = self.result.summary.to_dict if self.result else lambda: run.summary if run else {}
+        return outcome_figures({**self.times.times_dict(), **self.summary}, whole_summary)
 
 
 @dataclass(frozen=True)
@@ -230,12 +230,12 @@ def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
         text = "expected a scenario to vary, got run folders, which cannot vary: leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
     names = [item.text for item in items]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ProgramError(f"{twice}: expected each run once, got this run a second time")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ProgramError(f"{repeated}: expected each run once, got this run a second time")
 
 
 def _sources(items: Sequence[ComparedItem]) -> list[str]:
-    """Return distinct names: run name, file or folder name, or the user's text."""
+    """Return a distinct name for each item: its run name, else its file name, else the user's text."""
     names = [[run.name, Path(run.text).name, run.text] for run in items]
     counts = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
     return [next((name for name in alternatives if counts[name] == 1), alternatives[-1]) for alternatives in names]
@@ -244,10 +244,11 @@ def _sources(items: Sequence[ComparedItem]) -> list[str]:
 def _variants(
     source: str, request: Request, schedules: Sequence[str] | None, orders: Sequence[str], syncs: Sequence[str]
 ) -> Iterator[_Variant]:
+    """Yield a variant for every combination of schedules, selection orders and sync modes."""
     pipeline, names = request.options.pipeline, list[str | None]([None])
     if schedules is not None:
         texts = core_schedules.expand_names(schedules)
-        names = [*_refuse_twice("schedule", [_schedule_name(schedule, request) for schedule in texts])]
+        names = [*_distinct("schedule", [_schedule_name(schedule, request) for schedule in texts])]
         if not names:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     given_schedule = pipeline.schedule
@@ -291,12 +292,13 @@ def _names_of(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[s
         if name.lower() not in name_of:
             hint = did_you_mean(name, choices, quoted=True)
             raise ProgramError(f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
-    return [*_refuse_twice(noun, [name_of[name.lower()] for name in names])]
+    return [*_distinct(noun, [name_of[name.lower()] for name in names])]
 
 
-def _refuse_twice(noun: str, names: Sequence[str]) -> list[str]:
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ProgramError(f"expected each {noun} once, got {twice!r} a second time")
+def _distinct(noun: str, names: Sequence[str]) -> list[str]:
+    """Return ``names`` as a list. Raises ProgramError for a name that occurs twice."""
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ProgramError(f"expected each {noun} once, got {repeated!r} a second time")
     return list(names)
 
 
@@ -329,13 +331,13 @@ def _run(
 def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
     """Return a note on the first earlier run of the scenario with the same plan; empty without such a run."""
     for earlier in earlier_rows:
-        is_of_same = (row.source, row.sync, row.order) == (earlier.source, earlier.sync, earlier.order)
-        if not is_of_same or row.result is None or earlier.result is None:
+        is_same_request = (row.source, row.sync, row.order) == (earlier.source, earlier.sync, earlier.order)
+        if not is_same_request or row.result is None or earlier.result is None:
             continue
         job, earlier_job = row.result.job, earlier.result.job
         shape, earlier_shape = job.program.shape, earlier_job.program.shape
-        takes_as_long = row.result.summary.makespan_cycles == earlier.result.summary.makespan_cycles
-        if shape != earlier_shape or not takes_as_long or shape.passes > _MOST_PASSES:
+        takes_equal_time = row.result.summary.makespan_cycles == earlier.result.summary.makespan_cycles
+        if shape != earlier_shape or not takes_equal_time or shape.passes > _MOST_PASSES:
             continue
         plan, earlier_plan = job.whole.plan, earlier_job.whole.plan
         is_alike = (plan.emitted, plan.copy_rule) == (earlier_plan.emitted, earlier_plan.copy_rule)

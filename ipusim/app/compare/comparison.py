@@ -168,10 +168,11 @@ class Comparison:
         return self.labels[self.rows.index(row)]
 
     def _differ(self, name: str) -> bool:
+        """Return whether any rows differ in an attribute."""
         return len({getattr(row, name) for row in self.rows}) > 1
 
     def _varies(self, name: str) -> bool:
-        """Return whether rows of the same source differ in an attribute."""
+        """Return whether neighbouring rows of the same source differ in an attribute."""
         return any(
             getattr(row, name) != getattr(successor, name)
             for row, successor in pairwise(self.rows)
@@ -214,5 +215,5 @@ def _order(row: Row) -> str:
 
 
 def _times(row: Row) -> analysis.RunTimes:
-    assert row.times is not None, "of a row with a result"
+    assert row.times is not None, "only rows that ran have times"
     return row.times

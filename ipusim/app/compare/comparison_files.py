@@ -54,16 +54,16 @@ def comparison_chart(
     requested_rows = list(dict.fromkeys(_row_called(result, completed, name) for name in traces))
     best = [group.best or group.first for group in result.groups]
     first = [group.first for group in result.groups]
-    wish = requested_rows or [
+    wanted_rows = requested_rows or [
         row for row in dict.fromkeys([*best, *first, *result.in_order(completed)]) if row in completed
     ]
-    has_memory = any(row.memory is not None for row in wish)
+    has_memory = any(row.memory is not None for row in wanted_rows)
     runs = [_traced_run(result, row, has_memory) for row in completed]
     return slide(
         _bars(result, rows),
         runs,
         title,
-        [completed.index(row) for row in wish],
+        [completed.index(row) for row in wanted_rows],
         picture,
         all_traces=bool(requested_rows),
     )
@@ -71,13 +71,13 @@ def comparison_chart(
 
 def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
     """Return the rows that fit a slide. Order of preference: first run, best run, fitting runs, then time."""
-    most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
-    if len(comparison.rows) <= most:
+    most_rows = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
+    if len(comparison.rows) <= most_rows:
         return comparison.rows
     in_order = sorted(comparison.completed, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [group.best for group in comparison.groups if group.best is not None]
     first = [group.first for group in comparison.groups]
-    selection = [*dict.fromkeys([*first, *best, *in_order, *comparison.rows])][:most]
+    selection = [*dict.fromkeys([*first, *best, *in_order, *comparison.rows])][:most_rows]
     return tuple(row for row in comparison.rows if row in selection)
 
 
@@ -94,15 +94,15 @@ def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
     """Return bars of the rows' times; outliers are cut at the axis's end."""
     costs = [comparison.cost(row) for row in rows if row.times is not None]
-    lasting = [cost for cost in costs if cost] or [0.0]
-    last = max(cost for cost in lasting if cost <= _MOST_BAR_LENGTH * median_low(lasting))
+    positive_costs = [cost for cost in costs if cost] or [0.0]
+    axis_end = max(cost for cost in positive_costs if cost <= _MOST_BAR_LENGTH * median_low(positive_costs))
     bars = []
     for row in rows:
         cost = None if row.times is None else comparison.cost(row)
-        words = [row_words(comparison, row), "cut" if cost and cost > last else ""]
+        words = [row_words(comparison, row), "cut" if cost and cost > axis_end else ""]
         parts = row.waterfall.cycles if row.waterfall else None
         bars.append(TimeBar(comparison.label(row), ", ".join(filter(None, words)), cost, parts))
-    return TimeBars(f"Parts of the {time_words(comparison)}", bars, last)
+    return TimeBars(f"Parts of the {time_words(comparison)}", bars, axis_end)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class ComparisonResult(Result):
     names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield verdict, table, and reasons for refusals and missing fit."""
+        """Yield the verdict, the table, and reasons why rows are refused or do not fit."""
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)
         yield from reasons(self.comparison)
@@ -178,7 +178,7 @@ class ComparisonResult(Result):
 
 
 def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun:
-    assert row.timeline is not None, "of a row with a Timeline"
+    assert row.timeline is not None, "only rows that ran have a trace"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)
@@ -190,7 +190,7 @@ def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun
 
 
 def _strip(row: Row) -> MemoryStrip | None:
-    """Return the memory strip of a row that ran; None if unknown."""
+    """Return the strip of memory over time of a row that ran; None if the memory is unknown."""
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
@@ -204,7 +204,7 @@ def _strip(row: Row) -> MemoryStrip | None:
 def _strip_of(
     timeline: Timeline, curves: Sequence[analysis.MemoryCurve], fullest: analysis.FullestMemory, cycle: int
 ) -> MemoryStrip | None:
-    """Return the memory strip of a run; None if a picture would omit periods."""
+    """Return the memory strip of a run; None if the run has too many spans for a picture of all."""
     if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > timelines.MOST_SPANS:
         return None
     return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

@@ -42,7 +42,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     Yields:
         Sentences.
     """
-    yield from _sync_taken(comparison)
+    yield from _sync_words(comparison)
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
     if note := pipelines.idealised(row.sync for row in comparison.completed):
@@ -50,10 +50,10 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     yield from _what_decides(comparison)
     for group in comparison.groups:
         yield from _disturbance_words(group)
-        yield from _front(group)
+        yield from _front_words(group)
 
 
-def _sync_taken(comparison: Comparison) -> Iterator[str]:
+def _sync_words(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence on the sync mode, if the scenario itself runs in another mode."""
     sync, given = comparison.rows[0].sync, comparison.rows[0].given_sync
     if given not in (None, sync) and all((row.sync, row.given_sync) == (sync, given) for row in comparison.rows):
@@ -66,13 +66,13 @@ def _sync_taken(comparison: Comparison) -> Iterator[str]:
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:
     if group.best is None:
         fastest = group.in_order(group.completed)[0]
-        name, figures = _title_of(group, fastest), _figures(group, fastest)
+        name, figures = _title_of(group, fastest), _figure_text(group, fastest)
         yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
         return
-    yield _best(group, group.best)
+    yield _best_words(group, group.best)
     for row in _faster_misfits(group):
-        would = f"{_title_of(group, row)}{_mode(group)}: {_counterfactual(group, row, group.best)}"
-        yield f"{would}, but {_memory_verdict(row)}"
+        advantage = f"{_title_of(group, row)}{_mode(group)}: {_advantage_if_fitting(group, row, group.best)}"
+        yield f"{advantage}, but {_memory_verdict(row)}"
 
 
 def _mode(group: Comparison) -> str:
@@ -81,7 +81,7 @@ def _mode(group: Comparison) -> str:
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
-    """Yield reasons for refusals and missing fit, and remarks on unknowns. Rows named by the verdict are left out."""
+    """Yield why rows are refused or do not fit, and remarks on unknowns. Rows named by the verdict are left out."""
     faster = [row for group in comparison.groups for row in _faster_misfits(group)]
     for row in comparison.rows:
         if row.times is None:
@@ -145,7 +145,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
         yield f"The runs are on {enumerated(ipus)} IPUs."
 
 
-def _best(comparison: Comparison, best: Row) -> str:
+def _best_words(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: ties, lead over the next, lead over the first."""
     as_fast = comparison.as_fast
     slower = [
@@ -161,7 +161,7 @@ def _best(comparison: Comparison, best: Row) -> str:
     has_refusals = any(row.times is None for row in comparison.rows)
     group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     group = group or (" of those that run" if has_refusals else "")
-    text = f"Best{_mode(comparison)}{group}: {_title_of(comparison, best)}, {_figures(comparison, best)}"
+    text = f"Best{_mode(comparison)}{group}: {_title_of(comparison, best)}, {_figure_text(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
@@ -195,11 +195,11 @@ def _disturbance_words(comparison: Comparison) -> Iterator[str]:
         yield f"{mode} cost least in {run}: S = {least:.3f}, the ratio of times with and without disturbances."
 
 
-def _front(comparison: Comparison) -> Iterator[str]:
+def _front_words(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front of time and memory, if larger than the best row."""
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
-        texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
+        texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
         yield f"{trade_offs}, each the fastest run within its memory: {enumerated(texts, _MOST_RUNS)}."
 
@@ -259,7 +259,7 @@ def mark(comparison: Comparison, row: Row) -> str:
 def signed_text(part: float) -> str:
     """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``."""
     if 1 + part >= _LEAST_MULTIPLE:
-        return f"{_times(1 + part)} x"
+        return f"{_multiple_text(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
 
 
@@ -286,13 +286,13 @@ def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
     if comparison.is_by_time:
         less = abs(1 - mine / theirs) if theirs else 0.0
         return f"{_percent(less)} {'less' if mine < theirs else 'more'} time than"
-    times = theirs / mine if mine else 1.0
-    if times >= _LEAST_MULTIPLE:
-        return f"{_times(times)} times the samples/s of"
-    return f"{_percent(abs(times - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
+    ratio = theirs / mine if mine else 1.0
+    if ratio >= _LEAST_MULTIPLE:
+        return f"{_multiple_text(ratio)} times the samples/s of"
+    return f"{_percent(abs(ratio - 1))} {'more' if mine < theirs else 'fewer'} samples/s than"
 
 
-def _counterfactual(comparison: Comparison, row: Row, best: Row) -> str:
+def _advantage_if_fitting(comparison: Comparison, row: Row, best: Row) -> str:
     """Return the advantage of a row over the best, if it fitted."""
     if comparison.is_by_time:
         return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time"
@@ -307,7 +307,7 @@ def time_words(comparison: Comparison) -> str:
 
 
 def row_words(comparison: Comparison, row: Row) -> str:
-    """Return the words behind a run's bar: time, difference to the first run, peak memory, mark."""
+    """Return the text behind a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
     unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s
@@ -320,9 +320,9 @@ def row_words(comparison: Comparison, row: Row) -> str:
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
 
-def _figures(comparison: Comparison, row: Row, *, short: bool = False) -> str:
+def _figure_text(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return the deciding measure with its unit."""
-    assert row.times is not None, "of a row with a result"
+    assert row.times is not None, "only rows that ran have times"
     rates = row.times.throughput
     if not comparison.is_by_time:
         return format_throughput(rates.samples_per_s)
@@ -335,7 +335,7 @@ def _title_of(comparison: Comparison, row: Row) -> str:
     return comparison.titles[comparison.rows.index(row)]
 
 
-def _times(number: float) -> str:
+def _multiple_text(number: float) -> str:
     return f"{number:,.0f}" if number >= _LEAST_WHOLE_MULTIPLE else f"{number:.3g}"
 
 

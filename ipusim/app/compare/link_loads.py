@@ -20,9 +20,10 @@ Direction = tuple[int, int]
 
 
 def runs_by_order(result: Comparison) -> dict[str, Run]:
-    """Return the runs of the first scenario, schedule and sync mode that ran in several selection orders and copies.
+    """Return runs of one scenario, schedule and sync mode by selection order, for a map of the links' loads.
 
-    Empty without such runs, and for devices of several pods.
+    The first scenario, schedule and sync mode is chosen that ran in several selection orders and has copies between
+    IPUs. The result is empty if there is none, or if the device has more IPUs than a map shows.
     """
     completed = [row for row in result.rows if row.result is not None]
     for _, rows in groupby(completed, key=lambda row: (row.source, row.schedule, row.sync)):
@@ -59,49 +60,50 @@ def link_chart(runs: Mapping[str, Run], picture: Picture = DEFAULT) -> Chart:
 
 
 def flows_of(run: Run) -> dict[Direction, Flow]:
-    """Return the share of time with copies by cable direction, without weight updates.
+    """Return the share of the time in which each cable direction carries copies between stages.
 
     Args:
         run: run on a device of at most one pod.
 
     Returns:
-        Flows by physical IPUs. If a direction carries outputs and gradients, its load is divided by bytes. A rung has
-        two groups of links, for the traffic of its own IPUs and for passing traffic: the busier group counts.
+        Flows by physical IPUs, without copies of weight updates. If a direction carries outputs and gradients, its load
+        is divided by bytes. A rung has two groups of links, for the traffic of its own IPUs and for passing traffic:
+        the busier group counts.
     """
     flat = run.timeline.contiguous()
     rows = flat.rows(SpanKind.LINK)
     rows = rows[flat.time_step[rows] < flat.info.time_steps]
     cycles = (flat.end[rows] - flat.start[rows]) * run.timeline.weights[rows]
     busy = np.bincount(flat.link[rows], cycles, len(flat.info.links))
-    whole = analysis.throughput_of(run.timeline).run_cycles or 1
+    run_cycles = analysis.throughput_of(run.timeline).run_cycles or 1
     loads: dict[Direction, float] = defaultdict(float)
     for link, busy_cycles in zip(run.job.costs.links, busy.tolist(), strict=False):
-        if busy_cycles and not link.is_limit:
-            ends = link.source, link.target
-            loads[ends] = max(loads[ends], busy_cycles / whole)
-    carried = _bytes_by_pass(run)
+        if busy_cycles and not link.is_limit:  # a limit of a route's rate is no cable
+            direction = link.source, link.target
+            loads[direction] = max(loads[direction], busy_cycles / run_cycles)
+    bytes_of_direction = _bytes_by_pass(run)
     flows = {}
-    for ends, load in loads.items():
-        forward, backward = carried.get(ends, (0, 0))
+    for direction, load in loads.items():
+        forward, backward = bytes_of_direction.get(direction, (0, 0))
         if forward + backward:
-            ahead = load * forward / (forward + backward)
-            flows[ends] = Flow(ahead, load - ahead)
+            forward_load = load * forward / (forward + backward)
+            flows[direction] = Flow(forward_load, load - forward_load)
         else:
-            flows[ends] = Flow(0.0, 0.0, load)
+            flows[direction] = Flow(0.0, 0.0, load)
     return flows
 
 
 def _bytes_by_pass(run: Run) -> dict[Direction, tuple[int, int]]:
     """Return bytes of outputs and gradients of a micro-batch by direction, over every replica."""
     system, shape = run.job.system, run.job.plan.shape
-    carried: dict[Direction, list[int]] = defaultdict(lambda: [0, 0])
+    bytes_of_direction: dict[Direction, list[int]] = defaultdict(lambda: [0, 0])
     (report,) = [report for report in run.summary.selection_orders if report.used]
     for first in range(0, system.count, system.shards):
         for mapping in shape.copies:
             for copy in report.routes:
                 for link in system.route(first + mapping[copy.source], first + mapping[copy.target]):
-                    carried[link.source, link.target][copy.backward] += copy.bytes
-    return {ends: (forward, backward) for ends, (forward, backward) in carried.items()}
+                    bytes_of_direction[link.source, link.target][copy.backward] += copy.bytes
+    return {direction: (forward, backward) for direction, (forward, backward) in bytes_of_direction.items()}
 
 
 def _map_of(order: str, run: Run) -> LinkMap:
@@ -110,7 +112,7 @@ def _map_of(order: str, run: Run) -> LinkMap:
     flows = flows_of(run)
     logical = {physical: ipu for ipu, physical in enumerate(system.ipus)}
     idle = set(run.summary.idle_ipus)
-    busiest = max(flows, key=lambda ends: flows[ends].load, default=None)
+    busiest = max(flows, key=lambda direction: flows[direction].load, default=None)
     words = (
         ""
         if busiest is None

@@ -1,4 +1,4 @@
-"""Changes that may speed up a run: count, schedule, recomputation, split, stages, and hardware.
+"""Propose changes that may speed up a run: count, schedule, recomputation, split, stages, and hardware.
 
 The count is the number of micro-batches per weight update.
 """
@@ -15,17 +15,18 @@ from ipusim.app.explain.splits import better_splits
 from ipusim.app.explain.trial import Change
 from ipusim.base.units import enumerated_rows
 
-#: Factors for counts and resources.
+#: Factors for the count.
 _FACTORS: Final = (2, 4, 8)
+#: Factor for link speeds, host speed and number of IPUs.
 _DOUBLE: Final = 2
-#: Speed-up of stages.
-_FASTER: Final = Fraction(1, 10)
+#: Saved fraction of cycles in faster stages.
+_SAVED_FRACTION: Final = Fraction(1, 10)
 #: Names of link rates.
 LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
-    """Yield the changes to try for a Job; schedules are tried in the sync modes ``syncs``, by default the run's."""
+    """Yield the changes to try for a Job; schedules run in the sync modes ``syncs``, by default in the run's mode."""
     yield from _counts(job)
     yield from _schedules(job, syncs)
     if job.plan.shape.recompute or job.plan.shape.recompute_inline:
@@ -46,8 +47,8 @@ def _counts(job: Job) -> Iterator[Change]:
 def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
     """Yield other schedules and sync modes, on the present number of IPUs."""
     system = job.request.options.system
-    is_open = system.auto_select_ipus is None and system.select_ipus is None
-    device = {"system.auto_select_ipus": len(job.system.ipus)} if is_open else {}
+    leaves_ipus_open = system.auto_select_ipus is None and system.select_ipus is None
+    device = {"system.auto_select_ipus": len(job.system.ipus)} if leaves_ipus_open else {}
     for name in schedules.names():
         schedule = schedules.find(name)
         for sync in syncs or (job.plan.sync,):
@@ -67,40 +68,40 @@ def _stages(job: Job) -> Iterator[Change]:
     if len(analysis.slowest_stages(job.costs, shape)) == len(names):
         return
 
-    def faster(job: Job) -> tuple[Costs, System]:
+    def with_faster_stages(job: Job) -> tuple[Costs, System]:
         passes = {
-            (kind, stage): -int(-(cycles * (1 - _FASTER)) // 1) if stage in busiest else cycles
+            (kind, stage): -int(-(cycles * (1 - _SAVED_FRACTION)) // 1) if stage in busiest else cycles
             for (kind, stage), cycles in job.costs.passes.items()
         }
         return replace(job.costs, passes=passes), job.system
 
-    def balance(job: Job) -> tuple[Costs, System]:
+    def with_balanced_stages(job: Job) -> tuple[Costs, System]:
         return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
     remark = "stages of equal length if the layers permit such cuts"
-    yield Change("balanced stages", remark, priced=balance, shortens=part)
+    yield Change("balanced stages", remark, priced=with_balanced_stages, shortens=part)
     if len(busiest) < len(names):
-        words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_FASTER):.0%} faster"
-        yield Change("faster stages", words, priced=faster)
+        words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_SAVED_FRACTION):.0%} faster"
+        yield Change("faster stages", words, priced=with_faster_stages)
 
 
 def _hardware(job: Job) -> Iterator[Change]:
     """Yield faster links and host, machines of other generations, and more IPUs."""
     system, options = job.system, job.request.options
-    if not system.free and not isinstance(options.rates, str):
+    if not system.free and not isinstance(options.rates, str):  # links of a free system take no time already
         rates = {rate.name: rate for rate in hardware.RATES}
-        faster: dict[str, Any] = {}
+        link_rates: dict[str, Any] = {}
         for name in LINKS:
             value = _DOUBLE * Fraction(getattr(system.rates, rates[name].attribute))
-            faster[f"rates.{name}"] = f"{float(value):.17g} B/s"
-        yield Change("faster links", "every link twice as fast", faster, machine=True)
+            link_rates[f"rates.{name}"] = f"{float(value):.17g} B/s"
+        yield Change("faster links", "every link twice as fast", link_rates, machine=True)
 
-    def quicker(job: Job) -> tuple[Costs, System]:
+    def with_faster_host(job: Job) -> tuple[Costs, System]:
         return runs.with_host(job.costs, lambda cycles: -(-cycles // _DOUBLE)), job.system
 
-    if quicker(job)[0] != job.costs:
-        yield Change("faster host", "the host twice as fast", priced=quicker, machine=True)
+    if with_faster_host(job)[0] != job.costs:
+        yield Change("faster host", "the host twice as fast", priced=with_faster_host, machine=True)
     names: set[str] = {system.ipu.name}
     is_measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # valid on one machine only
     for machine in () if is_measured else hardware.MACHINES.values():

@@ -40,8 +40,8 @@ class Explanation(Result):
     Attributes:
         timeline: Timeline of the run.
         execution: number of the execution whose idle time is explained; None for the whole run.
-        waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None for files
-            without parts.
+        waterfall: parts of the whole run's time, from the run's files if the scenario is unknown; None if the files
+            lack the parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -87,7 +87,8 @@ class Explanation(Result):
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return functions by name, for a bar chart of IPUs' time and for a trace with the critical path.
 
-        The trace covers the chosen execution; by default the first loss of an IPU, else the first execution.
+        The trace covers the chosen execution; by default the executions around the first failure of an IPU, or the
+        first execution if no IPU fails.
         """
         window = partial(part_window, self.timeline, execution=self.execution)
         return {
@@ -103,13 +104,13 @@ class Explanation(Result):
     @cached_property
     def ipu_time(self) -> tuple[tuple[Look, npt.NDArray[np.int64]], ...]:
         """Parts of every IPU's time in the explained window, see :func:`~ipusim.analysis.causes.ipu_time`."""
-        whole = self.waterfall
-        return analysis.ipu_time(self.idle, whole if whole is None or self.execution is None else whole.of_one())
+        parts = self.waterfall
+        return analysis.ipu_time(self.idle, parts if parts is None or self.execution is None else parts.of_one())
 
     def words(self) -> Iterator[str]:
         """Yield the verdict: parts of the time, the most helpful changes, memory problems, and unknowns."""
         yield from self.where_words()
-        yield from self._help()
+        yield from self._help_words()
         if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
             yield self.memory.verdict()
 
@@ -121,7 +122,8 @@ class Explanation(Result):
             clock_hz = self.timeline.info.clock_hz
             yield f"Disturbances: {disturbance_words(self.disturbances, lambda cycles: cycles / clock_hz)}."
 
-    def _help(self) -> Iterator[str]:
+    def _help_words(self) -> Iterator[str]:
+        """Yield sentences about the effect of changes, unknowns, and the cost of stragglers."""
         if self.what_ifs is None:
             yield f"The effect of changes is not known: {self.unknown_reason}."
             return
@@ -183,8 +185,8 @@ class Explanation(Result):
     def _growth(self) -> dict[str, list[int | None]]:
         """Return the run's growth per additional cycle of each pass, by kind of pass and IPU.
 
-        Among an IPU's stages, the largest growth counts. Empty if the growth is unknown, or if the scenario has other
-        stages than the Timeline.
+        Among an IPU's stages, the largest growth counts. Unknown growth gives an empty mapping, as do stages of a
+        scenario that differ from the Timeline's stages.
         """
         info, grows = self.timeline.info, {} if self.sensitivities is None else self.sensitivities.grows
         if any(len(cycles) != len(info.stages) for cycles in grows.values()):
@@ -224,7 +226,7 @@ class Explanation(Result):
             "window_cycles": idle.window_cycles,
             "waterfall": None if self.waterfall is None else self.waterfall.to_dict(),
             "fits": None if self.memory is None else self.memory.fits,
-            "help": list(self._help()),
+            "help": list(self._help_words()),
             "ipus": self._ipu_cycles(),
             "critical_path": {
                 "cycles": self.path_cycles,
@@ -312,7 +314,7 @@ def explain(
 
 
 def _largest(cycles: Sequence[int | None]) -> int | None:
-    """Return the maximum; None without cycles, and with unknown cycles."""
+    """Return the maximum; None without numbers, or with an unknown number."""
     known = [number for number in cycles if number is not None]
     return None if len(known) < len(cycles) else max(known, default=None)
 

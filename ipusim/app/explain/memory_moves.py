@@ -1,4 +1,4 @@
-"""Changes that reduce memory of IPUs, by class of tensor: freed bytes and time cost per change.
+"""Try changes that free memory on the fullest IPU; find freed bytes and time cost per change.
 
 Each change sets options of the scenario; a change that frees memory is a move. The memory comes from the footprint of
 the changed program. The time between two weight updates comes from a timing-only run, and the time cost from the parts
@@ -21,11 +21,11 @@ from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 from ipusim.base.units import enumerated
 
-#: Maximum number of time parts named in a row.
+#: Maximum number of parts of the time named per row.
 _MOST_PARTS: Final = 2
 #: Maximum number of passes for a simulation of about one second.
 _MOST_QUICK_PASSES: Final = 50_000
-#: Minimum share of the time for naming a part.
+#: Minimum growth of a named part of the time, divided by the unchanged time.
 _LEAST_PART_SHARE: Final = 0.001
 #: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
@@ -40,7 +40,9 @@ PRODUCTS_IN_HALF: Final = "matrix products in half their temporary memory"
 _REMOTE: Final = "system.enable_remote_buffers"
 #: Option that moves activations out of an IPU and back.
 _ACTIVATIONS: Final = "pipeline.offload_activations"
+#: Option that moves optimizer state to Streaming Memory.
 _STATE: Final = "pipeline.offload_weight_update_variables"
+#: Option that shards optimizer state over replicas.
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 #: Maximum number of tried sets of changes.
 _MOST_SETS: Final = 40
@@ -107,10 +109,11 @@ class Moves:
 
 @sharing
 def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
-    """Return bytes freed on the fullest IPU and time cost of each change, ``with_parts`` of this cost.
+    """Try changes of a Job; return bytes freed on the fullest IPU and time cost per change.
 
-    If the program does not fit, sets of changes for different tensors are tried too. The fastest fitting set
-    becomes a move, unless single changes are faster; without fitting sets, the set with lowest peak.
+    ``with_parts`` adds the parts of the time that become longer. If the program does not fit, sets of changes for
+    different tensors are tried too. The fastest fitting set becomes a move, unless a single change is faster. If no set
+    fits, the set with lowest peak becomes a move.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
@@ -119,16 +122,16 @@ def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
     move_of = partial(_move, base=base, with_parts=with_parts)
     moves = {words: move_of(words, *trials[words]) for words, byte_count in freed_bytes.items() if byte_count > 0}
-    lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
-    no_help = [(words, "".join(line)) for words, line in lines.items()]
+    first_lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
+    no_help = [(words, "".join(line)) for words, line in first_lines.items()]
     if not analysis.usable(base.fits):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
         legal_trials = {words: trials[words][1] for words in freed_bytes}
         fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
-        least = min((move.peak_bytes for move in moves.values()), default=0)
-        for row in _best_set(job, base, legal, legal_trials, fastest_s):
-            if analysis.usable(row[2].fits) or row[2].accepted_job.memory.fullest.bytes < least:
-                moves[row[0]] = move_of(*row)
+        lowest_peak = min((move.peak_bytes for move in moves.values()), default=0)
+        for words, changes, trial in _best_set(job, base, legal, legal_trials, fastest_s):
+            if analysis.usable(trial.fits) or trial.accepted_job.memory.fullest.bytes < lowest_peak:
+                moves[words] = move_of(words, changes, trial)
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     unchanged = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
@@ -142,6 +145,7 @@ def is_long(job: Job) -> bool:
 
 
 def _rank(move: Move) -> tuple[bool, float]:
+    """Return a sort key: fitting changes by time, then misfits by freed bytes."""
     usable = analysis.usable(move.fits)
     return not usable, move.period_s if usable else -move.freed_bytes
 
@@ -252,12 +256,12 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
 
 
 def _smaller_micro_batches(size: int, count: int) -> Iterator[_Candidate]:
-    """Yield micro-batches of half the size, then of a single sample, each with as many samples per weight update."""
-    smaller = {
+    """Yield micro-batches of one sample, then of half size, keeping the samples per weight update."""
+    words_of_divisor = {
         size: f"micro-batches of 1 sample, {size} times as many",
         2: "micro-batches half as large, twice as many",
     }
-    for divisor, words in smaller.items():
+    for divisor, words in words_of_divisor.items():
         if size > 1 and size % divisor == 0:
             sizes = {"pipeline.micro_batch_size": size // divisor, COUNT: count * divisor}
             yield words, "micro-batches", sizes
@@ -289,9 +293,9 @@ def _best_set(
 ) -> list[_TriedChanges]:
     """Return the fastest fitting set of changes for different tensors, as a list of one set or none.
 
-    The expected time of a set is the sum of single differences. Sets are tried in order of expected times, until a
-    fitting set is faster than the next expected time. Without fitting sets, changes with most freed bytes are
-    added one by one, and spare changes removed.
+    A set's expected time is the unchanged time plus the differences of single changes. Sets are tried in order of
+    expected times, until a fitting set is faster than the next expected time. If no set fits, changes with most freed
+    bytes are combined one by one until the program fits; unnecessary changes are taken out again.
 
     Args:
         job: the Job to change.
@@ -301,63 +305,80 @@ def _best_set(
         fastest_s: period of the fastest fitting single change, or infinity.
 
     Returns:
-        The fastest set; without fitting sets, the set with lowest peak; nothing if rules refuse all sets, or single
-        changes are faster.
+        The fastest set; if no set fits, the set with lowest peak; nothing if rules refuse all sets, or single changes
+        are faster.
     """
     base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
     for candidate in candidates:
-        by_kind[candidate[1]].append(candidate)
+        _, kind, _ = candidate
+        by_kind[kind].append(candidate)
     longer_s = {words: trial.throughput.weight_update_period_s - base_s for words, trial in trials.items()}
-    choices = product(*([None, *kind] for kind in by_kind.values()))
+    choices = product(*([None, *of_kind] for of_kind in by_kind.values()))
     sets = [[change for change in choice if change is not None] for choice in choices]
     expected = [(base_s + sum(longer_s[words] for words, *_ in chosen), chosen) for chosen in sets if len(chosen) > 1]
     legal: list[_TriedChanges] = []
     for expected_s, chosen in sorted(expected, key=lambda item: item[0])[:_MOST_SETS]:
         if expected_s >= fastest_s:
             break
-        for row in _try_together(job, chosen):
-            legal.append(row)
-            if analysis.usable(row[2].fits) and _period_s(row) < fastest_s:
-                found, fastest_s = row, _period_s(row)
+        for tried in _try_together(job, chosen):
+            legal.append(tried)
+            if _fits(tried) and _period_s(tried) < fastest_s:
+                found, fastest_s = tried, _period_s(tried)
     if found is None and fastest_s == inf:
-        found = _largest_set(job, candidates, legal)
+        found = _largest_changes(job, candidates, legal)
     return [] if found is None else [found]
 
 
-def _largest_set(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
-    """Return the largest changes of all kinds without spare changes, or the set with lowest peak."""
+def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
+    """Combine the largest change of each class of tensors, class by class, until the program fits.
+
+    Unnecessary changes are then taken out. If no combination fits, the tried set with lowest peak is returned; tried
+    sets include ``legal``.
+    """
     best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
-        if candidate[1] in best_of_kind:
+        _, kind, _ = candidate
+        if kind in best_of_kind:
             continue
-        more = _try_together(job, [*best_of_kind.values(), candidate])
-        if best_of_kind and not more:  # a rule refuses the combination
+        combined = _try_together(job, [*best_of_kind.values(), candidate])
+        if best_of_kind and not combined:  # a rule refuses the combination
             continue
-        best_of_kind[candidate[1]] = candidate
+        best_of_kind[kind] = candidate
         if len(best_of_kind) > 1:
-            if analysis.usable(more[0][2].fits):
-                return _without_spare(job, list(best_of_kind.values()), more[0])
-            legal += more
-    return min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes, default=None)
+            if _fits(combined[0]):
+                return _without_spare(job, list(best_of_kind.values()), combined[0])
+            legal += combined
+    return min(legal, key=_fullest_bytes, default=None)
 
 
 def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChanges) -> _TriedChanges:
-    """Take changes out of a combination one by one, while the other changes fit and take less time."""
+    """Take changes out of a combination one by one, while the remaining changes fit and take less time."""
     smaller = [
-        (rest, row)
+        (rest, tried)
         for spare in candidates
         for rest in [[candidate for candidate in candidates if candidate is not spare]]
-        for row in _try_together(job, rest)
-        if analysis.usable(row[2].fits) and _period_s(row) < _period_s(fitting)
+        for tried in _try_together(job, rest)
+        if _fits(tried) and _period_s(tried) < _period_s(fitting)
     ]
     if not smaller:
         return fitting
-    rest, row = min(smaller, key=lambda item: _period_s(item[1]))
-    return _without_spare(job, rest, row)
+    rest, tried = min(smaller, key=lambda item: _period_s(item[1]))
+    return _without_spare(job, rest, tried)
 
 
-def _period_s(combined: _TriedChanges) -> float:
-    return combined[2].throughput.weight_update_period_s
+def _fits(tried: _TriedChanges) -> bool:
+    _, _, trial = tried
+    return analysis.usable(trial.fits)
+
+
+def _period_s(tried: _TriedChanges) -> float:
+    _, _, trial = tried
+    return trial.throughput.weight_update_period_s
+
+
+def _fullest_bytes(tried: _TriedChanges) -> int:
+    _, _, trial = tried
+    return trial.accepted_job.memory.fullest.bytes
 
 
 def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[_TriedChanges]:

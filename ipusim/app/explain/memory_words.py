@@ -1,4 +1,4 @@
-"""Changes that free memory of an IPU, as a table and as sentences."""
+"""Describe changes that free an IPU's memory, in tables and sentences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ipusim.app.explain.memory_moves import Move, Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
-#: Maximum time of the best change, relative to the unchanged plan, without a hint at a search of other plans.
-_SLOW: Final = 1.25
+#: Beyond this multiple of the unchanged time, a sentence points to ``ipusim suggest``.
+_SLOW_MULTIPLE: Final = 1.25
 
 
 def moves_table(moves: Moves) -> Table:
@@ -19,9 +19,9 @@ def moves_table(moves: Moves) -> Table:
     limit = moves.sram_bytes
 
     def row(
-        change: str, freed_text: str, ipu: int, peak: int, answer: analysis.Fits, period_s: float, *costs: str
+        change: str, freed_text: str, ipu: int, peak: int, fits: analysis.Fits, period_s: float, *costs: str
     ) -> tuple[str, ...]:
-        fit = () if limit is None else (str(answer),)
+        fit = () if limit is None else (str(fits),)
         return (change, freed_text, f"IPU {ipu}: {format_bytes(peak)}", *fit, format_seconds(period_s), *costs)
 
     rows = [row("as it stands", "", moves.ipu, moves.peak_bytes, moves.fits, moves.period_s, "", "")]
@@ -41,7 +41,7 @@ def move_words(moves: Moves) -> list[str]:
     sentences = [advice(moves)]
     best = next(iter(moves.moves), None)
     if not analysis.usable(moves.fits) and (
-        best is None or not analysis.usable(best.fits) or best.period_s > _SLOW * moves.period_s
+        best is None or not analysis.usable(best.fits) or best.period_s > _SLOW_MULTIPLE * moves.period_s
     ):
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in moves.moves):
@@ -60,7 +60,7 @@ def move_words(moves: Moves) -> list[str]:
 
 
 def advice(moves: Moves) -> str:
-    """Return a sentence with the options of the fastest change that fits, or on the lack of such a change.
+    """Return a sentence: options of the fastest change that fits, or the lack of fitting changes.
 
     Changes that leave another IPU equally full are excluded.
     """

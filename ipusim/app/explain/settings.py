@@ -38,9 +38,9 @@ def settings(job: Job, text: str) -> dict[str, Any]:
     if not values:
         raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
     if job.request.leaves_costs_open(values):
-        size = "the cycles of the stages are for one micro-batch size"
+        reason = "the cycles of the stages are for one micro-batch size"
         raise OptionError(
-            "what", f"pipeline.micro_batch_size: expected new cycles of stages with a new size, as {size}"
+            "what", f"pipeline.micro_batch_size: expected new cycles of stages with a new size, as {reason}"
         )
     return values
 

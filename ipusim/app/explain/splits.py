@@ -28,25 +28,28 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
     stages = job.program.stages
     if not splits:
         return
-    works = [() if isinstance(profile.forward, int) else profile.forward for profile in stages]
-    alike = all(len(profile.layers) == len(work) for profile, work in zip(stages, works, strict=True))
-    if not alike or len(splits) != len(stages) - 1:
+    works_of_layers = [() if isinstance(profile.forward, int) else profile.forward for profile in stages]
+    have_single_layers = all(
+        len(profile.layers) == len(work) for profile, work in zip(stages, works_of_layers, strict=True)
+    )
+    if not have_single_layers or len(splits) != len(stages) - 1:
         return  # concurrent stages, or composed layers
     names = [name for profile in stages for name in profile.layers]
     if not set(splits) <= set(names):
         return
     loads, mapping = _loads(job), job.plan.shape.mapping
-    cuts = [names.index(name) for name in splits]
-    way = [tuple(cuts)]
+    found_cuts = [tuple(names.index(name) for name in splits)]
     for _ in range(_MOST_MOVES):
-        best = min(_moves(way[-1], len(names)), key=lambda cuts: _busiest(loads, cuts, mapping), default=None)
-        if best is None or _busiest(loads, best, mapping) >= _busiest(loads, way[-1], mapping):
+        best = min(
+            _moves(found_cuts[-1], len(names)), key=lambda cuts: _sorted_ipu_loads(loads, cuts, mapping), default=None
+        )
+        if best is None or _sorted_ipu_loads(loads, best, mapping) >= _sorted_ipu_loads(loads, found_cuts[-1], mapping):
             break
-        way.append(best)
-    points = way[:0:-1]
-    step = max(1, len(points) // _MOST_SPLITS)
-    for cuts_of in points[::step][:_MOST_SPLITS]:
-        yield tuple(names[place] for place in cuts_of)
+        found_cuts.append(best)
+    best_first = found_cuts[:0:-1]
+    step = max(1, len(best_first) // _MOST_SPLITS)
+    for cuts in best_first[::step][:_MOST_SPLITS]:
+        yield tuple(names[layer] for layer in cuts)
 
 
 def _loads(job: Job) -> list[float]:
@@ -56,23 +59,24 @@ def _loads(job: Job) -> list[float]:
     for stage, profile in enumerate(job.program.stages):
         assert not isinstance(profile.forward, int)
         forward = [float(pricing.pass_cycles((work,), system.ipu, system.rates)) for work in profile.forward]
-        whole = costs[0, stage] + (costs[1, stage] if job.plan.shape.training else 0)
-        factor = whole / sum(forward) if sum(forward) else 1.0
+        # Kind 0 is the forward pass, kind 1 the backward pass.
+        stage_cycles = costs[0, stage] + (costs[1, stage] if job.plan.shape.training else 0)
+        factor = stage_cycles / sum(forward) if sum(forward) else 1.0
         loads += [cycles * factor for cycles in forward]
     return loads
 
 
 def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
     """Yield splits with a single cut moved between its neighbours."""
-    for number, place in enumerate(cuts):
+    for number, layer in enumerate(cuts):
         low = cuts[number - 1] + 1 if number else 1
         high = cuts[number + 1] if number + 1 < len(cuts) else layers
-        for new_place in range(low, high):
-            if new_place != place:
-                yield (*cuts[:number], new_place, *cuts[number + 1 :])
+        for new_layer in range(low, high):
+            if new_layer != layer:
+                yield (*cuts[:number], new_layer, *cuts[number + 1 :])
 
 
-def _busiest(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:
+def _sorted_ipu_loads(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:
     """Return the loads of the IPUs, largest first."""
     load_of: dict[int, float] = {}
     begins, ends = (0, *cuts), (*cuts, len(loads))

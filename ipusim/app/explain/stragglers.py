@@ -1,4 +1,4 @@
-"""Cost of stragglers: time lost to slow IPUs, stages, kinds of pass and copies, as S, S_t, S_w, M_W and M_S.
+"""Compute the cost of stragglers: time lost to slow IPUs, stages, kinds of pass and copies, as S, S_t, S_w, M_W, M_S.
 
 Definitions follow Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025),
 equations 1, 2, 4 and 5. A worker is an IPU of a replica, in all replicas together.
@@ -17,7 +17,7 @@ from ipusim.app.render.tables import Table
 
 #: Fraction of slowest workers in M_W.
 _SLOWEST_SHARE: Final = 0.03
-#: Minimum number of variants to compute together.
+#: Minimum number of variants to compute together; fewer variants are simulated faster one by one.
 _LEAST_JOINT_RUNS: Final = 3
 #: Minimum slowdown of straggling runs.
 LEAST_SLOWDOWN: Final = 1.1
@@ -106,32 +106,36 @@ class Stragglers:
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     """Compute the cost of stragglers by simulation of variants of a run."""
-    shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_by_ipu(job)]
+    shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_disturbances_by_ipu(job)]
     kinds = sorted(set(job.plan.kind.tolist()))
-    of_type = {_name(kind): _Real([key for key in passes if key[0] == kind]) for kind in kinds}
+    variant_of_type = {_name_of_kind(kind): _Variant([key for key in passes if key[0] == kind]) for kind in kinds}
     if any(send.cycles or send.lead_cycles for send in job.costs.sends.values()):
-        of_type["copies"] = _Real(copies=True)
+        variant_of_type["copies"] = _Variant(copies=True)
     if disturbances:
-        of_type["disturbances"] = _Real(disturbed=disturbances)
+        variant_of_type["disturbances"] = _Variant(disturbed=disturbances)
     passes_on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
-    of_ipu = {
-        ipu: _Real(keys, disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu])
+    variant_of_ipu = {
+        ipu: _Variant(
+            keys, disturbed=[disturbance for disturbance in disturbances if _ipu_in_replica(disturbance, job) == ipu]
+        )
         for ipu, keys in passes_on.items()
     }
-    ideal, *cycles_of_variants = _cycles(job, [_Real(), *of_type.values(), *of_ipu.values()])
-    by_type = dict(zip(of_type, cycles_of_variants[: len(of_type)], strict=True))
-    by_ipu = dict(zip(of_ipu, cycles_of_variants[len(of_type) :], strict=True))
+    ideal, *cycles_of_variants = _cycles(job, [_Variant(), *variant_of_type.values(), *variant_of_ipu.values()])
+    by_type = dict(zip(variant_of_type, cycles_of_variants[: len(variant_of_type)], strict=True))
+    by_ipu = dict(zip(variant_of_ipu, cycles_of_variants[len(variant_of_type) :], strict=True))
     cycles = analysis.throughput_of(timeline).run_cycles
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST_SHARE * len(by_ipu))])
     kept_passes = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
-    disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
-    without_slowest = _Real(kept_passes, copies=True, disturbed=disturbed)
+    disturbed = [disturbance for disturbance in disturbances if _ipu_in_replica(disturbance, job) not in slowest]
+    without_slowest = _Variant(kept_passes, copies=True, disturbed=disturbed)
     kept_passes = [key for key in passes if key[1] != shape.stages - 1]
-    last = [
+    ipus_of_last_stage_only = [
         ipu for ipu in passes_on if all(stage == shape.stages - 1 for _, stage in passes_on[ipu])
-    ]  # IPUs without other stages
-    disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
-    partial_cycles = _cycles(job, [without_slowest, _Real(kept_passes, copies=True, disturbed=disturbed)])
+    ]
+    disturbed = [
+        disturbance for disturbance in disturbances if _ipu_in_replica(disturbance, job) not in ipus_of_last_stage_only
+    ]
+    partial_cycles = _cycles(job, [without_slowest, _Variant(kept_passes, copies=True, disturbed=disturbed)])
     lost_cycles = cycles - ideal
     share_of_slowest, share_of_last = (
         (cycles - variant_cycles) / lost_cycles if lost_cycles > 0 else None for variant_cycles in partial_cycles
@@ -141,12 +145,12 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     return Stragglers(cycles, ideal, types, ipus, tuple(slowest), share_of_slowest, share_of_last, job.system.replicas)
 
 
-def _name(kind: int) -> str:
+def _name_of_kind(kind: int) -> str:
     look = next(span.row.look for span in SpanKind if span.row.of_pass == kind)
     return "pass" if look is None else look.name
 
 
-def _by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
+def _disturbances_by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
     """Yield the disturbances of a run; jitter of all IPUs is split, as every IPU draws separately."""
     for disturbance in job.system.disturbances:
         if isinstance(disturbance, hardware.Jitter) and disturbance.ipu is None:
@@ -155,15 +159,21 @@ def _by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
             yield disturbance
 
 
-def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
-    """Return the disturbed IPU's number within its replica; None for other disturbances."""
+def _ipu_in_replica(disturbance: hardware.Disturbance, job: Job) -> int | None:
+    """Return the disturbed IPU's number within its replica; None unless an IPU is disturbed."""
     ipu: int | None = getattr(disturbance, "ipu", None)
     return None if ipu is None else ipu % job.system.shards
 
 
 @dataclass(frozen=True)
-class _Real:
-    """Passes (by kind and stage), sends and disturbances that keep their real values; all others are ideal."""
+class _Variant:
+    """Variant of a run: listed passes, sends and disturbances are real, further passes and sends ideal.
+
+    Attributes:
+        passes: real passes by kind and stage.
+        copies: whether all sends are real.
+        disturbed: real disturbances.
+    """
 
     passes: Collection[tuple[int, int]] = ()
     copies: bool = False
@@ -173,13 +183,14 @@ class _Real:
         """Return costs and device of a Job with these real values."""
         costs, system = runs.undisturbed(job)
         system = system.disturbed(self.disturbed)
-        costs = job.costs if system.topology == job.system.topology else costs  # with detours around dead cables
+        # If the same cables are dead, copies take the run's detours.
+        costs = job.costs if system.topology == job.system.topology else costs
         ideal = runs.balanced(job, costs.passes)
         passes = {key: cycles if key in self.passes else ideal[key] for key, cycles in costs.passes.items()}
         return replace(costs, passes=passes, sends=costs.sends if self.copies else _median(costs)), system
 
 
-def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
+def _cycles(job: Job, variants: Sequence[_Variant]) -> list[int]:
     """Return the run's cycles per variant.
 
     Three or more variants with real values of passes only are computed together, without event simulation.
@@ -192,7 +203,7 @@ def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
         results = runs.runs_with_passes(job, job.executions, passes_only[0].priced, passes)
         cycles_of = dict(zip(map(id, passes_only), results, strict=True))
 
-    def cycles(variant: _Real) -> int:
+    def cycles(variant: _Variant) -> int:
         result = cycles_of.get(id(variant))
         if result is not None:
             return result
@@ -202,9 +213,9 @@ def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
 
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
-    """Return the sends of a run with the median duration of their direction."""
+    """Return a run's sends with the median duration of their direction, forward or backward."""
     sends = {}
-    for forward in (True, False):
+    for forward in (True, False):  # key[2] is the source stage, key[3] the target stage
         same_direction = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
         for key, send in same_direction.items():
             lead = median_low(copy.lead_cycles for copy in same_direction.values())

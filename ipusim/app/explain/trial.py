@@ -12,8 +12,8 @@ from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
 
-#: Maximum number of spans of a non-repeating run, for changes beyond the user's request. A run of gpipe with
-#: BERT-Base and 72,000 spans takes 38 s, as the number of tensors in transit grows.
+#: Maximum number of spans of a run without repetition, for unrequested changes. A run of gpipe with
+#: BERT-Base and 72,000 spans takes 38 s to simulate, as the number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
 #: Refusal of long trials.
@@ -126,13 +126,11 @@ class ChangeTrials:
         if only_passes and job.in_part and not trial.priced and (meets or overlaps):
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._repeats:
-                return (
-                    trial,
-                    cycles * sample_seconds_per_cycle,
-                )  # the Timeline of few micro-batches also gives the parts of the time
+                # The Timeline of few micro-batches also gives the parts of the time.
+                return trial, cycles * sample_seconds_per_cycle
         if cycles is None and (only_passes or not repeats_in_steps):  # else simulating a few micro-batches is faster
             cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None and not meets and overlaps and not self._repeats:  # short runs rarely repeat either
+        if cycles is None and not meets and overlaps and not self._repeats:  # a short run rarely repeats
             is_long = job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
             timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
             cycles = analysis.throughput_of(timeline).run_cycles
@@ -161,21 +159,19 @@ class ChangeTrials:
         return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
-        """Adjust the count of a Trial with other replicas, keeping samples per weight update if possible.
+        """Adjust the count of a Trial with more or fewer replicas, to keep the samples per weight update if possible.
 
         A larger batch saves time by itself, as more samples share weight updates and host work. The returned Change
         names replicas and count, or replicas and batch.
         """
-        replicas, count = (
-            trial.accepted_job.system.replicas,
-            self.job.request.options.pipeline.gradient_accumulation_count,
-        )
-        fewer, left = divmod(count * self.job.system.replicas, replicas)
+        replicas = trial.accepted_job.system.replicas
+        count = self.job.request.options.pipeline.gradient_accumulation_count
+        new_count, remainder = divmod(count * self.job.system.replicas, replicas)
         words = f"{change.words}, {replicas} replicas"
-        if not left and fewer != count:
-            values = {**change.values, "pipeline.gradient_accumulation_count": fewer}
-            if (as_many := self.try_values(values)).job is not None:
-                return as_many, replace(change, words=f"{words}, count {fewer}", values=values)
+        if not remainder and new_count != count:
+            values = {**change.values, "pipeline.gradient_accumulation_count": new_count}
+            if (adjusted := self.try_values(values)).job is not None:
+                return adjusted, replace(change, words=f"{words}, count {new_count}", values=values)
         batch = Fraction(replicas, self.job.system.replicas)
         return trial, replace(change, words=f"{words}, {float(batch):g} times the batch")
 

@@ -51,7 +51,7 @@ def what_if(
     """Try all default changes of a Job's run; returns outcomes, best first.
 
     Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
-    mode. ``waterfall`` has the parts of the run's time, by default simulated if needed.
+    mode. ``waterfall`` has the parts of the run's time; missing parts are simulated if needed.
     """
     trials = ChangeTrials(job, timeline)
     # The largest count comes before the smaller counts, which share its recurring part.
@@ -62,9 +62,9 @@ def what_if(
     kinds: set[str] = set()
     for outcome, changed_run in rows:
         helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.usable(outcome.fits)
-        first = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
+        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
         is_explained = outcome.change.priced is None or outcome.change.shortens is not None
-        if helps and first and is_explained and changed_run is not None:
+        if helps and is_next_kind and is_explained and changed_run is not None:
             kinds.add(outcome.change.kind)
             waterfall = runs.waterfall_of(job, timeline) if waterfall is None else waterfall
             part = outcome.change.shortens

@@ -1,4 +1,4 @@
-"""Outcomes of changes, as sentences and tables."""
+"""Describe the outcomes of changes in sentences and tables."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ipusim.app.explain.what_if import LEAST_GAIN, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
-#: Maximum number of changes in a table, unless more kinds have a best change.
+#: Maximum number of changes in a table; the best change per kind always has a row.
 _MOST_ROWS: Final = 16
-#: Maximum number of kinds in a sentence, and of equally fast changes.
+#: Maximum number of kinds named in a sentence, and of equally fast changes behind the first.
 _MOST_KINDS: Final = 3
-#: Maximum number of changes without help in a sentence.
-_MOST_WORDS: Final = 6
+#: Maximum number of named changes that help nothing, or were not tried.
+_MOST_NAMED: Final = 6
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
@@ -43,8 +43,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield "No single change tried is faster and fits."
     else:
         yield "No single change tried is faster."
-    if rivals := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
-        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in rivals[:_MOST_KINDS]]
+    if in_other_mode := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
+        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in in_other_mode[:_MOST_KINDS]]
         yield f"In the other sync mode, not comparable with this run: {', '.join(texts)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
@@ -53,10 +53,10 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
-        yield f"Also tried, but not faster: {enumerated(no_help, _MOST_WORDS)}."
+        yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "as stages would share an IPU, and the memory of stages is not known"
-        yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. Use option `what` to try these changes."
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED)}. Use option `what` to try these changes."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."
 
@@ -84,14 +84,14 @@ def _words(group: Sequence[WhatIf]) -> str:
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> Iterator[Table]:
     """Yield tables of changes that help, or of the requested changes, and of pairs of changes."""
     requests = [what_if for what_if in what_ifs if what_if.change.kind == ON_REQUEST]
-    answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= LEAST_GAIN]
+    shown = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= LEAST_GAIN]
     for title, rows in (
         (
             "What if" if requests else "Changes that help",
-            [what_if for what_if in answers if not what_if.change.machine and not what_if.in_other_mode],
+            [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
         ),
-        ("Results in the other sync mode", [what_if for what_if in answers if what_if.in_other_mode]),
-        ("Effect of other hardware", [what_if for what_if in answers if what_if.change.machine]),
+        ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),
+        ("Effect of other hardware", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:
             yield _table(title, rows)

@@ -85,7 +85,7 @@ class Calibration:
         fitted: fitted rates.
         before, after: (simulated - measured) / measured per row, with the scenarios' rates and with the fitted rates.
         correlated: groups of rates that rows hardly distinguish.
-        left_out: undetermined rates not requested by name, with reasons.
+        left_out: rates that the rows do not determine, with reasons; empty if the rates were requested by name.
         held_out_errors: mean absolute error of rows held out of the fit, by number of rows in the fit; at 0, the error
             with the scenarios' rates.
     """
@@ -101,9 +101,7 @@ class Calibration:
 
     @property
     def better_from(self) -> int | None:
-        """Number of rows from which fits predict other rows better than the scenarios' rates; None without any such
-        fit.
-        """
+        """Number of rows from which fits predict held-out rows better than the scenarios' rates; None if none do."""
         start, *fits = self.held_out_errors.items()
         worse = [count for count, error in fits if error >= start[1]]
         better = [count for count, _ in fits if count > max(worse, default=0)]
@@ -172,14 +170,14 @@ def _determined_problem(problem: Problem) -> tuple[Problem, tuple[tuple[hardware
     left_out: dict[int, str] = {}
     for column in np.argsort(-np.linalg.norm(slopes, axis=0) * priors, kind="stable").tolist():
         rate, names = problem.free_rates[column], [problem.free_rates[index].name for index in accepted_columns]
-        more = [*accepted_columns, column]
+        with_column = [*accepted_columns, column]
         if effects[column] < _LEAST_EFFECT:
             left_out[column] = f"no row depends on the rate; {_advice(rate)}"
         elif np.any(_deviations(slopes[:, [column]], _ROW_SPREAD) > priors[column]):
             left_out[column] = f"the rows determine the rate less well than its plausible range; {_advice(rate)}"
         elif len(accepted_columns) == max(1, len(slopes) - 1):
             left_out[column] = f"{len(slopes)} rows determine only {runs.one_of(names)}"
-        elif np.any(_deviations(slopes[:, more], _ROW_SPREAD) > priors[more]):
+        elif np.any(_deviations(slopes[:, with_column], _ROW_SPREAD) > priors[with_column]):
             left_out[column] = f"the rows do not distinguish the rate from {runs.one_of(names)}; {_advice(rate)}"
         else:
             accepted_columns.append(column)
@@ -224,7 +222,7 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
         distinct_terms = [name for name, count in terms.items() if count == 1]
         raise UndeterminedError(
             f"{', '.join(names)}: expected rows that distinguish the rates, got rows in which only their common effect "
-            f"shows: fit {runs.one_of(names)}{f', or {_with_more(distinct_terms)}' if distinct_terms else ' only'}"
+            f"shows: fit {runs.one_of(names)}{f', or {_advise_terms(distinct_terms)}' if distinct_terms else ' only'}"
         )
 
 
@@ -241,10 +239,11 @@ def _advice(rate: hardware.Rate) -> str:
     if rate.part == "host":
         framework = "framework pytorch" if rate.name.startswith("pytorch") else "a framework other than pytorch"
         return f"add a row of {framework} with optimizer state off chip and few micro-batches per weight update"
-    return _with_more([law.name for law in pricing.laws_with(rate.attribute)])
+    return _advise_terms([law.name for law in pricing.laws_with(rate.attribute)])
 
 
-def _with_more(terms: Sequence[str]) -> str:
+def _advise_terms(terms: Sequence[str]) -> str:
+    """Return advice to add a row in which the named terms of the cost weigh more."""
     return f"add a row with a larger share of time in {runs.one_of(terms)} (`ipusim check SCENARIO --costs`)"
 
 

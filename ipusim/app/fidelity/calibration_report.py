@@ -63,15 +63,15 @@ class CalibrationResult(Result):
 def verdict(calibration: Calibration) -> str:
     """Return a sentence with the errors of the simulation before and after the fit."""
     count, rates = len(calibration.before), len(calibration.fitted)
-    off_before, off_after = (_off(calibration, errors) for errors in (calibration.before, calibration.after))
+    before, after = (_error_words(calibration, errors) for errors in (calibration.before, calibration.after))
     return (
-        f"{count} row{'s are' if count > 1 else ' is'} {off_before} before, and {off_after} with {rates} "
+        f"{count} row{'s are' if count > 1 else ' is'} {before} before, and {after} with {rates} "
         f"rate{'s' if rates > 1 else ''} fitted to {'them' if count > 1 else 'it'}."
     )
 
 
-def _off(calibration: Calibration, errors: Sequence[float]) -> str:
-    """Return the mean and the worst absolute error."""
+def _error_words(calibration: Calibration, errors: Sequence[float]) -> str:
+    """Return the mean and the worst absolute error in words."""
     _, name = max(zip(map(abs, errors), calibration.rows.names, strict=True))
     _, mean, worst = spread(errors)
     return f"{mean} off on average and {worst} at worst ({name})"
@@ -104,8 +104,8 @@ def words(calibration: Calibration) -> Iterator[str]:
     yield from _held_out_words(calibration)
     for correlated in calibration.correlated:
         names = " and ".join(rate.name for rate in correlated.rates)
-        relation = "together" if correlated.correlation is None else f"correlation {correlated.correlation:.2f}"
-        yield f"The rows hardly distinguish {names} ({relation}): a larger value of one offsets another."
+        correlation = "" if correlated.correlation is None else f" (correlation {correlated.correlation:.2f})"
+        yield f"The rows hardly distinguish {names}{correlation}: a larger value of one offsets another."
     if any(fit.uncertainty is None for fit in calibration.fitted):
         yield "The uncertainty of the rates is not known, as the fit has as many rates as rows."
     for fit in calibration.fitted:
@@ -128,12 +128,15 @@ def _held_out_words(calibration: Calibration) -> Iterator[str]:
     if not fits:
         return
     rows, error = fits[-1]
-    peers = f"{rows} other{'s' * (rows != 1)}"
-    text = f"With each row left out in turn, its error is {error:.1%} on average by {peers}, and {start[1]:.1%} before"
+    others = f"{rows} other row{'s' * (rows != 1)}"
+    text = (
+        f"A row left out of the fit has an error of {error:.1%} on average with rates fitted to {others}, and "
+        f"{start[1]:.1%} before"
+    )
     if (least := calibration.better_from) is None:
         yield f"{text}: fitted rates are not yet better on unseen rows; add rows."
     else:
-        yield f"{text}: fitted rates are better from {least} row{'s' * (least != 1)} on."
+        yield f"{text}: rates fitted to at least {least} row{'s' * (least != 1)} are better on unseen rows."
 
 
 def rates_file(calibration: Calibration, name: str) -> bytes:

@@ -16,7 +16,7 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError, OptionError
 
-#: Default host rates; one simulation serves rows of every host: cycles do not depend on host rates.
+#: Default host rates. Cycles do not depend on host rates, so one simulation with these rates serves rows of every host.
 _DEFAULT_HOST_RATES = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 

@@ -103,7 +103,7 @@ def _both_ways(pairs: Sequence[tuple[int, int]], size: int) -> dict[tuple[int, i
 
 
 def _neighbours(row: MicroBenchmark, system: System) -> float:
-    """Return the rate per direction between a pair with both directions active, without a superstep's fixed cost."""
+    """Return bytes per second in each direction of a pair that sends both ways, without a superstep's fixed cost."""
     cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
     return int(row.bytes) * system.clock_hz / cost.transfer_cycles
 
@@ -113,7 +113,7 @@ def _pair(row: MicroBenchmark) -> tuple[int, int]:
 
 
 def _ring(row: MicroBenchmark, system: System) -> float:
-    """Return the seconds of a ring of sends, up one side of the ladder of IPUs and down the other."""
+    """Return the seconds of a ring of sends, up one side of the ladder of IPUs and down the other (order HOOF)."""
     ring = hardware.physical_ipus(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 

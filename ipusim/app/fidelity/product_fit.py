@@ -90,6 +90,7 @@ def _plans(
 def _misfit(
     plans: Sequence[pricing.ProductPlan], products: Sequence[MeasuredProduct], rates: pricing.PlannerRates
 ) -> float:
+    """Return the sum of squares that the fit minimises: errors of the products, and distances of rates from priors."""
     errors = [np.log(plan.cycles / row.cycles) / _ROW_SPREAD for plan, row in zip(plans, products, strict=True)]
     return float(np.sum(np.square([*errors, *_prior(_logs(rates))])))
 
@@ -134,5 +135,6 @@ def _logs(rates: pricing.PlannerRates) -> Vector:
 
 
 def _prior(logs: Vector) -> Vector:
+    """Return the distances of the rates from the middle of their ranges, in standard deviations of the priors."""
     low, high = _ranges()
     return (logs - (low + high) / 2) * _RANGE_DEVIATIONS / (high - low)

@@ -12,17 +12,23 @@ from ipusim.base.csv_table import Columns, CsvRow, checked_rows, wrong_positive,
 
 #: CSV file of the package's rows.
 PRODUCTS_FILE: Final = Path(__file__).parent / "measured" / "products.csv"
+#: Columns of the product's shape.
 _SIZES: Final = ("m", "k", "n")
 _DTYPE, _RATE, _SOURCE = "dtype", "TFLOP/s", "source"
+#: Required columns.
 _COLUMNS: Final = (*_SIZES, _DTYPE, _RATE)
 #: Accepted names of types, mapped to the names in the package's rows.
 _TYPES: Final = {
     **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
     **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
 }
-_BYTES: Final = {"fp16": 2, "fp32": 4}
+#: Bytes of an element, by type.
+_ITEM_BYTES: Final = {"fp16": 2, "fp32": 4}
+#: Maximum of m, k and n.
 _MOST_SIZE: Final = 10**7
+#: Maximum number of rows of a file.
 _MOST_ROWS: Final = 100_000
+#: Maximum number of bytes of a file.
 _MOST_BYTES: Final = 10 * 2**20
 
 
@@ -51,7 +57,7 @@ class ProductRow:
         The type in the package's rows is unpublished. With partial sums in single precision the best fit has a mean
         error of 6.9 % over the rows in half precision, instead of 4.0 %.
         """
-        size = _BYTES[self.dtype]
+        size = _ITEM_BYTES[self.dtype]
         return pricing.PlannedProduct(m=self.m, k=self.k, n=self.n, itemsize=size, partials_itemsize=size)
 
     def cycles(self, clock_hz: int) -> float:

@@ -19,10 +19,11 @@ from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
-#: Chip on which the package's rows were measured, concluded from the rows as their source names no chip. On a GC200,
-#: the exchange of the necessary bytes would take longer than the time that multiplication at peak rate leaves:
-#: 109,000 cycles at the nominal rate, if pairs of tiles share their exchange, of 43,600 for m = k = 1024, n = 32768.
-#: The best fit is 18 % off, with every rate at the edge of its range. On a Bow no rate of the best fit is at an edge.
+#: Chip on which the package's rows were measured, concluded from the rows as their source names no chip. A GC200 is too
+#: slow: for m = k = 1024, n = 32768, multiplication at peak rate leaves 43,600 cycles of the measured time, but the
+#: exchange of the necessary bytes takes 109,000 cycles at the nominal rate, even if pairs of tiles share their
+#: exchange. The best fit for a GC200 is 18 % off, with every rate at the edge of its range. The best fit for a Bow has
+#: no rate at an edge.
 MEASURED_ON: Final = hardware.BOW
 
 
@@ -59,17 +60,17 @@ def validate_products(
     If the planner's rates were fitted to these rows (``is_fitted``), each row gets a second estimate: the rates are
     fitted again, without the rows of equal m and k.
     """
-    unseen = {}
+    rates_without_size = {}
     if is_fitted:
         for size in sorted({(row.m, row.k) for row in rows}):
             other_products = [
                 MeasuredProduct(row.product, row.cycles(ipu.clock_hz)) for row in rows if (row.m, row.k) != size
             ]
-            unseen[size] = fit_rates(other_products, ipu)
+            rates_without_size[size] = fit_rates(other_products, ipu)
     validated = []
     for row in rows:
-        left_out = tflops(row, ipu, unseen[row.m, row.k]) if is_fitted else None
-        validated.append(ValidatedRow(row, tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES), left_out))
+        unseen_tflops = tflops(row, ipu, rates_without_size[row.m, row.k]) if is_fitted else None
+        validated.append(ValidatedRow(row, tflops(row, ipu, pricing.DEFAULT_PLANNER_RATES), unseen_tflops))
     return validated
 
 
@@ -148,7 +149,10 @@ def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, is_fitted: bool)
             "other m and k."
         )
         for source in sorted({row.source for row in rows if row.source}):
-            yield f"Source: {source}. Read off a picture, 2 to 3 %; that the chip is a {ipu.name} is concluded."
+            yield (
+                f"Source: {source}. The figures are read off a picture, with errors of 2 to 3 %. The source names no "
+                f"chip; the figures fit a {ipu.name}."
+            )
     else:
         yield "Nothing was fitted to these rows."
 

@@ -12,7 +12,7 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.base.errors import FileError, OptionError
 
-#: Names of passes in tables, by key; a profile has the keys of a stage's cost.
+#: Names of passes in tables, by the key of their cycles in a profile.
 _PASSES: Final = {
     "forward": "forward",
     "backward": "backward",
@@ -78,8 +78,8 @@ def passes_of(
     rows of other stages than the job's.
     """
     names = [stage.name for stage in job.program.stages]
-    if wrong := [*runs.wrong_number(rows, dict.fromkeys(names, ()), file_name), *runs.misplaced(rows, names)]:
-        raise FileError("\n".join(wrong))
+    if problems := [*runs.wrong_number(rows, dict.fromkeys(names, ()), file_name), *runs.misplaced(rows, names)]:
+        raise FileError("\n".join(problems))
     return tuple(
         stage_pass
         for stage, row in zip(job.program.stages, rows, strict=True)
@@ -89,12 +89,12 @@ def passes_of(
 
 def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
     """Yield the measured passes of a stage that run in the job, in pass order."""
-    first, second = stage.halves
+    input_part, weight_part = stage.halves
     costs = {
         "forward": stage.forward,
         "backward": stage.backward,
-        "backward_input": first,
-        "backward_weights": second,
+        "backward_input": input_part,
+        "backward_weights": weight_part,
         "update": stage.update if pricing.counts_update(stage, job.program, job.system) else 0,
     }
     name = f"{stage.name} ({row.name})" if row.name not in ("", stage.name) else stage.name
@@ -112,7 +112,7 @@ def words(passes: Sequence[MeasuredPass]) -> str:
     if not differences:
         return f"No measured pass takes any time.{source}"
     _, worst_pass = max(differences, key=lambda pair: abs(pair[0]))
-    _, mean, worst = spread(off for off, _ in differences)
+    _, mean, worst = spread(difference for difference, _ in differences)
     return (
         f"Simulated passes are {mean} off the measured ones on average, and {worst} at worst: {worst_pass.name} of "
         f"{worst_pass.stage}.{source}"

@@ -36,8 +36,15 @@ Vector = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class _Linear:
-    """Seconds of a row's weight update: published, simulated with the rates in use, and added per unit of each rate."""
+class _LinearRow:
+    """Seconds of a row's weight update as a linear function of the rates.
+
+    Attributes:
+        source: publisher of the row.
+        published: published seconds.
+        simulated: seconds simulated with the rates in use.
+        slopes: additional seconds per unit of each rate.
+    """
 
     source: str
     published: float
@@ -45,7 +52,7 @@ class _Linear:
     slopes: Vector
 
     @classmethod
-    def from_row(cls, row: SimulatedRow) -> _Linear:
+    def from_row(cls, row: SimulatedRow) -> _LinearRow:
         """Return the seconds of a row with its scenario's rates."""
         slopes = np.array([_slope(row, name) for name in FIT_RATES])
         return cls(source_of(row.row.source), row.seconds_published, row.seconds, slopes)
@@ -53,17 +60,17 @@ class _Linear:
 
 def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
     """Return each row's items a second, with rates fitted without its source; None for a source without fitted rows."""
-    linear = [_Linear.from_row(row) for row in rows]
+    linear = [_LinearRow.from_row(row) for row in rows]
     fit_rows = [entry for entry, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
-    values = _in_use(rows) if rows else np.zeros(len(FIT_RATES))
+    rates_in_use = _rates_in_use(rows) if rows else np.zeros(len(FIT_RATES))
     fits = {
-        source: _fit([entry for entry in fit_rows if entry.source != source], values)
+        source: _fit([entry for entry in fit_rows if entry.source != source], rates_in_use)
         for source in {entry.source for entry in fit_rows}
     }
     throughputs: list[float | None] = []
     for entry, row in zip(linear, rows, strict=True):
         if entry.source in fits:
-            seconds = entry.simulated + float(entry.slopes @ (fits[entry.source] - values))
+            seconds = entry.simulated + float(entry.slopes @ (fits[entry.source] - rates_in_use))
             throughputs.append(row.items_per_s * entry.simulated / seconds)
         else:
             throughputs.append(None)
@@ -76,9 +83,9 @@ def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Map
     A row determines a rate if the rate's range changes the row's time by more than the row's standard deviation.
     Keys are attributes of Rates.
     """
-    fit_rows, (low, high) = [_Linear.from_row(row) for row in rows if row.row.use == "fitted"], _ranges()
+    fit_rows, (low, high) = [_LinearRow.from_row(row) for row in rows if row.row.use == "fitted"], _ranges()
     counts = np.sum([row.slopes * (high - low) > _ROW_SPREAD * row.published for row in fit_rows], axis=0)
-    rates = _fit(fit_rows, _in_use(rows)).tolist()
+    rates = _fit(fit_rows, _rates_in_use(rows)).tolist()
     return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts.tolist(), strict=True))
 
 
@@ -93,13 +100,13 @@ def _slope(row: SimulatedRow, rate: str) -> float:
     if rate == "variable_layout_cycles":
         return training.variables / training.jobs[0].system.clock_hz
     value = getattr(training.rates, rate)
-    twice = training.rates.with_values(**{rate: 2 * value})
-    return (row.with_rates(twice).seconds - row.seconds) / float(value)
+    doubled = training.rates.with_values(**{rate: 2 * value})
+    return (row.with_rates(doubled).seconds - row.seconds) / float(value)
 
 
-def _in_use(rows: Sequence[SimulatedRow]) -> Vector:
-    values: Vector = np.array([float(getattr(rows[0].training.rates, name)) for name in FIT_RATES])
-    return values
+def _rates_in_use(rows: Sequence[SimulatedRow]) -> Vector:
+    rates_in_use: Vector = np.array([float(getattr(rows[0].training.rates, name)) for name in FIT_RATES])
+    return rates_in_use
 
 
 def _ranges() -> tuple[Vector, Vector]:
@@ -109,8 +116,8 @@ def _ranges() -> tuple[Vector, Vector]:
     return np.array([float(low) for low, _ in ends]), np.array([float(high) for _, high in ends])
 
 
-def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
-    """Return the most likely rates within their ranges, for rows simulated with the rates ``values``."""
+def _fit(rows: Sequence[_LinearRow], rates_in_use: Vector) -> Vector:
+    """Return the most likely rates within their ranges, for rows simulated with the rates ``rates_in_use``."""
     low, high = _ranges()
     deviations = (high - low) / _RANGE_DEVIATIONS
     coefficients = [np.diag(1 / deviations)]
@@ -118,6 +125,6 @@ def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
     for row in rows:
         spread = _ROW_SPREAD * row.published
         coefficients.append(row.slopes[np.newaxis, :] / spread)
-        targets.append(np.array([(row.published - row.simulated + row.slopes @ values) / spread]))
+        targets.append(np.array([(row.published - row.simulated + row.slopes @ rates_in_use) / spread]))
     solution: Vector = np.linalg.lstsq(np.concatenate(coefficients), np.concatenate(targets), rcond=None)[0]
     return np.clip(solution, low, high)

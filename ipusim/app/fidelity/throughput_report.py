@@ -35,7 +35,7 @@ _FRAMEWORKS: Final = {
 }
 
 #: Remarks on a row's use in tables.
-_USES: Final = {
+_REMARKS_ON_USES: Final = {
     "held": "",
     "fitted": "fits rates",
     "incomplete": "lacks a part",
@@ -46,7 +46,7 @@ _USES: Final = {
 #: Name of the trainings on one pod to which rates are fitted.
 _FIT_KIND: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
-_KINDS: Final = {
+_NAMES_OF_USES: Final = {
     "held": "models unlike all fitted ones",
     "incomplete": "models that lack a part",
     "small": "small networks",
@@ -59,15 +59,16 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
     """Return a sentence with the errors of BERT and ResNet-50 on one pod, and one for each other kind of row."""
     fit_rows = _rows_of(rows, "fitted")
     if not fit_rows:
-        return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
-    text = f"Throughputs of whole trainings: {_how_far(fit_rows, f' of {_FIT_KIND}, each with its source in no fit,')}."
+        return f"Throughputs of whole trainings: {_error_words(rows, ',')}."
+    label = f" of {_FIT_KIND}, each with rates fitted without its source,"
+    text = f"Throughputs of whole trainings: {_error_words(fit_rows, label)}."
     means = [
         f"{name} {spread(row.reported_error for row in group)[1]}" for name, group in rows_by_kind(fit_rows).items()
     ]
     text += f" On average off: {'; '.join(means)}."
-    for use, name in _KINDS.items():
-        if more := _rows_of(rows, use):
-            text += f" {_how_far(more, f' more, of {name}:')}."
+    for use, name in _NAMES_OF_USES.items():
+        if group := _rows_of(rows, use):
+            text += f" {_error_words(group, f' more, of {name}:')}."
     return text
 
 
@@ -76,7 +77,8 @@ def _rows_of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
     return [row for row in rows if ("pods" if row.training.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
-def _how_far(rows: Sequence[SimulatedRow], label: str) -> str:
+def _error_words(rows: Sequence[SimulatedRow], label: str) -> str:
+    """Return number, mean error and worst error of the rows in words; ``label`` follows the number."""
     number, mean, worst_error = spread(row.reported_error for row in rows)
     worst = max(rows, key=lambda row: abs(row.reported_error))
     direction = "fast" if worst.reported_error > 0 else "slow"
@@ -85,9 +87,9 @@ def _how_far(rows: Sequence[SimulatedRow], label: str) -> str:
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
     """Return published and simulated throughputs and errors of the rows, and the time of a micro-batch."""
-    with_unseen = any(result.unseen_error is not None for result in rows)
+    has_unseen = any(result.unseen_error is not None for result in rows)
     header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
-    header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
+    header += (*(("left out",) if has_unseen else ()), "micro-batch", "use")
     body = []
     for result in rows:
         row, fits = result.row, result.training.fits
@@ -102,9 +104,9 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
                 "-".join(format_figure(end, 4) for end in row.band or (row.items_per_s,)),
                 format_figure(result.items_per_s, 4),
                 f"{result.error:+.1%}",
-                *((unseen,) if with_unseen else ()),
+                *((unseen,) if has_unseen else ()),
                 f"{result.time.micro_batch * 1e3:.3f} ms",
-                ", ".join(filter(None, (_USES[row.use], "" if fits is analysis.Fits.YES else fits))),
+                ", ".join(filter(None, (_REMARKS_ON_USES[row.use], "" if fits is analysis.Fits.YES else fits))),
             )
         )
     return Table("Throughputs in items a second, published and simulated", header, tuple(body))
@@ -119,7 +121,7 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     groups = {"all": list(rows)}
     if _rows_of(rows, "fitted"):
         groups |= {f"of {_FIT_KIND}, with rates fitted without their source": _rows_of(rows, "fitted")}
-        groups |= {f"of {name}": group for use, name in _KINDS.items() if (group := _rows_of(rows, use))}
+        groups |= {f"of {name}": group for use, name in _NAMES_OF_USES.items() if (group := _rows_of(rows, use))}
     body = [(name, *_errors(group), "", "") for name, group in groups.items()]
     widening = widening_factor(rows)
     for name, group in rows_by_kind(rows).items():
@@ -151,16 +153,16 @@ def fitted_rate_table(rows: Sequence[SimulatedRow]) -> Table:
     products = len(read_rows(PRODUCTS_FILE))
     body = []
     for rate in hardware.RATES:
-        fit, told_by = "", ""
+        fit, determined_by = "", ""
         if rate.attribute in FIT_RATES:
             fit = rate.show(Fraction(f"{fits[rate.attribute]:.4g}"))
-            told_by = f"{counts[rate.attribute]} trainings"
+            determined_by = f"{counts[rate.attribute]} trainings"
         elif rate.is_fitted:
-            told_by = f"{products} products"
+            determined_by = f"{products} products"
         elif rate.source.startswith("derived from PopLibs"):
-            told_by = "PopLibs' benchmarks"
-        if told_by:
-            body.append((rate.name, rate.show(rate.default), fit, rate.plausible_text(), told_by))
+            determined_by = "PopLibs' benchmarks"
+        if determined_by:
+            body.append((rate.name, rate.show(rate.default), fit, rate.plausible_text(), determined_by))
     header = ("rate", "value", "by all trainings", "plausible", "told by")
     return Table("Fitted rates, and the rows that determine each", header, tuple(body))
 
@@ -172,9 +174,9 @@ def sensitivity_table(trainings: Sequence[PreparedRow]) -> Table:
     """
     host_trainings = [training for training in trainings if training.row.framework == "pytorch"][:1]
     host_trainings += [training for training in trainings if training.jobs[0].system.optimizer_interval][:1]
-    firsts = [trainings[0], *host_trainings]
+    example_trainings = [trainings[0], *host_trainings]
     effects: dict[str, tuple[PreparedRow, float]] = {}
-    for training in firsts:
+    for training in example_trainings:
         effects |= {name: (training, share) for name, share in sensitivities(training, known_rates=effects).items()}
     rows = []
     for rate in hardware.RATES:
@@ -195,11 +197,12 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield the notes on the tables."""
     if _rows_of(rows, "fitted"):
         yield (
-            "Three kinds of rates were fitted to rows that fit rates: the host's time for new optimizer values, the "
-            "time of optimizer state off chip, and the time of variables at an update. An error with the source left "
-            "out uses rates fitted without rows of this publisher; a rate without rows takes the middle of its range. "
-            "An interval predicts the error of a further training, and needs three rows: Student's interval of "
-            f"logarithms, {widening_factor(rows):.2f} times as wide, to contain four of five rows of other sources."
+            "Three kinds of rates were fitted to the rows marked `fits rates`: the host's time for new optimizer "
+            "values, the time of optimizer state off chip, and the time of variables at an update. An error with the "
+            "source left out uses rates fitted without rows of this publisher; a rate without rows takes the middle of "
+            "its range. An interval predicts the error of a further training, and needs three rows. It is Student's "
+            f"interval of logarithms, made {widening_factor(rows):.2f} times as wide, so that it contains four of five "
+            "rows of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."
@@ -230,7 +233,7 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
 def _family(row: ThroughputRow) -> str:
     """Return a row's family in a picture: the first part of the model's name, or a common name for small networks."""
     if row.use in {"small", "pods"}:
-        return _KINDS[row.use]
+        return _NAMES_OF_USES[row.use]
     return row.model.partition("_")[0]
 
 

@@ -14,13 +14,17 @@ from ipusim.base.csv_table import Columns, CsvRow, checked_rows, wrong_positive,
 from ipusim.base.near_names import did_you_mean
 
 _FOLDER: Final = Path(__file__).parent / "measured"
-#: CSV file of the package's rows, and folder of their models.
+#: CSV file of the package's rows.
 PUBLISHED: Final = _FOLDER / "throughputs.csv"
+#: Folder of the package's models.
 MODELS: Final = _FOLDER / "models"
-_WHOLE: Final = ("ipus", "micro_batch", "count")
-_REQUIRED_COLUMNS: Final = ("model", "machine", *_WHOLE, "items_per_s")
+#: Columns of whole numbers.
+_WHOLE_COLUMNS: Final = ("ipus", "micro_batch", "count")
+#: Columns without which a file is refused.
+_REQUIRED_COLUMNS: Final = ("model", "machine", *_WHOLE_COLUMNS, "items_per_s")
+#: All columns.
 COLUMNS: Final = (*_REQUIRED_COLUMNS, "framework", "items", "use", "settings", "source")
-#: Values of the column ``use``.
+#: Values of the column ``use``; :class:`ThroughputRow` explains them.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
 #: Keys that a row's settings cannot change, and what sets them instead.
 _COLUMN_KEYS: Final = {
@@ -29,8 +33,8 @@ _COLUMN_KEYS: Final = {
     "system.host.framework": "column framework",
     "pipeline.micro_batch_size": "column micro_batch",
     "pipeline.gradient_accumulation_count": "column count",
-    "steps": "the throughput of only a weight update",
-    "numerics": "the throughput of only a weight update",
+    "steps": "the simulation, which is of one weight update",
+    "numerics": "the simulation, which is of time only",
 }
 #: Maximum number of rows of a file.
 _MOST_ROWS: Final = 10_000
@@ -152,9 +156,9 @@ def _wrong_band(text: str) -> Iterator[str]:
     """Yield the errors of a throughput: a number, or a range such as ``100-120``."""
     ends = _ends(text)
     if len(ends) == 2 and all(ends):
-        wrong = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
-        if wrong or float(ends[0]) > float(ends[1]):
-            yield from wrong or [
+        problems = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
+        if problems or float(ends[0]) > float(ends[1]):
+            yield from problems or [
                 f"column items_per_s: expected a range such as 100-120, the smaller value first, got {text!r}"
             ]
     else:
@@ -196,7 +200,7 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     use = cells.get("use", "")
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
-    for name in _WHOLE:
+    for name in _WHOLE_COLUMNS:
         yield from wrong_whole(name, cells[name], _MOST_COUNT)
     yield from _wrong_band(cells["items_per_s"])
     if text := cells.get("items", ""):

@@ -37,8 +37,8 @@ class UpdateTime:
         fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
         micro_batch: seconds per micro-batch.
         job: Job of the plan, at any count.
-        offchip_bytes: bytes of the weights whose optimizer state lies off chip; and bytes of optimizer state that
-            stream in and out, on the machine with the most.
+        offchip_bytes: two numbers: bytes of the weights whose optimizer state lies off chip, and bytes of optimizer
+            state that stream in and out on the IPU-Machine with the most.
         rates: rates of the simulation.
     """
 
@@ -71,7 +71,8 @@ class PreparedRow:
         row: the published row.
         jobs: Jobs by count.
         cycles: cycles of a weight update per job with the rates of the row's scenario, averaged over a session run.
-        count, spacing: micro-batches of the first job, and of each job more than of the job before.
+        count: micro-batches of the first job.
+        spacing: number of micro-batches that each job has more than the job before.
         fits: whether the last job fits into the memory of its IPUs.
     """
 
@@ -152,7 +153,7 @@ def _prepare(row: ThroughputRow) -> PreparedRow:
 
 
 def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
-    """Return the cycles of a weight update without the framework's host, with ``rates`` or the Job's rates.
+    """Return the cycles of a weight update without the framework's work on the host, with ``rates`` or the Job's rates.
 
     :class:`UpdateTime` adds the host's time separately, so other rates of the host need no simulation.
     """

@@ -30,9 +30,9 @@ _WORDS: Final[dict[Any, str]] = {
     Iterable: "values",
 }
 #: Maximum number of characters of a path, as in file systems.
-_PATH: Final = 4095
+_LONGEST_PATH: Final = 4095
 #: Maximum number of characters of a name in a path, as in file systems.
-_NAME: Final = 255
+_LONGEST_NAME: Final = 255
 
 
 def check_types(function: Callable[P, R]) -> Callable[P, R]:
@@ -58,9 +58,10 @@ def check_types(function: Callable[P, R]) -> Callable[P, R]:
             # `open_request` checks scenarios, with better messages.
             if parameter.annotation == "RequestLike":
                 continue
-            several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
-            for key, item in several:
+            values = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
+            for key, item in values:
                 if not _fits(item, hint):
+                    # An OptionError's text is a template, in which single braces stand for options.
                     raise OptionError(key, f"expected {_words(hint)}, got {runs.show(item)}".replace("{", "{{"))
         return function(*args, **kwargs)
 
@@ -68,12 +69,13 @@ def check_types(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has a type. Numbers may be NumPy's. A text is no list of texts."""
+    """Return whether a value has a type. Numbers may be NumPy numbers. A text does not count as a list of texts."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if Path in inner and isinstance(value, str | Path):
             text = str(value)
-            return "\0" not in text and len(text) <= _PATH and all(len(part) <= _NAME for part in Path(text).parts)
+            has_short_names = all(len(part) <= _LONGEST_NAME for part in Path(text).parts)
+            return "\0" not in text and len(text) <= _LONGEST_PATH and has_short_names
         return any(_fits(value, option) for option in inner)
     if origin in (Sequence, Iterable, Mapping):
         return _fits_many(value, origin, inner)

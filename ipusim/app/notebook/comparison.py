@@ -45,7 +45,7 @@ class Comparison(ResultView):
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
-        """Show ``rows``; at least one ran."""
+        """Show ``rows``, of which at least one must have run."""
         self.rows = tuple(rows)
         self._result = ComparisonOfRuns(self.rows)
         super().__init__(ComparisonResult(self._result))
@@ -154,13 +154,13 @@ def compare(
     items: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
     if not items:
         raise ProgramError("expected at least one run to compare, got an empty list")
-    schedule_names, modes, laid_out = (
+    names, modes, order_names = (
         [choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders)
     )
     compared_items = [_item_of(item, changes) for item in items]
     try:
         return Comparison(
-            study.compare(compared_items, schedule_names, modes or (), laid_out or (), losses=losses, progress=progress)
+            study.compare(compared_items, names, modes or (), order_names or (), losses=losses, progress=progress)
         )
     except RequestError as error:
         requests = [

@@ -18,7 +18,7 @@ def report(
     Args:
         folders: run folders, as written by ``ipusim run`` and :meth:`ipusim.Run.save`; one, or a list.
         out: file of the page; by default ``report.html`` in the first folder.
-        play: whether the page plays the first execution of one run, or of two on one clock.
+        play: whether the page plays the first execution of one run, or those of two runs at the same time.
         title: headline of the page; empty for the runs' names, schedules and systems.
 
     Returns:

@@ -24,7 +24,7 @@ def request(
     """Return the Request of options with a scenario's keys.
 
     ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be tuples
-    or arrays, and numbers NumPy's.
+    or arrays, and numbers may be NumPy numbers.
 
     Args:
         options: options by a scenario's keys, such as ``system`` and ``pipeline``.
@@ -50,8 +50,10 @@ def request(
     if options is not None and not isinstance(options, Mapping):
         raise RequestError([Problem((), f"expected a mapping of options, got {runs.show(options)}")])
     data = dict(options or {})
-    if twice := sorted(data.keys() & keys.keys()):
-        raise RequestError([Problem((key,), "expected each option once, got an option a second time") for key in twice])
+    if repeated := sorted(data.keys() & keys.keys()):
+        raise RequestError(
+            [Problem((key,), "expected each option once, got an option a second time") for key in repeated]
+        )
     return Request.from_dict(data | keys, description=description, folder=folder)
 
 
@@ -71,18 +73,18 @@ def open_request(source: RequestLike, changes: Changes = None) -> Iterator[Reque
     elif hasattr(source, "keys"):
         yield change_request(request(source), values)
     else:
-        hint = "a scenario as a path, a mapping of options, a Request or a Job"
-        raise RequestError([Problem((), f"expected {hint}, got {runs.show(source)}")])
+        sources = "a scenario as a path, a mapping of options, a Request or a Job"
+        raise RequestError([Problem((), f"expected {sources}, got {runs.show(source)}")])
 
 
 def _by_dotted_name(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten changes, possibly nested mappings, into plain values by dotted names."""
     values: dict[str, Any] = {}
-    left = [*reversed(runs.plain(changes).items())]
-    while left:
-        name, value = left.pop()
+    remaining = [*reversed(runs.plain(changes).items())]
+    while remaining:
+        name, value = remaining.pop()
         if isinstance(value, dict) and value:
-            left += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
+            remaining += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
         elif name in values:
             raise OptionError("changes", f"expected each option once, got {runs.show(name)} a second time")
         else:

@@ -103,7 +103,8 @@ class RunView(ResultView):
 
         Args:
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
-            execution: number of the execution, from 0. The default is 0, or the first loss in a run that loses an IPU.
+            execution: number of the execution, from 0. The default is 0, or if the run loses an IPU the executions
+                around that failure.
             start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
             picture: title and size, such as ``ipusim.Picture(title="Ramps", size="6x3in")``.
 

@@ -107,8 +107,8 @@ def suggest(
     Args:
         source: request as in :func:`ipusim.run`.
         changes: changed options, as in :func:`ipusim.run`.
-        simulations: most plans to simulate; 200 by default.
-        seconds: time limit of the search, 60 by default; None to search until proof.
+        simulations: maximum number of plans to simulate; 200 by default.
+        seconds: time limit of the search, 60 by default; None to search until the plan is proven the best.
         limits: options of ``ipusim suggest`` by name, such as ``schedules=["grouped"]`` or ``replicas=1``.
 
     Returns:

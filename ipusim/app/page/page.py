@@ -73,7 +73,7 @@ def _page(runs: Sequence[StoredRun], title: str, *, play: bool) -> bytes:
 def _play_data(runs: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
     """Return data and columns of the first executions; raises OutputError for runs without a joint animation."""
     if len(runs) > MOST_PLAYED and not play:
-        raise OutputError(f"expected one run, or two on one clock, got {len(runs)}")
+        raise OutputError(f"expected one or two runs to play, got {len(runs)}")
     data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in runs), strict=True)
     return data, columns
 
@@ -115,7 +115,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
     if play and len(folders) > MOST_PLAYED:
-        raise OptionError("play", f"expected one run, or two on one clock, got {len(folders)}")
+        raise OptionError("play", f"expected one or two runs to play, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)
         write_file(out, report_page(folders, play=play, title=title))
@@ -133,7 +133,10 @@ def _names(runs: Sequence[StoredRun]) -> str:
 
 def _overview(runs: Sequence[StoredRun], titles: Sequence[str]) -> Table:
     """Return the headline figures by run, with a note on different sync modes."""
-    cells = [{label: in_row[0] if in_row else value for label, value, _, *in_row in _figures(run)} for run in runs]
+    cells = [
+        {label: table_text[0] if table_text else value for label, value, _, *table_text in _figures(run)}
+        for run in runs
+    ]
     labels = [*dict.fromkeys(label for row in cells for label in row)]
     rows = tuple((title, *(row.get(label, "-") for label in labels)) for title, row in zip(titles, cells, strict=True))
     note = pipelines.idealised(run.times.sync for run in runs)

@@ -24,7 +24,9 @@ from ipusim.base.errors import FileError
 
 #: Beginning of a Chrome trace, distinct from a log line with its rank in brackets.
 STARTS: Final = re.compile(rb"\s*(\{\s*[\"}]|\[\s*([{\]]|\Z))")
+#: Category of spans of record_function on a device.
 _DEVICE: Final = "gpu_user_annotation"
+#: Category of kernels.
 _KERNEL: Final = "kernel"
 #: Rank in a process's name or label.
 _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
@@ -51,8 +53,8 @@ def read(source: Source, options: Options) -> Recording:
                 facts[key] = stream.value()
         reader.note_run(facts.get("distributedInfo"))
         reader.note_all([facts])
-    if left := stream.peek():
-        raise FileError(f"{source.path}: expected a trace, got {left!r} after its end")
+    if rest := stream.peek():
+        raise FileError(f"{source.path}: expected a trace, got {rest!r} after its end")
     return reader.recording()
 
 
@@ -64,7 +66,7 @@ class _Reader:
         self.recording_so_far = Recording(source.path, "torch.profiler")
         self._lanes = Lanes(self.recording_so_far, names)
         self._open_events: dict[tuple[Any, ...], list[_OpenEvent]] = defaultdict(list)
-        self._kernels = self._device = False
+        self._has_kernels = self._has_device_spans = False
 
     def note_all(self, events: Iterable[Any]) -> None:
         """Collect events."""
@@ -73,7 +75,7 @@ class _Reader:
             self._source.event(is_event)
             kind = event.get("ph") if is_event else None
             if kind == "X":
-                self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
+                self._add_span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
             elif kind in ("B", "b"):
                 stack = self._open_events[self._key(event, kind)]
                 if len(stack) == _MOST_OPEN_EVENTS:
@@ -83,9 +85,9 @@ class _Reader:
                     )
                 stack.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
             elif kind in ("E", "e"):
-                self._end(event, self._open_events[self._key(event, "b" if kind == "e" else "B")])
+                self._end_span(event, self._open_events[self._key(event, "b" if kind == "e" else "B")])
             elif kind == "M":
-                self._metadata(event)
+                self._note_metadata(event)
 
     @staticmethod
     def _key(event: dict[str, Any], kind: str) -> tuple[Any, ...]:
@@ -94,7 +96,7 @@ class _Reader:
             return str(event.get("pid")), str(event.get("tid"))
         return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
 
-    def _end(self, event: dict[str, Any], stack: list[_OpenEvent]) -> None:
+    def _end_span(self, event: dict[str, Any], stack: list[_OpenEvent]) -> None:
         if not stack:
             self._lanes.leave_out("that end without a beginning")
             return
@@ -107,13 +109,13 @@ class _Reader:
             )
         end = event.get("ts")
         length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
-        self._span(event, name, start, length, category)
+        self._add_span(event, name, start, length, category)
 
-    def _span(self, event: dict[str, Any], name: Any, start: Any, length: Any, category: Any) -> None:
+    def _add_span(self, event: dict[str, Any], name: Any, start: Any, length: Any, category: Any) -> None:
         """Collect a span; passes without a length are left out with a note."""
         if not isinstance(name, str):
             return
-        self._kernels |= category == _KERNEL
+        self._has_kernels |= category == _KERNEL
         if not (_is_time(start) and (_is_time(length) or isinstance(length, Fraction)) and length >= 0):
             meaning = self._names[name]
             if (
@@ -125,7 +127,7 @@ class _Reader:
                 self.recording_so_far.refuse_length(length, name)
             self._lanes.leave_out("without a time or length", meaning is not None)
             return
-        self._device |= category == _DEVICE
+        self._has_device_spans |= category == _DEVICE
         self._lanes.add(name, (str(event.get("pid")), str(event.get("tid")), category == _DEVICE), start, length)
 
     def note_run(self, info: Any) -> None:
@@ -147,11 +149,11 @@ class _Reader:
                 facts.state("pipeline_model_parallel_size", len(ranks), source)
                 facts.state("stage", ranks.index(info["rank"]), source)
 
-    def _metadata(self, event: dict[str, Any]) -> None:
+    def _note_metadata(self, event: dict[str, Any]) -> None:
         process, name, arguments = str(event.get("pid")), event.get("name"), event.get("args")
         if not isinstance(arguments, dict):
             return
-        # Kineto sorts processes by its own numbers, unrelated to ranks.
+        # Kineto writes the process's own number as its sort index, unrelated to ranks.
         if (
             name == "process_sort_index"
             and _is_whole(arguments.get("sort_index"))
@@ -169,7 +171,7 @@ class _Reader:
         """Return the collected recording."""
         self._lanes.leave_out("that begin without an end", sum(map(len, self._open_events.values())))
         recording = self._lanes.finish()
-        if self._kernels and recording.spans and not self._device:
+        if self._has_kernels and recording.spans and not self._has_device_spans:
             recording.notes.append(f"{recording.path}: passes have no spans on the device; the times are of the host.")
         return recording
 

@@ -19,6 +19,7 @@ from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
 
+#: Beginning of a block of times by rank.
 _BLOCK: Final = "times across ranks (ms):"
 #: Beginnings of blocks of times without ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
@@ -38,6 +39,7 @@ _ARGUMENT: Final = re.compile(
     r"(?P<value>\d{1,9}|True|true|False|false)\b"
 )
 _SWITCH: Final = re.compile(r"--use-tp-pp-dp-mapping\b(?!\s*[=.])")
+#: Lines of ``initialize.py``, and the facts that they state.
 _LINES: Final = {
     re.compile(r"initialized pipeline model parallel with size (\d{1,6})\b"): "pipeline_model_parallel_size",
     re.compile(r"initialized tensor model parallel with size (\d{1,6})\b"): "tensor_model_parallel_size",
@@ -47,17 +49,19 @@ _LINES: Final = {
     re.compile(r"\bpipeline-model-parallel[- ]size: (\d{1,6})\b"): "pipeline_model_parallel_size",
 }
 #: Words in lines of the head; the expressions above are tried only on lines with such a word.
-_HEAD: Final = re.compile(r"parallel|world|micro|mapping")
-_WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
+_HEAD_WORDS: Final = re.compile(r"parallel|world|micro|mapping")
+_BOOLEANS: Final = {"true": True, "True": True, "false": False, "False": False}
 #: Facts that decide the stages of ranks.
-_RUN: Final = (
+_RUN_FACTS: Final = (
     "world_size",
     "pipeline_model_parallel_size",
     "tensor_model_parallel_size",
     "context_parallel_size",
     "use_tp_pp_dp_mapping",
 )
+#: Line with the number of stages, for messages.
 _STAGES_FROM: Final = "a line with pipeline_model_parallel_size"
+#: Maximum number of timers named in a message.
 _MOST_NAMES: Final = 8
 
 
@@ -81,6 +85,7 @@ class _Log:
         self._names, self._chosen_count = names, count
         self._recordings = list[Recording]()
         self._facts = Facts()
+        #: Recording, meaning, rank, milliseconds, step and micro-batches of each time.
         self._times: list[tuple[Recording, NameMeaning, int, Fraction, int, int | None]] = []
         self._timers: dict[str, None] = {}
         self._count: Fact | None = None
@@ -88,41 +93,42 @@ class _Log:
         self._without_ranks = ""
         self._step = -1
         self._elapsed = Fraction(0)
-        self._leave()
+        self._end_block()
 
-    def _leave(self) -> None:
+    def _end_block(self) -> None:
         """End a block of times."""
-        self._in_block, self._timer, self._next, self._last = False, "", "", -1
+        self._in_block, self._timer, self._next_timer, self._last_rank = False, "", "", -1
+        #: Line of each time in the block, by timer and rank.
         self._places: dict[tuple[str, int], str] = {}
 
     def read(self, source: Source) -> None:
         """Read one log."""
-        self._leave()
+        self._end_block()
         self._recordings.append(Recording(source.path, "Megatron-LM's timers", stages_from=_STAGES_FROM))
         for number, line in source.lines():
             place = f"{source.path}:{number}"
             if _BLOCK in line:
-                self._leave()
+                self._end_block()
                 self._in_block, self._step = True, self._step + 1
                 self._note_batch()
             elif any(words in line for words in _WITHOUT_RANKS):
-                self._leave()
+                self._end_block()
                 self._without_ranks = self._without_ranks or place
             elif _ITERATION.search(line):
-                self._leave()
+                self._end_block()
                 if elapsed := _ELAPSED.search(line):
                     self._elapsed += Fraction(elapsed[1]) * 1000
                 if batch := _BATCH.search(line):
                     self._batch = Fact(int(batch[1]), place)
             elif self._in_block and (rank_match := _RANK.search(line)):
                 source.event()
-                self._note(int(rank_match[1]), Fraction(rank_match[2]), place)
+                self._note_time(int(rank_match[1]), Fraction(rank_match[2]), place)
             elif self._in_block and (timer := _TIMER.fullmatch(line)):
-                self._next = timer[1]
-            elif _HEAD.search(line):
-                self._head(line, place)
+                self._next_timer = timer[1]
+            elif _HEAD_WORDS.search(line):
+                self._note_head(line, place)
 
-    def _head(self, line: str, place: str) -> None:
+    def _note_head(self, line: str, place: str) -> None:
         """Collect the facts in a line of the head."""
         facts = self._facts
         if match := _COUNT.search(line):
@@ -133,18 +139,18 @@ class _Log:
         if _SWITCH.search(line):
             values["use_tp_pp_dp_mapping"] = "True"
         for key, text in values.items():
-            value = _WORDS[text] if text in _WORDS else int(text)
+            value = _BOOLEANS[text] if text in _BOOLEANS else int(text)
             if (value is True or value is False) == (key == "use_tp_pp_dp_mapping") and (value or value is False):
                 facts.state(key, value, place)
 
-    def _note(self, rank: int, ms: Fraction, place: str) -> None:
+    def _note_time(self, rank: int, ms: Fraction, place: str) -> None:
         """Collect the time of a rank.
 
         The name of a timer takes effect only when the rank numbers start again, since lines of other programs may look
         like names.
         """
-        if self._next and (rank <= self._last or not self._timer):
-            self._timer, self._next, self._last = self._next, "", -1
+        if self._next_timer and (rank <= self._last_rank or not self._timer):
+            self._timer, self._next_timer, self._last_rank = self._next_timer, "", -1
             if len(self._timers) < 1 << 10:
                 self._timers[self._timer] = None
         if not self._timer:
@@ -152,10 +158,10 @@ class _Log:
         earlier = self._places.setdefault((self._timer, rank), place)
         if earlier != place:
             raise FileError(
-                f"{place}: expected one time of rank {rank} for {self._timer} in an iteration, got another one than at "
+                f"{place}: expected one time of rank {rank} for {self._timer} in an iteration, got a second time after "
                 f"{earlier}"
             )
-        self._last = rank
+        self._last_rank = rank
         meaning = self._names[self._timer]
         if meaning is not None and ms:
             count = self._chosen_count or (self._count.value if self._count else None)
@@ -166,7 +172,7 @@ class _Log:
     def _note_batch(self) -> None:
         """Compute the number of micro-batches from the global batch, which may grow.
 
-        Logs without the necessary sizes must keep their global batch.
+        A log without the necessary sizes is refused if the global batch changes.
         """
         if self._batch is None or self._count is None or self._chosen_count:
             return
@@ -179,7 +185,7 @@ class _Log:
 
     def recordings(self) -> list[Recording]:
         """Return the collected recordings; raises FileError without passes or counts of micro-batches."""
-        self._refuse()
+        self._refuse_without_passes()
         for recording, meaning, rank, ms, step, count in self._times:
             if not count and meaning.activity != UPDATE:
                 raise FileError(
@@ -196,10 +202,10 @@ class _Log:
             self._recordings[0].notes.append(
                 f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum the chunks."
             )
-        self._recordings[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
+        self._recordings[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN_FACTS})
         return self._recordings
 
-    def _refuse(self) -> None:
+    def _refuse_without_passes(self) -> None:
         """Refuse a log without timers of passes."""
         path = self._recordings[0].path
         self._names.refuse_unused(path, self._timers)

@@ -31,7 +31,7 @@ _FACTS: Final = {
     "dl.tensor_parallel.size": "tensor_model_parallel_size",
 }
 #: Name of a span, start and length in microseconds, attributes, and attributes of its resource.
-_Raw = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
+_RawSpan = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
 
 
 def read(source: Source, options: Options) -> Recording:
@@ -69,7 +69,7 @@ def _note_resource(recording: Recording, process: str, resource: dict[str, Any])
         recording.facts.state("world_size", math.prod(sizes), place)
 
 
-def _spans(source: Source) -> Iterator[_Raw]:
+def _spans(source: Source) -> Iterator[_RawSpan]:
     """Yield a file's spans."""
     stream = source.json()
     while stream.peek():
@@ -94,8 +94,8 @@ def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
     for entry in _dicts(holder.get("attributes") if isinstance(holder, dict) else None):
         value = entry.get("value")
         for kind, content in value.items() if isinstance(value, dict) else ():
-            whole = kind == "intValue" and re.fullmatch(r"-?\d{1,18}", str(content))
-            attributes[str(entry.get("key"))] = int(content) if whole else content
+            is_whole = kind == "intValue" and re.fullmatch(r"-?\d{1,18}", str(content))
+            attributes[str(entry.get("key"))] = int(content) if is_whole else content
     return attributes
 
 

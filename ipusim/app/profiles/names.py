@@ -51,13 +51,15 @@ MEGATRON_SPANS: Final = (
 DEEPSPEED: Final = ("forward=forward_microstep", "backward=backward_microstep", "update=step_microstep")
 
 _RULE: Final = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,63})\.)?([A-Za-z _-]+)=(.+)", re.DOTALL)
-#: Placeholders of a pattern, and their expressions.
-_PARTS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
+#: Placeholders of a pattern.
+_PLACEHOLDERS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
+#: Regular expression of each placeholder.
 _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_batch}": "(?P<micro_batch>[0-9]{1,9})"}
 _NUMBER: Final = re.compile(r"[0-9]+")
-#: Maximum length of a name that rules may match, and maximum number of cached names.
+#: Maximum length of a name that rules may match.
 _MOST_NAME_CHARACTERS: Final = 1000
-_CACHE_SIZE: Final = 1 << 16
+#: Maximum number of cached names.
+_MOST_CACHED_NAMES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,17 @@ class Rule:
     @cached_property
     def _expressions(self) -> tuple[re.Pattern[str], ...]:
         return tuple(
-            re.compile("".join(_EXPRESSIONS.get(part, re.escape(part)) for part in _PARTS.split(pattern)), re.DOTALL)
+            re.compile(
+                "".join(_EXPRESSIONS.get(part, re.escape(part)) for part in _PLACEHOLDERS.split(pattern)), re.DOTALL
+            )
             for pattern in self.patterns
         )
 
     def meaning_of(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None if the rule does not match."""
         for expression in self._expressions:
-            if fits := expression.fullmatch(name):
-                groups = fits.groupdict()
+            if match := expression.fullmatch(name):
+                groups = match.groupdict()
                 stage = self.stage or (str(int(groups["stage"])) if groups.get("stage") else "")
                 micro_batch = int(groups["micro_batch"]) if groups.get("micro_batch") else None
                 return NameMeaning(self.activity, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
@@ -133,11 +137,11 @@ class Names:
     def __getitem__(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None if no rule matches."""
         if name not in self._meanings:
-            if len(self._meanings) > _CACHE_SIZE:
+            if len(self._meanings) > _MOST_CACHED_NAMES:
                 self._meanings.clear()
-            short = name if len(name) <= _MOST_NAME_CHARACTERS else ""
+            checked_name = name if len(name) <= _MOST_NAME_CHARACTERS else ""
             for rule in self.rules:
-                if meaning := rule.meaning_of(short):
+                if meaning := rule.meaning_of(checked_name):
                     self._used_rules.add(rule)
                     break
             else:
@@ -155,7 +159,10 @@ class Names:
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used_rules:
                 pattern = rule.patterns[0]
-                near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
+                near = (
+                    did_you_mean(_PLACEHOLDERS.sub("", pattern), names)
+                    or f"; names are {', '.join(names[:6]) or 'none'}"
+                )
                 raise FileError(f"{path}: expected spans named {pattern} for {rule.activity}, got none{near}")
 
 

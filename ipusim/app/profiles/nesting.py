@@ -65,11 +65,12 @@ def _subtract_receives(receives: Sequence[Span], passes: Sequence[Span], remarks
     ends_of_receives: dict[int, Fraction] = {}
     for receive in receives:
         start = receive.start_us or Fraction(0)
-        last = start + receive.us - min(receive.us / 2, _TOLERANCE_US)
-        number = bisect_right(starts, last) - 1
-        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].activity == OVERLAP:
-            number -= 1
-        if number < 0 or last >= starts[number] + passes[number].us:
+        last_moment = start + receive.us - min(receive.us / 2, _TOLERANCE_US)
+        number = bisect_right(starts, last_moment) - 1
+        has_ended = number >= 0 and last_moment >= starts[number] + passes[number].us
+        if number > 0 and has_ended and passes[number - 1].activity == OVERLAP:
+            number -= 1  # the overlapped pair around the ended pass may still run
+        if number < 0 or last_moment >= starts[number] + passes[number].us:
             continue
         begin = max(start, starts[number], ends_of_receives.get(number, starts[number]))
         end = min(start + receive.us, starts[number] + passes[number].us)

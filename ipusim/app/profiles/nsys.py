@@ -22,8 +22,9 @@ from ipusim.app.profiles.spans import Options, Recording, Span
 from ipusim.app.profiles.workers import Lanes
 from ipusim.base.errors import FileError
 
-#: Beginning of an SQLite file, and of the header line of a summary.
+#: Beginning of an SQLite file.
 REPORT: Final = re.compile(rb"SQLite format 3\x00")
+#: Beginning of a summary: its header line.
 SUMMARY: Final = re.compile(rb'"?Time \(%\)"?,')
 _RANGES: Final = (
     "SELECT n.start, n.end, COALESCE(n.text, s.value), n.globalTid FROM NVTX_EVENTS n "

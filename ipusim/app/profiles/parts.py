@@ -28,18 +28,18 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
         if not span.is_part:
             yield span
         else:
-            of_pass = groups[key[:2]]
-            if not of_pass or (len(of_pass[-1]) == parts if parts else key != last):
-                of_pass.append([])
-            of_pass[-1].append(span)
+            passes = groups[key[:2]]
+            if not passes or (len(passes[-1]) == parts if parts else key != last):
+                passes.append([])
+            passes[-1].append(span)
         last = key
     for (kind, stage), passes in groups.items():
         of_stage = f" of stage {stage}" if stage else ""
         counts = [Counter(span.kind for span in parts_of_pass) for parts_of_pass in passes]
-        if odd := next((count for count in counts if count != counts[0]), None):
+        if other_count := next((count for count in counts if count != counts[0]), None):
             raise FileError(
                 f"expected the same parts in every {kind} pass{of_stage}, got {_list_parts(counts[0])} in the first "
-                f"and {_list_parts(odd)} in another: set the number of spans of a pass with --parts-per-pass N"
+                f"and {_list_parts(other_count)} in another: set the number of spans of a pass with --parts-per-pass N"
             )
         notes.append(f"A {kind} pass{of_stage} is the sum of {_list_parts(counts[0])}.")
         for spans_of_pass in passes:

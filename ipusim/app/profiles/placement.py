@@ -49,11 +49,13 @@ def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int |
         if stages is not None and stages != len(names):
             raise OptionError("stages", f"expected {len(names)}, as in the names, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
-    owner, source = _stage_of_ranks(measurement, ranks, stages)
+    stage_of_rank, source = _stage_of_ranks(measurement, ranks, stages)
     if measurement.order == ASSUMED:
-        _refuse_other_order(passes, owner)
+        _refuse_other_order(passes, stage_of_rank)
     return Placement(
-        _sorted_stages([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{source}{replica}"
+        _sorted_stages([*map(str, stage_of_rank.values())]),
+        lambda span: str(stage_of_rank[span.rank]),
+        f"{source}{replica}",
     )
 
 
@@ -84,11 +86,11 @@ def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str
 
 def _refuse_partly_named(passes: Sequence[Span]) -> None:
     """Refuse a mixture of passes with and without a stage in their names."""
-    silent = next((span for span in passes if not span.stage), None)
-    if silent is not None:
+    unnamed = next((span for span in passes if not span.stage), None)
+    if unnamed is not None:
         raise FileError(
-            f"expected names with a stage for all passes, or for none, got {silent.activity} passes on rank "
-            f"{silent.rank} without a stage: name these with --name STAGE.{silent.activity}=NAME"
+            f"expected names with a stage for all passes, or for none, got {unnamed.activity} passes on rank "
+            f"{unnamed.rank} without a stage: name these with --name STAGE.{unnamed.activity}=NAME"
         )
 
 
@@ -129,10 +131,10 @@ def _stage_of_ranks(measurement: Measurement, ranks: Sequence[int], stages: int 
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {number}"
         if stages is not None:
             raise OptionError("stages", text)
-        raise FileError(f"{text}: set the option stages to their number")
+        raise FileError(f"{text}: set the option stages to the number of stages")
     mapping = facts.get("use_tp_pp_dp_mapping")
     if mapping is None or not mapping.value:
-        return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, source
+        return {rank: position * number // len(ranks) for position, rank in enumerate(ranks)}, source
     inner = math.prod(
         facts[key].value for key in ("tensor_model_parallel_size", "context_parallel_size") if key in facts
     )
@@ -141,23 +143,23 @@ def _stage_of_ranks(measurement: Measurement, ranks: Sequence[int], stages: int 
             f"expected {inner} x {number} ranks in each pipeline, as given by {mapping.place} and the sizes before, "
             f"got {len(ranks)} ranks"
         )
-    unsaid = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
+    assumption = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
     return {
-        rank: place // inner % number for place, rank in enumerate(ranks)
-    }, f"{source}, order by {mapping.short_place}{unsaid}"
+        rank: position // inner % number for position, rank in enumerate(ranks)
+    }, f"{source}, order by {mapping.short_place}{assumption}"
 
 
-def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> None:
+def _refuse_other_order(passes: Sequence[Span], stage_of_rank: Mapping[int, int]) -> None:
     """Refuse an assumed order of ranks if a stage begins before its predecessor."""
     first: dict[int, Fraction] = {}
     for span in passes:
         if span.activity == FORWARD and span.start_us is not None:
-            stage = owner[span.rank]
+            stage = stage_of_rank[span.rank]
             first[stage] = min(first.get(stage, span.start_us), span.start_us)
-    for (stage, start), (next_stage, later) in pairwise(sorted(first.items())):
-        if later < start:
+    for (stage, start), (next_stage, next_us) in pairwise(sorted(first.items())):
+        if next_us < start:
             raise FileError(
                 f"expected the first forward pass of stage {next_stage} after the first of stage {stage}, at "
-                f"{float(start):.16g} us, got {float(later):.16g} us: the order of ranks was assumed; name processes "
+                f"{float(start):.16g} us, got {float(next_us):.16g} us: the order of ranks was assumed; name processes "
                 "'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
             )

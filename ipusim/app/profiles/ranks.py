@@ -15,6 +15,7 @@ from ipusim.app.profiles.steps import drop_warm_up, number_steps
 from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
+#: Ways to know ranks, stages and counts: stated by files or the user, inferred from names, or assumed.
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
 #: Rank in a file name; local ranks repeat on every node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
@@ -114,14 +115,16 @@ def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Mea
 
 def _process_ranks(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
     """Return ranks by process for every file, each with a source; also return the source of the order."""
-    workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
+    unranked_processes = [
+        [*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings
+    ]
     stated_ranks = [
-        _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)
+        _stated_ranks(recording, processes) for recording, processes in zip(recordings, unranked_processes, strict=True)
     ]
     facts = [fact for ranks in stated_ranks for fact in ranks.values()]
     unranked = [
         recording
-        for recording, processes, ranks in zip(recordings, workers, stated_ranks, strict=True)
+        for recording, processes, ranks in zip(recordings, unranked_processes, stated_ranks, strict=True)
         if {*processes} - {*ranks}
     ]
     if facts and unranked:
@@ -133,35 +136,37 @@ def _process_ranks(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str
         return [
             (
                 {process: fact.value for process, fact in ranks.items()},
-                enumerated(sorted({f"{STATED} by {_kind(fact)}" for fact in ranks.values()})) if ranks else STATED,
+                enumerated(sorted({f"{STATED} by {_stating_part(fact)}" for fact in ranks.values()}))
+                if ranks
+                else STATED,
             )
             for ranks in stated_ranks
         ], STATED
     if len(unranked) > 1:
-        if (process_count := max(map(len, workers))) > 1:
+        if (process_count := max(map(len, unranked_processes))) > 1:
             raise FileError(
                 f"{unranked[0].path}: expected one process in each of several files without ranks, got "
                 f"{process_count}: import a file of each rank"
             )
-        numbers, source = _numbers(unranked)
+        numbers, source = _ranks_from_names(unranked)
         by_path = {recording.path: number for recording, number in zip(unranked, numbers, strict=True)}
         return [
             (dict.fromkeys(processes, by_path.get(recording.path, 0)), source)
-            for recording, processes in zip(recordings, workers, strict=True)
+            for recording, processes in zip(recordings, unranked_processes, strict=True)
         ], source.partition(" ")[0].rstrip(":")
-    (processes,) = filter(None, workers)
+    (processes,) = filter(None, unranked_processes)
     order = unranked[0].order
     indices = {process: order.get(process.partition(" thread ")[0], -1) for process in processes}
     is_inferred = -1 not in indices.values() and len({*indices.values()}) > 1
-    processes.sort(key=lambda process: (is_inferred and indices[process], _natural(process)))
-    many = len(processes) > 1
+    processes.sort(key=lambda process: (is_inferred and indices[process], _natural_key(process)))
+    has_several = len(processes) > 1
     source = (
         f"{INFERRED} from process_sort_index"
         if is_inferred
-        else f"{ASSUMED}: {'in order of numbers' if many else 'one'}"
+        else f"{ASSUMED}: {'in order of numbers' if has_several else 'one'}"
     )
     ranks = {process: number for number, process in enumerate(processes)}
-    return [(ranks, source)] * len(recordings), INFERRED if is_inferred else ASSUMED if many else STATED
+    return [(ranks, source)] * len(recordings), INFERRED if is_inferred else ASSUMED if has_several else STATED
 
 
 def _stated_ranks(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
@@ -171,42 +176,42 @@ def _stated_ranks(recording: Recording, processes: Sequence[str]) -> dict[str, F
         return ranks
     process = processes[0]
     match = _RANK.search(recording.path.name)
-    in_name = Fact(int(match[1]), f"{recording.path}: the name of the file") if match else None
-    facts = [fact for fact in (recording.facts.get("rank"), ranks.get(process), in_name) if fact is not None]
+    rank_in_name = Fact(int(match[1]), f"{recording.path}: the name of the file") if match else None
+    facts = [fact for fact in (recording.facts.get("rank"), ranks.get(process), rank_in_name) if fact is not None]
     for fact in facts[1:]:
         if fact.value != facts[0].value:
             raise FileError(f"{fact.place}: expected rank {facts[0].value}, as in {facts[0].place}, got {fact.value}")
     return {process: facts[0]} if facts else {}
 
 
-def _kind(fact: Fact) -> str:
+def _stating_part(fact: Fact) -> str:
     """Return the part of a file that states a rank."""
     return fact.place.rpartition(": ")[2].partition(" of process")[0]
 
 
-def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
+def _ranks_from_names(recordings: Sequence[Recording]) -> tuple[list[int], str]:
     """Return ranks from the numbers in file names, and their source."""
     names = [recording.path.name for recording in recordings]
     fields = [tuple(map(int, (digits[:18] for digits in _DIGITS.findall(name)))) for name in names]
-    numbers = [*range(len(names))], f"{ASSUMED}: files in their order"
+    in_file_order = [*range(len(names))], f"{ASSUMED}: files in their order"
     if len({_DIGITS.sub("#", name) for name in names}) > 1:
-        return numbers
+        return in_file_order
     varying = [column for column in range(len(fields[0])) if len({row[column] for row in fields}) > 1]
     if not varying:
-        return numbers
-    first = [row[varying[0]] for row in fields]
-    if len({*first}) < len(first):
+        return in_file_order
+    numbers = [row[varying[0]] for row in fields]
+    if len({*numbers}) < len(numbers):
         raise FileError(
             f"{recordings[0].path}: expected the rank in distributedInfo or in the name of each file, got names that "
             f"differ in {len(varying)} numbers: name files rank0, rank1 and so on"
         )
     if len(varying) > 1:
-        return numbers
-    in_order = sorted(first)
+        return in_file_order
+    in_order = sorted(numbers)
     source = f"{INFERRED} from the number in the name of each file"
     # Larger numbers are times or process numbers: only their order is meaningful.
-    return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), source
+    return (numbers if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in numbers]), source
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
+def _natural_key(text: str) -> list[tuple[int, str]]:
     return [(len(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text)]

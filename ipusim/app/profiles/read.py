@@ -27,7 +27,7 @@ class Reader:
 
     Attributes:
         kind: the kind, in words.
-        has: whether the first bytes of a file are of the kind.
+        has: function that recognises the kind by a file's first bytes.
         read: function from files of a run to their recordings.
     """
 
@@ -56,7 +56,7 @@ READERS: Final = (
     Reader("a log of Megatron-LM", lambda _: True, megatron_log.read),
 )
 #: Files of profilers without a reader, by first bytes, with the form to export instead.
-_MORE_KINDS: Final = {
+_UNREADABLE_KINDS: Final = {
     re.compile(rb"QDSTRM|\x00?nsys|NVDA"): "a report of nsys: export it with nsys export --type sqlite",
     re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
     re.compile(rb"\xfd7zXZ|\x28\xb5\x2f\xfd|BZh"): "an archive of xz, zstd or bzip2: unpack it, or pack it with gzip",
@@ -93,9 +93,9 @@ def read_measured(
     """
     if len({path.resolve() for path in files}) < len(files):
         raise FileError(f"{files[0]}: expected each file once, got one twice")
-    kinds = {path: _kind(path) for path in files}
-    reader = kinds[files[0]]
-    for path, file_reader in kinds.items():
+    readers = {path: _reader_of(path) for path in files}
+    reader = readers[files[0]]
+    for path, file_reader in readers.items():
         if file_reader is not reader:
             raise FileError(
                 f"{path}: expected {reader.kind}, as in {files[0]}, got {file_reader.kind}: import one kind at a time"
@@ -104,12 +104,12 @@ def read_measured(
     return rank_spans(recordings, parts)
 
 
-def _kind(path: Path) -> Reader:
+def _reader_of(path: Path) -> Reader:
     """Return a file's reader; raises FileError for known kinds without a reader."""
     source = Source(path)
     with source.reading() as stream:
         start = stream.start()
-    for begins, words in _MORE_KINDS.items():
-        if begins.match(start):
-            raise FileError(f"{path}: expected a trace, report or log in a known format, got {words}")
+    for beginning, kind in _UNREADABLE_KINDS.items():
+        if beginning.match(start):
+            raise FileError(f"{path}: expected a trace, report or log in a known format, got {kind}")
     return next(reader for reader in READERS if reader.has(start))

@@ -16,12 +16,13 @@ from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
 from ipusim.base.units import format_bytes
 
-#: Maximum size of a file in bytes, unpacked, and maximum number of its events.
+#: Maximum size of a file in bytes, unpacked.
 MOST_BYTES: Final = 1 << 33
+#: Maximum number of events of a file.
 MOST_EVENTS: Final = 50_000_000
-#: Limits against decompression bombs: bytes without an event, compression ratio; traces compress
-#: 10 to 30 times.
+#: Number of bytes without an event that makes an archive a suspected decompression bomb.
 _SUSPICIOUS_BYTES: Final = 1 << 26
+#: Maximum compression ratio of a suspected archive; traces compress 10 to 30 times.
 _MOST_COMPRESSION: Final = 200
 #: Number of bytes for identifying a file's kind.
 _FIRST_BYTES: Final = 1 << 16
@@ -52,7 +53,7 @@ class Source:
         self._file.seek(0)
         self._stream = gzip.GzipFile(fileobj=self._file) if self._is_packed else self._file
         self._progress = progress
-        self._bytes = self._bytes_at_event = self._packed_at_event = 0
+        self._bytes = self._bytes_at_event = 0
 
     @contextmanager
     def reading(self) -> Iterator[Source]:
@@ -79,7 +80,7 @@ class Source:
         return data.removeprefix(_BOM)
 
     def event(self, is_whole: bool = True) -> None:
-        """Count an event, or any other element; raises FileError beyond the bound."""
+        """Count an event, or with ``is_whole`` false another element; raises FileError beyond the bound."""
         self.events += 1
         if is_whole:
             self._bytes_at_event = self._bytes
@@ -92,10 +93,10 @@ class Source:
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yield lines with their numbers from 1, without colour codes; very long lines are truncated."""
-        number, begins = 0, True
+        number, is_line_start = 0, True
         while part := self._stream.readline(_MOST_LINE_BYTES):
             self._count(len(part))
-            if begins:
+            if is_line_start:
                 number += 1
                 text = (
                     part.removesuffix(b"\n")
@@ -103,7 +104,7 @@ class Source:
                     .decode("utf-8-sig" if number == 1 else "utf-8", "replace")
                 )
                 yield number, _COLOURS.sub("", text) if "\x1b" in text else text
-            begins = part.endswith(b"\n")
+            is_line_start = part.endswith(b"\n")
 
     def _count(self, size: int) -> None:
         self._bytes += size

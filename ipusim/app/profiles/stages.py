@@ -18,8 +18,9 @@ from ipusim.app.profiles.steps import with_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
-#: Maximum numbers: span names per message, files per table.
+#: Maximum number of span names in a message.
 _MOST_NAMES: Final = 6
+#: Maximum number of files in a table.
 _MOST_FILES: Final = 16
 
 
@@ -159,13 +160,15 @@ def _sources(
 ) -> tuple[tuple[str, str, str, str, str], ...]:
     """Return a row for every file: ranks, stages, micro-batches, and their sources."""
     rows = []
-    for file, of_file, ranks_text in measurement.sources[:_MOST_FILES]:
-        stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
-        words = f"ranks {ranks_text}; stages {placement.source}; micro-batches {source}" if of_file else "facts alone"
+    for file, ranks_of_file, ranks_text in measurement.sources[:_MOST_FILES]:
+        stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*ranks_of_file}]
+        words = (
+            f"ranks {ranks_text}; stages {placement.source}; micro-batches {source}" if ranks_of_file else "facts alone"
+        )
         stages_text = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
-        rows.append((file, enumerated_rows(of_file) if of_file else "-", stages_text, count, words))
-    if (left := len(measurement.sources) - _MOST_FILES) > 0:
-        rows.append((f"and {left} more", "", "", "", ""))
+        rows.append((file, enumerated_rows(ranks_of_file) if ranks_of_file else "-", stages_text, count, words))
+    if (more_files := len(measurement.sources) - _MOST_FILES) > 0:
+        rows.append((f"and {more_files} more", "", "", "", ""))
     return tuple(rows)
 
 
@@ -177,10 +180,10 @@ def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
     for kind in BACKWARD:
         present = [name for name in names if (name, kind) in times]
         absent = [name for name in names if name not in present]
-        whole = [name for name in absent if not {(name, backward) for backward in BACKWARD} & times]
-        if present and whole:
+        lacking = [name for name in absent if not {(name, backward) for backward in BACKWARD} & times]
+        if present and lacking:
             raise FileError(
-                f"expected backward passes of every stage, as stage {present[0]} has, got none of stage {whole[0]}"
+                f"expected backward passes of every stage, as stage {present[0]} has, got none of stage {lacking[0]}"
             )
 
 

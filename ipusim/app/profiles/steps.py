@@ -1,4 +1,4 @@
-"""Divide spans into training steps, bounded by weight updates, without warm-up and unusual counts."""
+"""Divide spans into training steps, which end at weight updates; drop warm-up and steps of unusual counts."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def number_steps(spans: Sequence[Span], first: int = 0) -> int:
 
 def drop_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[Span]:
     """Drop a first step that took longer than the others, with a note."""
-    means: dict[int, list[Fraction]] = defaultdict(list)
+    pass_times: dict[int, list[Fraction]] = defaultdict(list)
     for span in spans:
         if span.activity != UPDATE:
-            means[span.step].append(span.pass_us)
-    if len(means) < 2:
+            pass_times[span.step].append(span.pass_us)
+    if len(pass_times) < 2:
         return [*spans]
-    first = min(means)
-    mean = {step: sum(values, Fraction(0)) / len(values) for step, values in means.items()}
-    usual_us = statistics.median(value for step, value in mean.items() if step != first)
-    if mean[first] <= _WARM_UP_RATIO * usual_us:
+    first = min(pass_times)
+    mean_us = {step: sum(values, Fraction(0)) / len(values) for step, values in pass_times.items()}
+    usual_us = statistics.median(value for step, value in mean_us.items() if step != first)
+    if mean_us[first] <= _WARM_UP_RATIO * usual_us:
         return [*spans]
-    ratio = float(mean[first] / usual_us) if usual_us else float("inf")
+    ratio = float(mean_us[first] / usual_us) if usual_us else float("inf")
     notes.append(
         f"{path}: passes of the first step took {ratio:.3g} times as long as passes of the other steps: the first "
         "step is left out as warm-up."
@@ -72,21 +72,23 @@ def with_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span
         if steps := numbers_of.get((rank, stage)):
             # If the first step does not hold micro-batches 0, 1, ... without a gap, the steps are parts of a single
             # step.
-            whole = steps[min(steps)] == {*range(len(steps[min(steps)]))}
-            counts[rank, stage, step] = len(steps[step] if whole else set().union(*steps.values()))
+            is_gapless = steps[min(steps)] == {*range(len(steps[min(steps)]))}
+            counts[rank, stage, step] = len(steps[step] if is_gapless else set().union(*steps.values()))
         elif not update_steps or (rank, step) in update_steps:
             counts[rank, stage, step] = number
     if not counts or not (update_steps or numbers_of or any(span.micro_batches > 1 for span in spans)):
         return [*spans], None
-    frequent = Counter(counts.values())
+    steps_of_count = Counter(counts.values())
     usual = max(
-        frequent, key=lambda count: (frequent[count], max(key[2] for key, value in counts.items() if value == count))
+        steps_of_count,
+        key=lambda count: (steps_of_count[count], max(key[2] for key, value in counts.items() if value == count)),
     )
     unusual = {(rank, step) for (rank, _, step), count in counts.items() if count != usual}
     if not unusual:
         return [*spans], usual
     counts_text = ", ".join(
-        f"{count} in {len({key[2] for key, value in counts.items() if value == count})}" for count in sorted(frequent)
+        f"{count} in {len({key[2] for key, value in counts.items() if value == count})}"
+        for count in sorted(steps_of_count)
     )
     notes.append(f"Micro-batches of a step differ: {counts_text} steps. The medians are of steps with {usual}.")
     return [span for span in spans if (span.rank, span.step) not in unusual], usual

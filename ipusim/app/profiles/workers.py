@@ -1,4 +1,4 @@
-"""Group a file's spans by thread: nesting, threads as ranks, device spans in place of host spans."""
+"""Group a file's spans by thread: resolve nesting, find threads that are ranks, replace host spans by device spans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lanes:
         self._left_out: Counter[str] = Counter()
 
     def add(self, name: str, lane: _Lane, start: Any, us: Any, micro_batch: int | None = None) -> None:
-        """Add a span by start and length in microseconds, as arguments of Fraction."""
+        """Add a span; start and length are microseconds, in a form that Fraction accepts."""
         end, extent = start + us, self._extents.get(lane[0])
         if extent is None or start < extent[0] or end > extent[1]:
             first, last = extent or (start, end)
@@ -93,8 +93,10 @@ def _spans_of_workers(lanes: Mapping[_Lane, Sequence[Span]], recording: Recordin
 
     Raises FileError if a thread's passes belong to no rank.
     """
-    devices = sorted({process for process, _, device in lanes if device}, key=_number_key)
-    hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_number_key)
+    devices = sorted({process for process, _, is_device in lanes if is_device}, key=_number_key)
+    hosts = sorted(
+        {process for (process, _, is_device), spans in lanes.items() if not is_device and spans}, key=_number_key
+    )
     on_device = {(span.activity, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
     if on_device and len(hosts) > 1 and len(devices) != len(hosts):
         raise FileError(
@@ -103,15 +105,17 @@ def _spans_of_workers(lanes: Mapping[_Lane, Sequence[Span]], recording: Recordin
         )
     result, notes = list[Span](), list[str]()
     by_host: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
-    for (process, thread, device), spans in lanes.items():
-        if not device:
+    for (process, thread, is_device), spans in lanes.items():
+        if not is_device:
             host_spans = [span for span in spans if (span.activity, span.stage) not in on_device]
             if host_spans:
                 by_host[process][thread] = host_spans
     for process, threads in by_host.items():
         result += _ranks_of_threads(process, threads, recording, notes)
     for number, process in enumerate(devices):
-        streams = {thread: spans for (owner, thread, device), spans in lanes.items() if device and owner == process}
+        streams = {
+            thread: spans for (owner, thread, is_device), spans in lanes.items() if is_device and owner == process
+        }
         host = hosts[number] if number < len(hosts) else process
         for key in dict.fromkeys((span.activity, span.stage) for spans in streams.values() for span in spans):
             spans_by_stream = [

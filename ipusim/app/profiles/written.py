@@ -19,7 +19,8 @@ from ipusim.base.errors import printable
 
 #: Ending of the column ``source`` in files written here.
 MARK: Final = "by ipusim import"
-_DIGITS: Final = 3
+#: Decimals of printed times.
+_DECIMALS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
     legal = math.ceil(count / multiple) * multiple
     if legal == count:
         return count, ""
-    return legal, f"Micro-batches were {count}; Grouped takes multiples of {multiple}, point-to-point schedules any."
+    remark = f"Grouped takes multiples of {multiple}, and point-to-point schedules take any number."
+    return legal, f"Micro-batches were {count}; {remark}"
 
 
 def known_table(stages: Stages) -> Table:
@@ -139,7 +141,7 @@ def figures_table(stages: Stages) -> Table:
 
 def _decimals(number: Fraction) -> str:
     """Return a number to three decimals, without trailing zeros."""
-    return f"{float(number):.{_DIGITS}f}".rstrip("0").rstrip(".")
+    return f"{float(number):.{_DECIMALS}f}".rstrip("0").rstrip(".")
 
 
 def _number(number: Fraction) -> float | int:

@@ -16,10 +16,10 @@ from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.starts import assemble_with
 from ipusim.app.synthesize.tasks import tasks_of
 
-#: Schedule name, in rows, for an order searched for the row's costs.
+#: Name in place of a schedule: an order is searched for the case's costs.
 SEARCHED: Final = "searched"
-#: Passes at whose end a micro-batch is released.
-_ENDS: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.WEIGHT_GRADIENT)
+#: Passes after which a device no longer holds their micro-batch.
+_RELEASING_PASSES: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.WEIGHT_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Case:
         ipus: number of devices.
         micro_batches: number per execution.
         cycles: cycles of a stage's forward and whole backward pass.
-        halves: cycles of the backward pass's two halves; None without halves.
+        halves: cycles of the backward pass's two halves, input gradient and weight gradient; None without halves.
         copy: cycles from the end of a pass until its output arrives on another device.
         per_ipu: stages per device.
         options: further keys of the pipeline, with their values.
@@ -57,7 +57,7 @@ class CaseRun:
         makespan: cycles from the first pass's begin to the last pass's end.
         cost: longest time from a device's first pass to its last, in cycles.
         work: cycles of passes on the busiest device.
-        peak: maximum number of stages' micro-batches, or of their segments, held by a device.
+        peak: maximum number of micro-batches held by a device, summed over stages; in segments of cut micro-batches.
         copies: number of tensors per micro-batch that cross devices.
     """
 
@@ -105,12 +105,12 @@ def job_of(case: Case, **holds: int) -> Job:
     request = _request(case, schedules.find("zero_bubble_h1"), holds)
     job = assemble(request).whole
     tasks = tasks_of(replace(job, costs=_with_copies(job, case)))
-    assert tasks is not None, "of whole micro-batches with one copy of each stage"
+    assert tasks is not None, "expected whole micro-batches and one copy of each stage"
     words = words_in_turns(tasks, case.micro_batches, case.cap)
-    assert words is not None, "of a stage a device, with backward passes in halves"
+    assert words is not None, "expected one stage per device, and backward passes in halves"
     letters = letters_of(without_periods(tasks, words, case.micro_batches))
     jobs = assemble_with(request, schedules.in_words(SEARCHED, letters))
-    assert jobs is not None, "of words that run"
+    assert jobs is not None, "expected an order that runs"
     return jobs.whole
 
 
@@ -119,7 +119,7 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
     stage = dict(zip(("forward", "backward"), case.cycles, strict=True)) | holds
     if case.halves is not None:
         stage |= dict(zip(("backward_input", "backward_weights"), case.halves, strict=True))
-    # Without bytes to send, a copy would take no time; with them, held bytes would be inexact.
+    # Without bytes to send, a copy would take no time. If held bytes are asked for, sent bytes would add to the result.
     sizes = {} if holds else {"output_bytes": 1, "gradient_bytes": 1}
     stages: list[dict[str, Any]] = [{"name": f"s{number}", **stage, **sizes} for number in range(len(mapping))]
     stages[0].pop("gradient_bytes", None)
@@ -137,6 +137,7 @@ def _with_copies(job: Job, case: Case) -> Costs:
 
 
 def _peak(job: Job) -> int:
+    """Return the maximum number of micro-batches held by a device."""
     ipu, kind, *_ = job.plan.order.passes.T
-    change = (kind == pipelines.Pass.FORWARD).astype(np.int64) - np.isin(kind, _ENDS)
+    change = (kind == pipelines.Pass.FORWARD).astype(np.int64) - np.isin(kind, _RELEASING_PASSES)
     return max(int(np.cumsum(change[ipu == number]).max()) for number in np.unique(ipu))

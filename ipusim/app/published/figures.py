@@ -20,7 +20,7 @@ from ipusim.app.published.rows import DIGITS, FITTED, PublishedValue
 SCALE: Final = 12_000
 _GIB: Final = 2**30
 #: Bytes per parameter: 16-bit weight, gradient, and optimizer state.
-_OF_WEIGHT: Final = {"parameter_bytes": 2, "accumulator_bytes": 4, "state_bytes": 12}
+_BYTES_PER_PARAMETER: Final = {"parameter_bytes": 2, "accumulator_bytes": 4, "state_bytes": 12}
 
 #: Function that computes a figure from a value with its inputs, and from the fitted values of its model.
 _Figure = Callable[[PublishedValue, Sequence[PublishedValue]], Fraction | str]
@@ -31,9 +31,9 @@ def case_of(row: PublishedValue) -> Case:
     chunks = row.count("v")
 
     def cycles(key: str) -> int:
-        whole = row.number(key, default=1) * SCALE / chunks
-        assert whole.denominator == 1, f"of {row.table}, {row.group}: {key}"
-        return int(whole)
+        stage_cycles = row.number(key, default=1) * SCALE / chunks
+        assert stage_cycles.denominator == 1, f"{row.table}, {row.group}: expected whole cycles of {key}"
+        return int(stage_cycles)
 
     halves = None if "B" in row.inputs else (cycles("I"), cycles("W"))
     passes = cycles("F"), cycles("B") if halves is None else sum(halves)
@@ -52,8 +52,8 @@ def _over_1f1b(figure: Callable[[CaseRun, int], Fraction]) -> _Figure:
     """Return the ratio of a figure to the figure of 1F1B with equal inputs."""
 
     def ratio(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-        of_1f1b = replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b")
-        return figure(_run_of(row), row.count("v")) / figure(run_case(of_1f1b), 1)
+        case_of_1f1b = replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b")
+        return figure(_run_of(row), row.count("v")) / figure(run_case(case_of_1f1b), 1)
 
     return ratio
 
@@ -75,8 +75,9 @@ def _throughput(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Frac
 def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
     """Return an iteration's time: proportional to one fitted value, or on the line through two."""
     points = [(Fraction(_run_of(point).makespan), point.value) for point in fit_rows]
-    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *points][-2:]
-    return time + (longer - time) / (more - cycles) * (_run_of(row).makespan - cycles)
+    (first_cycles, first_time), (last_cycles, last_time) = [(Fraction(0), Fraction(0)), *points][-2:]
+    slope = (last_time - first_time) / (last_cycles - first_cycles)
+    return first_time + slope * (_run_of(row).makespan - first_cycles)
 
 
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
@@ -85,8 +86,8 @@ def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
     scores = 5 * row.number("a") * row.number("s") / (row.number("h") * parts)
     if keeps == "full recomputation":
         return Fraction(2)
-    selective, sequence = "selective" in keeps, "sequence" in keeps
-    return (34 / parts if sequence else 10 + 24 / parts) + (0 if selective else scores)
+    recomputes_scores, is_sequence_parallel = "selective" in keeps, "sequence" in keeps
+    return (34 / parts if is_sequence_parallel else 10 + 24 / parts) + (0 if recomputes_scores else scores)
 
 
 def _layers(row: PublishedValue) -> Fraction:
@@ -95,7 +96,7 @@ def _layers(row: PublishedValue) -> Fraction:
 
 def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
     """Return the memory peaks of devices, for stages with given bytes."""
-    assert all(size.denominator == 1 for size in holds.values()), f"of {row.table}, {row.group}: whole bytes"
+    assert all(size.denominator == 1 for size in holds.values()), f"{row.table}, {row.group}: expected whole bytes"
     return job_of(case_of(row), **{key: int(size) for key, size in holds.items()}).memory.peaks
 
 
@@ -109,7 +110,7 @@ def _activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
 
 def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
     weights = 12 * row.number("h") ** 2 * _layers(row) / row.number("t")
-    peaks = _peaks(row, **{key: weights * size for key, size in _OF_WEIGHT.items()})
+    peaks = _peaks(row, **{key: weights * size for key, size in _BYTES_PER_PARAMETER.items()})
     kinds = pipelines.Holder.PARAMETERS, pipelines.Holder.ACCUMULATORS, pipelines.Holder.STATE
     return max(Fraction(sum(dict(peak.holders)[kind] for kind in kinds), _GIB) for peak in peaks)
 
@@ -158,8 +159,9 @@ def _with_hidden_copies(row: PublishedValue) -> Fraction:
     return 1 - count * work / cost
 
 
-#: Check of a value that follows from another rule than its schedule, and the rule in words.
+#: Check of a value that follows from another rule than its schedule.
 EXPLAINED: Final = "p copies hidden"
+#: The other rule in words.
 EXPLANATION: Final = (
     "Printed rates of 1F1B-I obey cost = (m v + p - 1)(F + I + W) / v + ((2 v - 1) p - 2) c, a form found here. "
     "Megatron's order, timed as soon as possible, waits for 2 (p v - 1) copies, which is p more: each copy on the "
@@ -183,7 +185,7 @@ class ComparedValue:
     @property
     def number(self) -> Fraction:
         """Computed value of a numeric figure."""
-        assert not isinstance(self.value, str), f"of {self.row.figure}"
+        assert not isinstance(self.value, str), f"expected a number as {self.row.figure}"
         return self.value
 
     @property
@@ -199,8 +201,8 @@ class ComparedValue:
     @property
     def error(self) -> Fraction:
         """Error of the computed value: relative to the printed value, or in its unit if the check has a unit."""
-        off = self.number - self.row.value
-        return off / self.row.value if self.row.check.endswith("%") else off
+        difference = self.number - self.row.value
+        return difference / self.row.value if self.row.check.endswith("%") else difference
 
     @property
     def text(self) -> str:
@@ -219,8 +221,8 @@ class ComparedValue:
             return "exact" if self.is_exact else "rounded"
         if row.tolerance is None:
             return row.check if self.explained_value is None else f"explained: {row.check}"
-        off = f"{float(self.error):+.1%}" if row.check.endswith("%") else f"{float(self.error):+.2f}"
-        return f"{off}, within {row.check}"
+        error = f"{float(self.error):+.1%}" if row.check.endswith("%") else f"{float(self.error):+.2f}"
+        return f"{error}, within {row.check}"
 
     @property
     def holds(self) -> bool:

@@ -1,4 +1,7 @@
-"""Compare closed forms of schedules from papers with runs at twenty points: choices of a form's letters."""
+"""Compare closed forms of schedules from papers with runs at twenty points.
+
+A point gives a value to each letter of the form.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,11 @@ class Form:
     @cached_property
     def points(self) -> tuple[dict[str, int], ...]:
         """Values of letters, point by point."""
-        more = dict(item.split("=") for item in self.more.split())
+        further_letters = dict(item.split("=") for item in self.more.split())
         numbers = (
             [*size.split("x"), *times.split("-")] for size, times in product(self.sizes.split(), self.times.split())
         )
-        points = (dict(zip("pvmfiw", values, strict=True)) | more for values in numbers)
+        points = (dict(zip("pvmfiw", values, strict=True)) | further_letters for values in numbers)
         return tuple({letter: int(number) for letter, number in point.items()} for point in points)
 
     @cached_property

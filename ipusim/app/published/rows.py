@@ -29,7 +29,7 @@ class PublishedValue:
         figure: a key of :data:`ipusim.app.published.figures.FIGURES`.
         printed: value as printed.
         check: ``digits`` for equality of all printed digits, ``ranking`` for comparison of order only, ``fitted``
-            for input of the model's other values, an allowed error, or
+            for values that determine constants of a model, an allowed error, or
             :data:`ipusim.app.published.figures.EXPLAINED` for a value that does not follow.
         assumed: inputs missing in the source.
         source: publication.
@@ -70,8 +70,8 @@ class PublishedValue:
         """Allowed error, relative or in the figure's unit; None for other checks."""
         if not self.check[:1].isdigit():
             return None
-        part = self.check.endswith("%")
-        return Fraction(self.check.rstrip("%")) / (100 if part else 1)
+        is_relative = self.check.endswith("%")
+        return Fraction(self.check.rstrip("%")) / (100 if is_relative else 1)
 
 
 def read_published() -> tuple[PublishedValue, ...]:

@@ -1,7 +1,7 @@
 """Validate schedules against publications: printed values, rankings and closed forms.
 
-Four tallies are kept separate: exact values, values within an error, rankings of two values, and points of
-forms are facts of different kinds.
+Four tallies are kept separate, because the facts are of different kinds: exact values, values within an error, rankings
+of two values, and points of forms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
 _RANKED_FIGURE: Final = "samples/s of a GPU"
 #: Columns for rows of all tallies.
 _COLUMNS: Final = ("kind", "published_in", "case", "figure", "printed", "found", "verdict")
-_VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
+#: Header of a table of values.
+_VALUE_HEADER: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,10 @@ class ScheduleValidation(Result):
 
     def verdicts(self) -> Iterator[str]:
         """Yield the four tallies, a sentence each."""
-        passes = [value for value in self.digits if value.holds]
-        exact = sum(value.is_exact for value in passes)
+        correct_values = [value for value in self.digits if value.holds]
+        exact = sum(value.is_exact for value in correct_values)
         yield (
-            f"Printed values exact or rounded: {len(passes)} of {len(self.digits)} ({exact} exact); "
+            f"Printed values exact or rounded: {len(correct_values)} of {len(self.digits)} ({exact} exact); "
             f"{len(self.explained_values)} more follow from another rule than their schedule, and are explained."
         )
         tables: dict[str, list[float]] = {}
@@ -142,9 +143,9 @@ class ScheduleValidation(Result):
             f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "
             f"{outcomes[OTHERWISE]} reversed."
         )
-        whole = sum(form.matches == len(form.points) for form in self.forms)
+        valid_forms = sum(form.matches == len(form.points) for form in self.forms)
         points = sum(len(form.points) for form in self.forms)
-        yield f"Forms: {whole} of {len(self.forms)} hold at every point; {points} points in total."
+        yield f"Forms: {valid_forms} of {len(self.forms)} hold at every point; {points} points in total."
         yield (
             f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and have no "
             "common total."
@@ -160,7 +161,7 @@ class ScheduleValidation(Result):
         rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
         forms = ("schedule", "figure", "form", "points", "met", "p x v x m", "f-i-w", "more", "source")
         return (
-            *(Table(title, _VALUES, tuple(map(_value_row, rows))) for title, rows in values.items()),
+            *(Table(title, _VALUE_HEADER, tuple(map(_value_row, rows))) for title, rows in values.items()),
             Table("Rankings, the largest printed value first", rankings, tuple(map(_ranking_row, self.rankings))),
             Table("Forms", forms, tuple(map(_form_row, self.forms))),
         )
@@ -253,8 +254,8 @@ def _with_notes(table: Table) -> tuple[Table, list[str]]:
     return Table(table.title, (*table.header[:-2], "note"), rows), words
 
 
-def _short(cells: str) -> str:
-    return shorten(cells, 30, placeholder=" ...")
+def _short(text: str) -> str:
+    return shorten(text, 30, placeholder=" ...")
 
 
 def _distinct(texts: Iterable[str]) -> str:
@@ -279,8 +280,9 @@ def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
         if outcome != SAME
     ]
     agreement = f"{len(ranking.pairs) - len(exceptions)} of {len(ranking.pairs)}"
-    words = "; ".join(exceptions), _distinct(row.assumed for row in rows), _distinct(row.source for row in rows)
-    return (first.table, first.group, first.figure, printed_text, _numbers(inputs), agreement, *words)
+    notes = _distinct(row.assumed for row in rows), _distinct(row.source for row in rows)
+    exceptions_text = "; ".join(exceptions)
+    return (first.table, first.group, first.figure, printed_text, _numbers(inputs), agreement, exceptions_text, *notes)
 
 
 def _form_row(form: Form) -> tuple[str, ...]:

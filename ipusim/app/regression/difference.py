@@ -1,7 +1,7 @@
 """Find the first difference of a run from its pin, with its causes.
 
-A pin holds the recorded results of an earlier run. Causes come from Plan, options and prices: the cycles of an
-operation, by a formula called law.
+A pin holds the recorded results of an earlier run. Causes come from Plan, options and prices. A price is the cycles of
+an operation, computed by a formula called law.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ipusim.base.units import format_bytes
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 #: Maximum number of listed changes of the request.
 _MOST_ITEMS: Final = 5
-#: Losses closer to zero differ by rounding alone.
+#: Differences of losses or weights up to this value are rounding.
 _ZERO_TOLERANCE: Final = 1e-12
 
 
@@ -54,8 +54,8 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     if change is None:
         return None
     versions = (
-        f"the pin was made with {name} {was}, this is {value}"
-        for name, was, value in _changes(pin["versions"], current["versions"])
+        f"the pin was made with {name} {pinned}, this is {value}"
+        for name, pinned, value in _changes(pin["versions"], current["versions"])
     )
     causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *versions)
     return Difference(change.subject, change.text, causes)
@@ -64,25 +64,26 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
 def _differences(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run) -> Iterator[Difference]:
     """Yield the differences, causes before their effects."""
     for part in ("device", "shape"):
-        for name, was, value in _changes(pin[part], current[part]):
-            yield Difference(part, f"{name} was {_text(was)}, is {_text(value)}")
+        for name, pinned, value in _changes(pin[part], current[part]):
+            yield Difference(part, f"{name} was {_text(pinned)}, is {_text(value)}")
     if pin["plan"] != current["plan"]:
-        yield from _plan(pin, run)
-    yield from _prices(pin, current)
-    same_order = pin["format_version"] == current["format_version"]
-    yield from _time(pin, current, run, same_order=same_order)
-    yield from _memory(pin["memory"], current["memory"])
-    yield from _learning(pin["learning"], current["learning"])
-    if not same_order and pin["spans"] != current["spans"]:
+        yield from _plan_differences(pin, run)
+    yield from _price_differences(pin, current)
+    has_same_order = pin["format_version"] == current["format_version"]
+    yield from _time_differences(pin, current, run, has_same_order=has_same_order)
+    yield from _memory_differences(pin["memory"], current["memory"])
+    yield from _learning_differences(pin["learning"], current["learning"])
+    if not has_same_order and pin["spans"] != current["spans"]:
         cause = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
-        yield Difference("order", "the rule of causes changed, times are equal: --update", (cause,))
+        text = "spans have another order by a new rule, times are equal: renew the pin with --update"
+        yield Difference("order", text, (cause,))
 
 
-def _changes(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _changes(pinned: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, old and new value of every changed entry; None for a missing entry."""
-    for name in dict.fromkeys([*was, *current]):
-        if was.get(name) != current.get(name):
-            yield name, was.get(name), current.get(name)
+    for name in dict.fromkeys([*pinned, *current]):
+        if pinned.get(name) != current.get(name):
+            yield name, pinned.get(name), current.get(name)
 
 
 def _text(value: Any) -> str:
@@ -91,7 +92,7 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
+def _plan_differences(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
     plan = instructions(run.job.whole.plan)
     for ipu in sorted({*map(int, pin["plan"]), *plan}):
         text = first_difference(f"IPU {ipu}, instruction", pin["plan"].get(str(ipu)), plan.get(ipu))
@@ -99,19 +100,19 @@ def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
             yield Difference("Plan", text)
 
 
-def _prices(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
+def _price_differences(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
     costs = list(_changes(pin["costs"], current["costs"]))
     prices = [
-        (term, law, was, value)
+        (term, law, pinned, value)
         for term in dict.fromkeys([*pin["prices"], *current["prices"]])
-        for law, was, value in _changes(pin["prices"].get(term, {}), current["prices"].get(term, {}))
+        for law, pinned, value in _changes(pin["prices"].get(term, {}), current["prices"].get(term, {}))
     ]
     cycles = [price for price in prices if _cycles(price[2]) != _cycles(price[3])]
     if not costs and not cycles:
         return
-    causes = [f"{term}: law {law!r} was {_text(was)}, is {_text(value)}" for term, law, was, value in cycles[:1]]
+    causes = [f"{term}: law {law!r} was {_text(pinned)}, is {_text(value)}" for term, law, pinned, value in cycles[:1]]
     rates = [change for change in _changes(pin["rates"], current["rates"]) if None not in change]
-    causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
+    causes += [f"rate {name!r} was {pinned}, is {value}" for name, pinned, value in rates]
     if not rates and cycles:
         cause = "the priced work differs, or the law reads different numbers of the work"
         if _formula(cycles[0][2]) == _formula(cycles[0][3]):
@@ -120,11 +121,11 @@ def _prices(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Diff
     elif not rates:
         causes.append("all rates and all terms of prices are equal: the sum of the terms differs")
     if costs:
-        name, was, value = costs[0]
-        text = f"{name} was {_text(was)} cycles, is {_text(value)}"
+        name, pinned, value = costs[0]
+        text = f"{name} was {_text(pinned)} cycles, is {_text(value)}"
     else:
-        term, law, was, value = cycles[0]
-        text = f"{term}, {law}, was {_cycles(was)} cycles, is {_cycles(value)}"
+        term, law, pinned, value = cycles[0]
+        text = f"{term}, {law}, was {_cycles(pinned)} cycles, is {_cycles(value)}"
     more = len(costs) - 1
     yield Difference("price", text + (f" (and {more:,} more)" if more > 0 else ""), tuple(causes))
 
@@ -137,19 +138,24 @@ def _formula(price: str | None) -> str:
     return price.partition(" = ")[2] if price else ""
 
 
-def _time(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run, *, same_order: bool) -> Iterator[Difference]:
-    same_spans = pin["spans"] == current["spans"] if same_order else pin["spans"]["count"] == current["spans"]["count"]
+def _time_differences(
+    pin: Mapping[str, Any], current: Mapping[str, Any], run: Run, *, has_same_order: bool
+) -> Iterator[Difference]:
+    same_spans = (
+        pin["spans"] == current["spans"] if has_same_order else pin["spans"]["count"] == current["spans"]["count"]
+    )
     text = "" if same_spans else first_difference("span", pin["spans"], spans(run.timeline))
     totals = [
-        f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], current["time"])
+        f"{name} was {_text(pinned)}, is {_text(value)}"
+        for name, pinned, value in _changes(pin["time"], current["time"])
     ]
     if text or totals:
         cause = "Plan and prices are equal: the machine runs the plan differently"
         yield Difference("time", text or totals[0], (cause, *totals[: 1 if text else 0]))
 
 
-def _memory(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
-    for ipu, old, new in _changes(was or {}, current or {}):
+def _memory_differences(pinned: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
+    for ipu, old, new in _changes(pinned or {}, current or {}):
         if old is None or new is None:
             text = f"IPU {ipu} held {_text(old and old['peak'])}, holds {_text(new and new['peak'])}"
             yield Difference("memory", text)
@@ -164,25 +170,25 @@ def _memory(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) ->
             yield Difference("memory", f"IPU {ipu} has its peak in {new['during']}, had it in {old['during']}")
 
 
-def _learning(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
-    if was is None or current is None:
-        if was is not current:
-            words = [("nothing" if state is None else "losses and weights") for state in (was, current)]
+def _learning_differences(pinned: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
+    if pinned is None or current is None:
+        if pinned is not current:
+            words = [("nothing" if state is None else "losses and weights") for state in (pinned, current)]
             yield Difference("losses", f"the run computed {words[0]}, computes {words[1]}")
         return
-    if was["precision"] != current["precision"]:
-        yield Difference("losses", f"precision was {was['precision']}, is {current['precision']}")
+    if pinned["precision"] != current["precision"]:
+        yield Difference("losses", f"precision was {pinned['precision']}, is {current['precision']}")
     tolerance = _TOLERANCES[current["precision"]]
-    yield from _losses(was["losses"], current["losses"], tolerance)
-    for old_values, new_values in zip(was["evaluations"], current["evaluations"], strict=False):
+    yield from _loss_differences(pinned["losses"], current["losses"], tolerance)
+    for old_values, new_values in zip(pinned["evaluations"], current["evaluations"], strict=False):
         if not all(_near(a, b, tolerance) for a, b in zip(old_values, new_values, strict=True)):
             yield Difference(
                 "losses", f"evaluation after step {old_values[0]}: was {old_values[1:]}, is {new_values[1:]}"
             )
     # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
     # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
-    scale = _size(was["weights"])
-    for name, old_values, new_values in _changes(was["weights"], current["weights"]):
+    scale = _norm_of_all(pinned["weights"])
+    for name, old_values, new_values in _changes(pinned["weights"], current["weights"]):
         if old_values is None or new_values is None or old_values["shape"] != new_values["shape"]:
             shapes = [weight and weight["shape"] for weight in (old_values, new_values)]
             yield Difference("weights", f"{name}: the shape was {_text(shapes[0])}, is {_text(shapes[1])}")
@@ -193,28 +199,28 @@ def _learning(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) 
             yield Difference("weights", f"{name}: norm was {old_values['norm']}, is {new_values['norm']}")
 
 
-def _size(weights: Mapping[str, Any]) -> float:
+def _norm_of_all(weights: Mapping[str, Any]) -> float:
     """Return the norm of the weights with known norms."""
     norms = [weight["norm"] for weight in weights.values()]
     return math.hypot(*(norm for norm in norms if isinstance(norm, int | float)))
 
 
-def _losses(was: Mapping[str, Any], current: Mapping[str, Any], tolerance: float) -> Iterator[Difference]:
-    if was["sha256"] == current["sha256"]:
+def _loss_differences(pinned: Mapping[str, Any], current: Mapping[str, Any], tolerance: float) -> Iterator[Difference]:
+    if pinned["sha256"] == current["sha256"]:
         return
-    if was["count"] != current["count"]:
-        yield Difference("losses", f"there were {was['count']:,}, there are {current['count']:,}")
-    for step, (old_mean, new_mean) in enumerate(zip(was["mean_by_step"], current["mean_by_step"], strict=False)):
+    if pinned["count"] != current["count"]:
+        yield Difference("losses", f"there were {pinned['count']:,}, there are {current['count']:,}")
+    for step, (old_mean, new_mean) in enumerate(zip(pinned["mean_by_step"], current["mean_by_step"], strict=False)):
         if not _near(old_mean, new_mean, tolerance):
             yield Difference(
                 "losses", f"step {step}: the mean was {old_mean}, is {new_mean}{_by_how_much(old_mean, new_mean)}"
             )
-    if not _near(was["last"], current["last"], tolerance):
-        yield Difference("losses", f"last step: the mean was {was['last']}, is {current['last']}")
+    if not _near(pinned["last"], current["last"], tolerance):
+        yield Difference("losses", f"last step: the mean was {pinned['last']}, is {current['last']}")
 
 
 def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
-    """Return whether two numbers agree up to rounding; ``scale`` is the size of their sum's terms."""
+    """Return whether two numbers agree up to rounding; ``scale`` is the size of numbers behind both."""
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return bool(a == b)
     size = max(abs(a), abs(b), scale if isinstance(scale, int | float) else 0.0)
@@ -227,14 +233,14 @@ def _by_how_much(old: Any, new: Any) -> str:
     return f", by {abs(new / old - 1):.3g} of the value {'more' if new > old else 'less'}"
 
 
-def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+def _changed_options(pinned: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
     """Yield the scenario's options that changed since the pin."""
     changes = [
         f"the scenario sets {name}: {_text(value)}, was {_text(old)}"
         if None not in (value, old)
         else f"the scenario {'no longer sets' if value is None else 'now sets'} {name}: {_text(old or value)}"
         + (" any more" if value is None else ", did not")
-        for name, old, value in _changes(was, current)
+        for name, old, value in _changes(pinned, current)
     ]
     yield from changes[:_MOST_ITEMS]
     if len(changes) > _MOST_ITEMS:

@@ -52,9 +52,11 @@ class Judgement:
         end = expectation.most if self.value >= expectation.most else expectation.least
         if not end or self.value == end:
             return ""
-        part = abs(self.value / end - 1)
-        more = "more" if self.value > end else "less"
-        return f", {self.value / end:.3g} times as much" if part >= _LEAST_MULTIPLE else f", {part:.2%} {more}"
+        excess = abs(self.value / end - 1)
+        more_or_less = "more" if self.value > end else "less"
+        if excess >= _LEAST_MULTIPLE:
+            return f", {self.value / end:.3g} times as much"
+        return f", {excess:.2%} {more_or_less}"
 
 
 def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectation]]:
@@ -86,7 +88,7 @@ def check_expectations(job: Job) -> None:
 def _reason_for_lack(job: Job, expectation: runs.Expectation) -> str:
     """Return why a run lacks the figure; empty if it is known or may exist."""
     path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
-    numbered = expectation.figure.name == "peak" and expectation.item.isdecimal()
+    is_ipu_number = expectation.figure.name == "peak" and expectation.item.isdecimal()
     reasons = {
         "numerics are off, so the run has no losses and no accuracy": (
             path.startswith("learning.") and job.workload is None
@@ -99,7 +101,7 @@ def _reason_for_lack(job: Job, expectation: runs.Expectation) -> str:
         ),
         f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,
         f"the IPUs with a stage are {', '.join(map(str, job.plan.ipus))}": (
-            numbered and int(expectation.item) not in job.plan.ipus
+            is_ipu_number and int(expectation.item) not in job.plan.ipus
         ),
         f"no stage is named {expectation.equal!r}{did_you_mean(expectation.equal, stages)}": (
             bool(expectation.figure.names) and expectation.equal not in stages
@@ -114,11 +116,13 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judgement,
     Raises RequestError for missing figures.
     """
     judgements, problems = [], []
-    for path, single in expectations(options):
+    for path, expectation in expectations(options):
         try:
-            judgements.append(Judgement(single, single.figure.value_in(summary, single.item)))
+            judgements.append(Judgement(expectation, expectation.figure.value_in(summary, expectation.item)))
         except LookupError:
-            problems.append(Problem(path, f"expected a figure of this run, got {single.name}, which the run lacks"))
+            problems.append(
+                Problem(path, f"expected a figure of this run, got {expectation.name}, which the run lacks")
+            )
     if problems:
         raise RequestError(problems)
     return tuple(judgements)
@@ -146,7 +150,7 @@ def _known_before(job: Job) -> dict[str, Any]:
     if not info.has_time_steps:
         figures["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
-        # The period of time-steps differs from the passes' period unless some were emitted.
+        # After a period of the schedule passes recur; time-steps recur only if the Order has time-steps (``emitted``).
         figures["time_steps"] = job.of_whole(lambda job: job.plan.emitted)
     figures["steps"], figures["repeat_count"] = job.steps, job.program.repeat_count
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)

@@ -11,9 +11,10 @@ from ipusim.app.run_folder.output_file import PIN, check_output
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, read_run_file, write_file
 
-#: Name and version of the format. Since version 2, spans of the same cycles have a fixed order, and the cause of a pass
-#: is its own IPU if a tensor arrives in the cycle in which this IPU becomes free.
+#: Name of the format.
 FORMAT: Final = "ipusim pin"
+#: Version of the format. Since version 2, spans of the same cycles have a fixed order, and the cause of a pass is the
+#: pass's own IPU if a tensor arrives in the cycle in which this IPU becomes free.
 VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, VERSION)
 #: Suffix of a pin's file name behind the scenario's name.
@@ -24,10 +25,12 @@ _MOST_BYTES: Final = 1 << 20
 _MOST_TEXT_CHARACTERS: Final = 4000
 #: Line width up to which a mapping or list stays on one line.
 _LINE_WIDTH: Final = 110
-_ITEMS: Final = {"count": int, "first": [str], "hashes": [str]}
+#: Schema of a list's fingerprint.
+_FINGERPRINT: Final = {"count": int, "first": [str], "hashes": [str]}
+#: Types of a number; numbers that are not finite are texts.
 _NUMBER: Final = (int, float, str)
 #: Schema of a pin: mappings by key (None for any key), lists by item, types, and tuples of alternatives.
-_SHAPE: Final[dict[str | None, Any]] = {
+_SCHEMA: Final[dict[str | None, Any]] = {
     "format": str,
     "format_version": int,
     "scenario": str,
@@ -42,12 +45,12 @@ _SHAPE: Final[dict[str | None, Any]] = {
         "hosts": int,
     },
     "shape": {None: (str, int, bool, [(str, int)])},
-    "plan": {None: _ITEMS},
+    "plan": {None: _FINGERPRINT},
     "costs": {None: _NUMBER},
     "prices": {None: {None: str}},
     "rates": {None: str},
     "time": {None: (int, {None: [int]})},
-    "spans": _ITEMS,
+    "spans": _FINGERPRINT,
     "memory": (type(None), {None: {"peak": int, "during": str, None: int}}),
     "learning": (
         type(None),
@@ -77,10 +80,10 @@ def pin_bytes(pin: Mapping[str, Any]) -> bytes:
 
 
 def _text(value: Any, depth: int) -> str:
-    whole = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if not isinstance(value, dict | list) or (len(whole) + 2 * depth <= _LINE_WIDTH and depth):
-        return whole
-    blank = " " * depth
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if not isinstance(value, dict | list) or (len(line) + 2 * depth <= _LINE_WIDTH and depth):
+        return line
+    indent = " " * depth
     if isinstance(value, list):
         items = [_text(element, depth + 1) for element in value]
     else:
@@ -88,7 +91,7 @@ def _text(value: Any, depth: int) -> str:
             f"{json.dumps(key, ensure_ascii=False)}: {_text(element, depth + 1)}" for key, element in value.items()
         ]
     brackets = "[]" if isinstance(value, list) else "{}"
-    return f"{brackets[0]}\n" + ",\n".join(f"{blank} {item}" for item in items) + f"\n{blank}{brackets[1]}"
+    return f"{brackets[0]}\n" + ",\n".join(f"{indent} {item}" for item in items) + f"\n{indent}{brackets[1]}"
 
 
 def read_pin(path: Path, name: str) -> dict[str, Any]:
@@ -98,18 +101,18 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
     files.
     """
     content = read_run_file(path, _MOST_BYTES)
-    hint = f"{path}: expected a pin as `ipusim test --pin` writes it"
+    expected = f"{path}: expected a pin as `ipusim test --pin` writes it"
     try:
         pin = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{hint}, got a file without valid JSON: {error}") from None
+        raise FileError(f"{expected}, got a file without valid JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
-        raise FileError(f"{hint}, got other JSON")
+        raise FileError(f"{expected}, got other JSON")
     if pin.get("format_version") not in _READABLE_VERSIONS:
         text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
         raise FileError(f"{path}: {text}: write the pin again with `ipusim test --pin`")
-    if wrong := _schema_violation(pin, _SHAPE, ""):
-        raise FileError(f"{hint}, got a damaged one: {wrong}")
+    if violation := _schema_violation(pin, _SCHEMA, ""):
+        raise FileError(f"{expected}, got a damaged one: {violation}")
     if pin["scenario"] != name:
         text = f"expected the pin of {name}, got the pin of {pin['scenario'][:64]!r}"
         raise FileError(f"{path}: {text}: write the pin again with `ipusim test --pin`")
@@ -126,8 +129,8 @@ def _schema_violation(value: Any, shape: Any, place: str) -> str:  # noqa: PLR09
             return f"{place} is not a list"
         return next(filter(None, (_schema_violation(item, shape[0], place) for item in value)), "")
     if not isinstance(shape, dict):
-        is_same = type(value) is shape or (shape is float and type(value) is int)
-        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'the pin'} has another type"
+        has_type = type(value) is shape or (shape is float and type(value) is int)
+        return "" if has_type and (shape is not str or _is_clear(value)) else f"{place or 'the pin'} has another type"
     if not isinstance(value, dict):
         return f"{place} is not a mapping"
     keys = shape.keys() - {None}

@@ -43,7 +43,7 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     with placed_request(path) as request:
         job = assemble(request)
         check_expectations(job)
-        pin = _pin(path, job, renew)
+        pin = _read_pin_of(path, job, renew)
         run = execute(job)
         judgements = judge(request.options, run.summary.to_dict())
     time_check = runs.check_times(job, run.timeline) if times else None
@@ -63,8 +63,8 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     )
 
 
-def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
-    """Return the pin beside a scenario; None if missing or unreadable before renewal."""
+def _read_pin_of(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
+    """Return the pin beside a scenario; None for a missing pin, and for an unreadable pin to be renewed."""
     if not has_pin(path):
         return None
     try:

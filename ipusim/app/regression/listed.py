@@ -37,7 +37,10 @@ def hash_of(content: bytes) -> str:
 
 
 def fingerprint(items: Items, most: int) -> dict[str, Any]:
-    """Return a list's fingerprint: first items as text, and hashes of its blocks."""
+    """Return a list's fingerprint: the first ``most`` items as text, and hashes of blocks.
+
+    A list of at most ``most`` items is a single block.
+    """
     size = -(-items.count // _BLOCKS) or 1
     starts = range(0, items.count, size) if items.count > most else range(1)
     size = size if items.count > most else items.count
@@ -59,20 +62,20 @@ def first_difference(noun: str, pinned: Mapping[str, Any] | None, items: Items |
     current = fingerprint(items, len(texts))
     if current == pinned:
         return ""
-    for number, was in enumerate(texts):
+    for number, pinned_text in enumerate(texts):
         text = items.text(number) if number < count else ""
-        if text != was:
-            return f"{noun} {number:,} was {was or 'none'}, is {text or 'none'}"
+        if text != pinned_text:
+            return f"{noun} {number:,} was {pinned_text or 'none'}, is {text or 'none'}"
     first, last = len(texts), min(was_count, count)
-    starts = items.text(first) if first < count else ""
+    first_text = items.text(first) if first < count else ""
     if was_count != count and first == last:
-        return f"{noun} {first:,} was none, is {starts or 'none'}"
+        return f"{noun} {first:,} was none, is {first_text or 'none'}"
     if was_count == count:
         size = -(-count // _BLOCKS) or 1
         pairs = enumerate(zip(pinned["hashes"], current["hashes"], strict=False))
-        part = next((number for number, (old, new) in pairs if old != new), 0)
-        first, last = max(part * size, first), min((part + 1) * size, count) - 1
-        starts = items.text(first)
-    begins = f", now starting with {starts}" if starts else ""
+        block = next((number for number, (old, new) in pairs if old != new), 0)
+        first, last = max(block * size, first), min((block + 1) * size, count) - 1
+        first_text = items.text(first)
+    start_words = f", now starting with {first_text}" if first_text else ""
     counts = "" if was_count == count else f"; there were {was_count:,}, there are {count:,}"
-    return f"the first {noun} that differs is one of {first:,} to {last:,}{begins}{counts}"
+    return f"the first {noun} that differs is one of {first:,} to {last:,}{start_words}{counts}"

@@ -1,6 +1,7 @@
 """Collect a pin's content: request, device, Plan, prices, time, memory and learning, as plain data.
 
-A pin records a run, to be compared with later runs. A price is the cycles of an operation, by a formula called law.
+A pin records a run, to be compared with later runs. A price is the cycles of an operation, computed by a formula called
+law.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ from ipusim.base.errors import OutputError
 
 #: Packages whose versions may change a pin.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
-#: Items kept as text: spans, and instructions of the IPUs together.
-_SPANS: Final = 60
-_INSTRUCTIONS: Final = 240
-_LEAST_INSTRUCTIONS: Final = 8
+#: Number of first spans kept as text.
+_SPAN_TEXTS: Final = 60
+#: Number of first instructions kept as text, shared by all IPUs.
+_INSTRUCTION_TEXTS: Final = 240
+#: Minimum number of first instructions kept as text for each IPU.
+_LEAST_INSTRUCTION_TEXTS: Final = 8
 #: Maximum number of spans of a pinned run; spans are written out in parts.
 _MOST_SPANS: Final = 10 * timelines.MOST_SPANS
-#: Steps whose mean losses are kept.
+#: Number of first steps whose mean losses are kept, and of last evaluations.
 _STEPS: Final = 64
 #: Names of span kinds by number.
-_KINDS: Final = {int(kind): kind.name for kind in SpanKind}
+_KIND_NAMES: Final = {int(kind): kind.name for kind in SpanKind}
 #: Maximum number of addends of a formula.
-_ADDENDS: Final = 2
+_MOST_ADDENDS: Final = 2
 
 
 def pin_of(run: Run) -> dict[str, Any]:
@@ -49,14 +52,14 @@ def pin_of(run: Run) -> dict[str, Any]:
         "device": _device(job),
         "shape": _shape(job),
         "plan": {
-            str(ipu): fingerprint(items, max(_INSTRUCTIONS // len(job.plan.ipus), _LEAST_INSTRUCTIONS))
+            str(ipu): fingerprint(items, max(_INSTRUCTION_TEXTS // len(job.plan.ipus), _LEAST_INSTRUCTION_TEXTS))
             for ipu, items in instructions(job.whole.plan).items()
         },
         "costs": _costs(job),
         "prices": _prices(terms),
         "rates": _rates(terms, job),
         "time": _time(run),
-        "spans": fingerprint(spans(run.timeline), _SPANS),
+        "spans": fingerprint(spans(run.timeline), _SPAN_TEXTS),
         "memory": _memory(run),
         "learning": _learning(run),
     }
@@ -71,6 +74,7 @@ def _options(job: Job) -> dict[str, Any]:
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield dotted path and value of every option below ``path``."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))
@@ -150,20 +154,20 @@ def _costs(job: Job) -> dict[str, Any]:
         value = getattr(job.costs, field.name)
         if field.name not in summed_fields and value and value != field.default:
             costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
-    return _short(costs_by_name)
+    return _with_hashed_rest(costs_by_name)
 
 
 #: Maximum number of costs kept as numbers; the remaining costs become a hash.
-_COSTS: Final = 150
+_MOST_COSTS: Final = 150
 
 
-def _short(numbers: dict[str, Any]) -> dict[str, Any]:
+def _with_hashed_rest(numbers: dict[str, Any]) -> dict[str, Any]:
     """Return the first numbers, and a hash of the others if too many."""
     names = list(numbers)
-    if len(names) <= _COSTS:
+    if len(names) <= _MOST_COSTS:
         return numbers
-    lines = "\n".join(f"{name} {numbers[name]}" for name in names[_COSTS:])
-    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hash_of(lines.encode())}
+    lines = "\n".join(f"{name} {numbers[name]}" for name in names[_MOST_COSTS:])
+    return {name: numbers[name] for name in names[:_MOST_COSTS]} | {"others": hash_of(lines.encode())}
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -190,7 +194,7 @@ def _prices(terms: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
     """Return every price by subject and law: cycles, and formula with numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in terms:
-        prices.setdefault(term.label, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
+        prices.setdefault(term.label, {})[term.law.name] = f"{term.cycles} = {term.formula(_MOST_ADDENDS)}"
     return prices
 
 
@@ -244,7 +248,9 @@ def _span(timeline: Timeline, row: int) -> str:
     if kind in timelines.PASSES and timelines.NONE not in (stage, micro_batch):
         words = str(pipelines.Op(pipelines.Pass(int(timelines.PASS_OF_KIND[kind])), stage, micro_batch))
     else:
-        words = _KINDS[kind].lower().replace("_", " ") + ("" if micro_batch == timelines.NONE else f" {micro_batch}")
+        words = _KIND_NAMES[kind].lower().replace("_", " ") + (
+            "" if micro_batch == timelines.NONE else f" {micro_batch}"
+        )
     place = (
         "all IPUs" if ipu == timelines.ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[row])}"
     )

@@ -29,9 +29,10 @@ _EXPECT_LINE: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["
 _PIPELINE_LINE: Final = re.compile(rb"""^(?:["']?pipeline["']?[ \t]*:|\{.*\bpipeline["']?[ \t]*:)""", re.MULTILINE)
 #: Files that identify a run folder; the scenario in a run folder is a copy.
 _RUN_FOLDER_FILES: Final = {"summary.json", "timeline.npz"}
-#: Estimated run time of arithmetic on a weight array per micro-batch, and of a price, in units of a span's time. The
-#: estimate only serves to start long runs first.
+#: Estimated time of arithmetic on a weight array per micro-batch, in units of a span's time. The estimate only serves
+#: to start long runs first.
 _SPANS_PER_ARRAY: Final = 16
+#: Estimated time of a price, in units of a span's time.
 _SPANS_PER_PRICE: Final = 500
 
 
@@ -139,20 +140,20 @@ def check_all(
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
-    queue = sorted(paths, key=_length, reverse=True)
+    queue = sorted(paths, key=_estimated_time, reverse=True)
     number = min(workers or joblib.cpu_count(), len(queue)) or 1
     calls = [(path, renew, needs_pin, times) for path in queue]
-    left = dict.fromkeys(queue)
+    remaining = dict.fromkeys(queue)
     try:
         for outcome in side_by_side(_outcome_of, calls, number, batch_size=1):
-            left.pop(outcome.path)
+            remaining.pop(outcome.path)
             yield outcome
     except BrokenProcessPool:
         text = (
             "not done: a worker process ended early, by code of a scenario or from outside, for example by lack of "
             "memory: test its scenarios one by one, or continue with fewer workers"
         )
-        for path in left:
+        for path in remaining:
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")
 
 
@@ -163,7 +164,7 @@ def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcom
     return hold(path, renew=renew, needs_pin=needs_pin, times=times)
 
 
-def _length(path: Path) -> float:
+def _estimated_time(path: Path) -> float:
     """Estimate a scenario's run time from its pin; infinite without a pin."""
     try:
         pin = read_pin(pin_path(path), path.stem)
@@ -209,5 +210,5 @@ def check_junit(path: Path) -> None:
     check_output(path, RESULTS)
 
 
-#: JUnit names of the endings.
+#: Counters of a JUnit suite, with the endings that each counts.
 _JUNIT_KINDS: Final = {"failures": ("missed",), "errors": ("mistake", "unfinished")}

@@ -1,4 +1,4 @@
-"""Align a measured training step: passes in cycles on a common clock of all ranks, and as a Timeline."""
+"""Align the passes of a measured training step on a common clock, in cycles, and return a Timeline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Maximum error from rounding by profilers, in microseconds.
 _TOLERANCE_US: Final = 2
 #: A send within a pass's span takes at most the shortest pass's time, divided by this number.
-_SEND: Final = 20
+_SEND_DIVISOR: Final = 20
+#: Row of a Timeline before columns are set.
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
 
 
@@ -86,7 +87,7 @@ class Step:
 
     def pass_runs(self) -> list[PassRun]:
         """Return the passes in order of begin, with predecessors and senders."""
-        makers = {key: (ipu, end) for ipu, spans in self.passes.items() for key, (_, end) in spans.items()}
+        producers = {key: (ipu, end) for ipu, spans in self.passes.items() for key, (_, end) in spans.items()}
         result = []
         for ipu, spans in self.passes.items():
             last_end = 0
@@ -95,9 +96,12 @@ class Step:
                 kinds = (SpanKind.FORWARD,) if forward else _BACKWARD if key.kind in _BACKWARD else ()
                 sources = (Key(kind, key.stage + (-1 if forward else 1), key.micro_batch) for kind in kinds)
                 source = next(
-                    (candidate for candidate in sources if candidate in makers and makers[candidate][0] != ipu), None
+                    (candidate for candidate in sources if candidate in producers and producers[candidate][0] != ipu),
+                    None,
                 )
-                result.append(PassRun(key, ipu, begin, end, last_end, source, *(makers[source] if source else (0, 0))))
+                result.append(
+                    PassRun(key, ipu, begin, end, last_end, source, *(producers[source] if source else (0, 0)))
+                )
                 last_end = end
         return sorted(result, key=lambda item: (item.begin, item.end))
 
@@ -115,12 +119,12 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
             raise FileError(f"expected spans with a start time to replay, got only durations of {stages.tool}")
         if span.activity in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
-    for ipu, several in ranks.items():
-        if len(several) > 1:
+    for ipu, ranks_of_ipu in ranks.items():
+        if len(ranks_of_ipu) > 1:
             stage = [*stages.stages][stages.mapping.index(ipu)]
             raise FileError(
-                f"expected one rank of each stage to replay, got {len(several)} of stage {stage}: import the files of "
-                "one pipeline"
+                f"expected one rank of each stage to replay, got {len(ranks_of_ipu)} of stage {stage}: import the "
+                "files of one pipeline"
             )
     ipu_of = {rank: ipu for ipu, (rank,) in ranks.items()}
     by_step: dict[int, list[Span]] = defaultdict(list)
@@ -130,9 +134,9 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     origin = min(span.start_us or Fraction(0) for span in stages.spans)
     steps = [_step(spans, ipu_of, names, origin, clock_hz) for spans in by_step.values()]
     sizes = [sum(map(len, step.passes.values())) for step in steps]
-    whole = [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
-    shifts = _shifts(whole)
-    return [_shift_step(step, shifts) for step in whole], shifts
+    complete_steps = [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
+    shifts = _shifts(complete_steps)
+    return [_shift_step(step, shifts) for step in complete_steps], shifts
 
 
 def _step(
@@ -145,10 +149,10 @@ def _step(
 
     step = Step({ipu: {} for ipu in sorted(ipu_of.values())})
     micro_batches = {span.micro_batch for span in spans if span.micro_batch is not None}
-    numbers = {number: place for place, number in enumerate(sorted(micro_batches))}
+    numbers = {number: position for position, number in enumerate(sorted(micro_batches))}
     counts: dict[tuple[str, str], int] = defaultdict(int)
-    last_ends: dict[int, int] = {}
-    last: dict[int, Fraction] = defaultdict(Fraction)
+    last_end_cycles: dict[int, int] = {}
+    last_end_us: dict[int, Fraction] = defaultdict(Fraction)
     for span in spans:
         ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.subtracted_us
         end = begin - span.subtracted_us + span.us
@@ -159,16 +163,16 @@ def _step(
                     "give each of the two a span in the pair"
                 )
             continue
-        if begin < last[ipu] - _TOLERANCE_US:
+        if begin < last_end_us[ipu] - _TOLERANCE_US:
             raise FileError(
                 f"expected the passes and updates of rank {span.rank} one after the other to replay, got "
                 f"{span.activity} at {float(begin):.16g} us before the end of the previous pass"
             )
-        last[ipu] = max(end, last[ipu])
-        first = max(cycles(begin), last_ends.get(ipu, 0))
-        last_ends[ipu] = max(cycles(end), first)
+        last_end_us[ipu] = max(end, last_end_us[ipu])
+        begin_cycles = max(cycles(begin), last_end_cycles.get(ipu, 0))
+        last_end_cycles[ipu] = max(cycles(end), begin_cycles)
         if span.activity == UPDATE:
-            step.updates[ipu] = (step.updates.get(ipu, (first, 0))[0], last_ends[ipu])
+            step.updates[ipu] = (step.updates.get(ipu, (begin_cycles, 0))[0], last_end_cycles[ipu])
             continue
         count = counts[span.activity, span.stage]
         counts[span.activity, span.stage] += 1
@@ -179,7 +183,7 @@ def _step(
                 f"expected each pass once in a step to replay, got {span.activity} of stage {span.stage} and "
                 f"micro-batch {number} twice, at {float(begin):.16g} us: a weight update ends a step"
             )
-        step.passes[ipu][key] = (first, last_ends[ipu])
+        step.passes[ipu][key] = (begin_cycles, last_end_cycles[ipu])
     return step
 
 
@@ -197,27 +201,30 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     than sends within the spans of both ranks explain, and by more than a small share of the shortest pass, since sends
     may be within one rank's spans only.
     """
+    #: Cycles by which awaited tensors arrive before the end of their pass, by sending and receiving IPU.
     early: dict[tuple[int, int], list[int]] = defaultdict(list)
     passes = [item for step in steps for item in step.pass_runs()]
     shortest = min(item.end - item.begin for item in passes)
     for item in passes:
         if item.source is not None and item.made_at >= item.idle_from:
             early[item.sender, item.ipu].append(item.made_at - item.begin)
-    least = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
+    usual = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
     shifts: dict[int, int] = {}
     for ipu in steps[0].passes:
         lows = [
-            shifts[sender] + late for (sender, receiver), late in least.items() if receiver == ipu and sender in shifts
+            shifts[sender] + cycles
+            for (sender, receiver), cycles in usual.items()
+            if receiver == ipu and sender in shifts
         ]
         highs = [
-            shifts[receiver] - late
-            for (sender, receiver), late in least.items()
+            shifts[receiver] - cycles
+            for (sender, receiver), cycles in usual.items()
             if sender == ipu and receiver in shifts
         ]
         low = max(lows, default=min([0, *highs]))
         high = min(highs, default=max(low, 0))
-        agree = max(low, -high, 0) <= max(low - high, shortest // _SEND, 0)
-        shifts[ipu] = 0 if agree else (low + high) // 2
+        is_aligned = max(low, -high, 0) <= max(low - high, shortest // _SEND_DIVISOR, 0)
+        shifts[ipu] = 0 if is_aligned else (low + high) // 2
     return shifts
 
 
@@ -276,14 +283,20 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
     for key, ipu, begin, end, last_end, source, sender, made_at in step.pass_runs():
         cause, idle_from = last.get(ipu, timelines.NONE), last_end
         if source:
-            come, send_row = min(made_at + copies[source.stage, key.stage], begin), row_of[source]
-            if come > made_at:
+            arrival, send_row = min(made_at + copies[source.stage, key.stage], begin), row_of[source]
+            if arrival > made_at:
                 send_row = add(
-                    SpanKind.SEND, made_at, come, send_row, ipu=sender, stage=source.stage, micro_batch=key.micro_batch
+                    SpanKind.SEND,
+                    made_at,
+                    arrival,
+                    send_row,
+                    ipu=sender,
+                    stage=source.stage,
+                    micro_batch=key.micro_batch,
                 )
-            if come > idle_from:
-                add(SpanKind.RECEIVE_WAIT, idle_from, come, cause, ipu=ipu)
-                idle_from, cause = come, send_row
+            if arrival > idle_from:
+                add(SpanKind.RECEIVE_WAIT, idle_from, arrival, cause, ipu=ipu)
+                idle_from, cause = arrival, send_row
         cause = add_wait(ipu, idle_from, begin, cause)
         row_of[key] = last[ipu] = add(
             key.kind, begin, end, cause, ipu=ipu, stage=key.stage, micro_batch=key.micro_batch
@@ -292,6 +305,6 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
         cause = add_wait(ipu, rows[last[ipu]].end, begin, last[ipu])
         add(SpanKind.WEIGHT_UPDATE, begin, end, cause, ipu=ipu, time_step=info.time_steps)
     order = sorted(range(len(rows)), key=lambda row: (rows[row].start, rows[row].end, row))
-    place = {row: number for number, row in enumerate(order)} | {timelines.NONE: timelines.NONE}
-    table = [rows[row]._replace(cause=place[rows[row].cause]) for row in order]
+    row_number = {row: number for number, row in enumerate(order)} | {timelines.NONE: timelines.NONE}
+    table = [rows[row]._replace(cause=row_number[rows[row].cause]) for row in order]
     return Timeline(info, np.array(table, dtype=np.int64))

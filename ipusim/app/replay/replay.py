@@ -31,9 +31,10 @@ ORDER: Final = "order.csv"
 #: Files of the folders of both runs.
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
 #: Keys of a scenario's stages by kind of pass.
-_WORDS: Final = {kind: word for word, kind in KINDS.items()}
+_STAGE_KEYS: Final = {kind: word for word, kind in KINDS.items()}
 #: Valid name of a scenario's stage.
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_STAGE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+#: Letter of each kind of pass in torch's format.
 _LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
 #: Parts of the difference in order, with their meanings.
 PARTS: Final = {
@@ -89,13 +90,13 @@ class Replay(Result):
         reason = "a measured step is no simulation: explain the simulation of its plan"
         return explain(self.measured_run.timeline, reason, waterfall=self.measured_run.summary.waterfall)
 
-    def _seconds_of(self, figure: Callable[[Run], float]) -> tuple[float, float]:
-        """Return a figure of the measured and the simulated run."""
+    def _of_both_runs(self, figure: Callable[[Run], float]) -> tuple[float, float]:
+        """Return a figure of the measured run, and of the simulated run."""
         return figure(self.measured_run), figure(self.simulated_run)
 
     @property
     def _seconds(self) -> tuple[float, float]:
-        return self._seconds_of(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
+        return self._of_both_runs(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
 
     def words(self) -> Iterator[str]:
         """Yield the two times, the largest part of the difference, and the bubble's definition."""
@@ -115,21 +116,26 @@ class Replay(Result):
             if cycles:
                 yield (
                     f"Tensors of IPU {ipu} usually arrive before the end of their pass: the IPU's clock is shifted by "
-                    f"{_signed_text(cycles / hz)}, unless spans of passes contain sends."
+                    f"{_signed_text(cycles / hz)}. Sends inside spans of passes would be another reason."
                 )
         yield BUBBLE
 
     def tables(self) -> Iterator[Table]:
         """Yield tables of the runs, difference, variation by stage, idle causes and critical path."""
-        times, bubbles = self._seconds, self._seconds_of(lambda run: run.summary.bubble.idle_fraction)
-        hz, whole = self.measured_run.timeline.info.clock_hz, self.measured_run.timeline.makespan_cycles
+        times, bubbles = self._seconds, self._of_both_runs(lambda run: run.summary.bubble.idle_fraction)
+        hz, step_cycles = self.measured_run.timeline.info.clock_hz, self.measured_run.timeline.makespan_cycles
         rows = (
             ("time of the step", *map(format_seconds, times), _signed_text(times[0] - times[1])),
             ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
         )
         yield Table("The step", ("what", "measured", "simulated", "difference"), rows)
         parts = tuple(
-            (part, _signed_text(self.parts[part] / hz), f"{analysis.ratio(self.parts[part], whole):+.2%}", meaning)
+            (
+                part,
+                _signed_text(self.parts[part] / hz),
+                f"{analysis.ratio(self.parts[part], step_cycles):+.2%}",
+                meaning,
+            )
             for part, meaning in PARTS.items()
         )
         yield Table("The difference by part", ("part", "time", "of the step", "meaning"), parts)
@@ -224,10 +230,10 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
     """Return options of a scenario that runs the measured Order with median times, and copies without time."""
     passes, updates = _medians(steps)
     stages_data: list[dict[str, Any]] = [
-        {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
+        {"name": name if _STAGE_NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
     ]
     for (kind, stage), cycles in passes.items():
-        stages_data[stage][_WORDS[kind]] = cycles
+        stages_data[stage][_STAGE_KEYS[kind]] = cycles
     for ipu, cycles in updates.items():
         stages_data[stages.mapping.index(ipu)]["update"] = cycles  # update of every stage of the IPU
     micro_batches = 1 + max(item.key.micro_batch for item in steps[0].pass_runs())
@@ -238,20 +244,20 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
     """Return a Job with copies, and Jobs that add waits, jitter and stragglers one after another."""
-    waits, late = _waits(step, copies)
+    waits, update_delays = _waits(step, copies)
     (usual, updates), (passes_here, updates_here) = _medians(steps), _medians([step])
     lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
-    equal_copies = {key: cycles - passes_here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
+    jittered_cycles = {key: cycles - passes_here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
     def job_with(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
-        longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
-        later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
-        return runs.with_stated_times(job, copies, longer, later)
+        pass_cycles = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
+        update_cycles = {ipu: updates.get(ipu, 0) + update_delays.get(ipu, 0) for ipu in job.costs.updates}
+        return runs.with_stated_times(job, copies, pass_cycles, update_cycles)
 
     return [
         runs.with_stated_times(job, copies),
         job_with({key: usual[key[:2]] for key in lengths}, updates),
-        job_with(equal_copies, updates_here),
+        job_with(jittered_cycles, updates_here),
         job_with(lengths, updates_here),
     ]
 
@@ -278,17 +284,17 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
     waits: dict[tuple[int, int], list[int]] = defaultdict(list)
     for item in (item for step in steps for item in step.pass_runs()):
         if item.source is not None:
-            of_way = waits[item.source.stage, item.key.stage]
-            of_way += [item.begin - item.made_at] if item.made_at >= item.idle_from else []
-    return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in waits.items()}
+            waits_of_route = waits[item.source.stage, item.key.stage]
+            waits_of_route += [item.begin - item.made_at] if item.made_at >= item.idle_from else []
+    return {route: statistics.median_low(cycles) if cycles else 0 for route, cycles in waits.items()}
 
 
 def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
     """Return the cycles by which each pass, and each weight update, begins after IPU and inputs are ready."""
     waits, last = dict[Key, int](), dict[int, int]()
     for item in step.pass_runs():
-        come = item.made_at + copies[item.source.stage, item.key.stage] if item.source else 0
-        waits[item.key], last[item.ipu] = max(item.begin - max(item.idle_from, come), 0), item.end
+        arrival = item.made_at + copies[item.source.stage, item.key.stage] if item.source else 0
+        waits[item.key], last[item.ipu] = max(item.begin - max(item.idle_from, arrival), 0), item.end
     return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
 
 

@@ -61,7 +61,7 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
     link = np.where(track == _TRACKS.index(timelines.Track.LINK), timeline.link, timelines.NONE)
     return {
         "kind": _name_column(timeline.kind, [kind.name.lower().replace("_", " ") for kind in sorted(SpanKind)]),
-        "track": _tracks(timeline, track),
+        "track": _track_column(timeline, track),
         "ipu": Column(timeline.ipu, partial=True),
         "replica": Column(timeline.replica, partial=True),
         "stage": _name_column(timeline.stage, info.stages),
@@ -91,11 +91,11 @@ def ipu_columns(times: analysis.RunTimes) -> Columns:
     uses = times.pipeline_use
     stages = [", ".join(times.stages[stage] for stage in use.stages) for use in uses]
     return {
-        "ipu": _whole([use.ipu for use in uses]),
-        "physical_ipu": _whole([use.physical_ipu for use in uses]),
+        "ipu": _integer_column([use.ipu for use in uses]),
+        "physical_ipu": _integer_column([use.physical_ipu for use in uses]),
         "stages": _name_column(np.arange(len(stages)), stages),
-        **{f"{name}_cycles": _whole([use.cycles[name] for use in uses]) for name in uses[0].cycles},
-        "compute_cycles": _whole([use.compute_cycles for use in uses]),
+        **{f"{name}_cycles": _integer_column([use.cycles[name] for use in uses]) for name in uses[0].cycles},
+        "compute_cycles": _integer_column([use.compute_cycles for use in uses]),
         "utilisation": Column(np.array([analysis.ratio(use.compute_cycles, times.makespan_cycles) for use in uses])),
     }
 
@@ -103,9 +103,10 @@ def ipu_columns(times: analysis.RunTimes) -> Columns:
 def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Columns:
     """Return the memory of IPUs over a run: a row for every change.
 
-    Columns: ipu, the logical IPU; cycle and s, start of validity, until the IPU's next row; allocated_bytes, the sum of
-    resident_bytes (with FIFO buffers) and live_bytes of the running pass; fifo_bytes, content of the FIFO buffers. Of
-    several rows in a cycle the last holds on; earlier rows belong to passes without duration.
+    Columns: ipu, the logical IPU; cycle and s, the time from which a row holds, until the IPU's next row;
+    allocated_bytes, the sum of resident_bytes (with FIFO buffers) and live_bytes of the running pass; fifo_bytes,
+    content of the FIFO buffers. Of several rows in a cycle the last stays valid; earlier rows belong to passes without
+    duration.
     """
     entries = sum(curve.entries_in_all for curve in curves)
     if entries > 2 * timelines.MOST_SPANS:
@@ -113,11 +114,11 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
             f"expected a table of memory of at most {2 * timelines.MOST_SPANS:,} rows, got {entries:,} changes"
         )
     curves = [curve.expanded() for curve in curves]
-    nothing_yet = np.zeros(0, dtype=np.int64)
+    no_entries = np.zeros(0, dtype=np.int64)
     lengths = [len(curve.time) for curve in curves]
-    cycle = np.concatenate([nothing_yet, *(curve.time for curve in curves)])
+    cycle = np.concatenate([no_entries, *(curve.time for curve in curves)])
     resident = np.repeat(np.array([curve.resident_bytes for curve in curves], dtype=np.int64), lengths)
-    live = np.concatenate([nothing_yet, *(curve.live_bytes for curve in curves)])
+    live = np.concatenate([no_entries, *(curve.live_bytes for curve in curves)])
     return {
         "ipu": Column(np.repeat(np.array([curve.ipu for curve in curves], dtype=np.int64), lengths)),
         "cycle": Column(cycle),
@@ -125,7 +126,7 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
         "allocated_bytes": Column(resident + live),
         "resident_bytes": Column(resident),
         "live_bytes": Column(live),
-        "fifo_bytes": Column(np.concatenate([nothing_yet, *(curve.fifo_bytes for curve in curves)])),
+        "fifo_bytes": Column(np.concatenate([no_entries, *(curve.fifo_bytes for curve in curves)])),
     }
 
 
@@ -151,18 +152,18 @@ def _too_many(timeline: Timeline) -> OutputError:
     )
 
 
-def _whole(values: Sequence[int]) -> Column:
+def _integer_column(values: Sequence[int]) -> Column:
     return Column(np.array(values, dtype=np.int64))
 
 
 def _name_column(codes: Integers, names: Sequence[str]) -> Column:
     """Return a column of names for codes; duplicate names merge, negative codes are missing."""
-    different = tuple(dict.fromkeys(names))
-    position = np.array([*(different.index(name) for name in names), timelines.NONE])
-    return Column(position[np.maximum(codes, timelines.NONE)], different, partial=True)
+    distinct_names = tuple(dict.fromkeys(names))
+    position = np.array([*(distinct_names.index(name) for name in names), timelines.NONE])
+    return Column(position[np.maximum(codes, timelines.NONE)], distinct_names, partial=True)
 
 
-def _tracks(timeline: Timeline, track: Integers) -> Column:
+def _track_column(timeline: Timeline, track: Integers) -> Column:
     """Return the name of every span's track."""
     columns = (
         track,
@@ -175,10 +176,10 @@ def _tracks(timeline: Timeline, track: Integers) -> Column:
         key = key * (int(column.max(initial=0)) + 1) + column
     _, first, position = np.unique(key, return_index=True, return_inverse=True)
     spans = [Span(*(int(getattr(timeline, name)[row]) for name in Span._fields)) for row in first]
-    return _name_column(position, [_track(timeline, span) for span in spans])
+    return _name_column(position, [_track_name(timeline, span) for span in spans])
 
 
-def _track(timeline: Timeline, span: Span) -> str:
+def _track_name(timeline: Timeline, span: Span) -> str:
     info, track = timeline.info, next(kind.row.track for kind in SpanKind if kind == span.kind)
     if track is timelines.Track.LINK:
         return f"link {info.links[span.link]}"

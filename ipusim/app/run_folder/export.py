@@ -40,8 +40,8 @@ def table_names(out: Path) -> tuple[str, ...]:
         >>> table_names(Path("spans.csv")), table_names(Path("x.csv"))
         (('spans.csv', 'memory.csv', 'ipus.csv'), ('x.csv', 'x-memory.csv', 'x-ipus.csv'))
     """
-    begin = out.stem.removesuffix("spans") if out.stem.endswith("spans") else f"{out.stem}-"
-    return (out.name, *(f"{begin}{name}{out.suffix}" for name in ("memory", "ipus")))
+    prefix = out.stem.removesuffix("spans") if out.stem.endswith("spans") else f"{out.stem}-"
+    return (out.name, *(f"{prefix}{name}{out.suffix}" for name in ("memory", "ipus")))
 
 
 #: Names of table files in a run folder.

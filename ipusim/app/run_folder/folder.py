@@ -20,7 +20,7 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OutputError
 from ipusim.base.files import check_target, kind_of, naming, open_run_file, read_run_file
 
-#: Hidden folder inside a results folder, hence on the same file system. Its parts follow.
+#: Hidden folder inside a results folder, hence on the same file system. The next four names are parts of this folder.
 _LIST_FOLDER: Final = ".ipusim"
 #: Lock of the writer.
 _LOCK: Final = "lock"
@@ -52,8 +52,8 @@ _NO_LOCKS: Final = (errno.EOPNOTSUPP, errno.ENOLCK)
 class ResultsFolder:
     """Results folder, locked against other runs from ``__enter__`` to ``__exit__``.
 
-    Conflicts and unusable places show on entering, before results are computed. Without results, no new file or folder
-    stays. Every method raises OutputError with the path that cannot be written.
+    Conflicts and unusable places raise errors on entering, before results are computed. Without results, no new file or
+    folder stays. Every method raises OutputError with the path that cannot be written.
 
     The folder may come from anybody: parts are opened relative to descriptors, never through links. A forked child of
     the entering process writes and removes nothing.
@@ -94,13 +94,13 @@ class ResultsFolder:
         with ExitStack() as stack, naming(self._name):
             if self._folder.exists() and not self._folder.is_dir():
                 raise OutputError(f"{self._name}: expected a folder for the results, got a file; name another")
-            stack.callback(self._remove_made)
+            stack.callback(self._remove_new_folders)
             list_folder = self._folder / _LIST_FOLDER
             self._new_folders = [path for path in (list_folder, *list_folder.parents) if not os.path.lexists(path)]
             self._open_parts(stack)
             stack.callback(self._remove_lock)
             self._take_lock(stack)
-            stack.callback(self._leave_nothing_waiting)
+            stack.callback(self._clear_quietly)
             self._clear()
             for name in (_NEW, _OLD):
                 os.mkdir(name, dir_fd=self._descriptors[_LIST_FOLDER])
@@ -173,12 +173,14 @@ class ResultsFolder:
                 with self._create(name) as file:
                     file.write(content)
             old_lines = self._read_list()
-            new_lines = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
+            new_lines = {_list_line(hashlib.sha256(content), name) for name, content in files.items()}
             stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, old_lines)]
-            self._list(old_lines | new_lines)  # both, in case the process is killed
+            self._write_list(
+                old_lines | new_lines
+            )  # old and new files count as ipusim's, even if the process is killed
             self._exchange(files.keys(), stale)
             foreign_lines = {line for line in old_lines if line.partition("  ")[2] not in self._names | files.keys()}
-            self._list(foreign_lines | new_lines)
+            self._write_list(foreign_lines | new_lines)
             self._new_folders = []
 
     def _open_parts(self, stack: ExitStack) -> None:
@@ -191,8 +193,8 @@ class ResultsFolder:
         with suppress(FileExistsError):
             os.mkdir(_LIST_FOLDER, dir_fd=self._descriptors[""])
         self._open_folder(stack, _LIST_FOLDER, self._descriptors[""])
-        for name, is_right in _PARTS.items():
-            self._check_part(_LIST_FOLDER, name, is_right)
+        for name, has_right_type in _PARTS.items():
+            self._check_part(_LIST_FOLDER, name, has_right_type)
 
     def _open_folder(self, stack: ExitStack, name: str, within: int | None) -> None:
         follow = self._may_be_link and not name
@@ -200,12 +202,12 @@ class ResultsFolder:
         self._descriptors[name] = os.open(name or self._folder, flags, dir_fd=within)
         stack.callback(os.close, self._descriptors[name])
 
-    def _check_part(self, within: str, name: str, is_right: Callable[[int], bool]) -> None:
+    def _check_part(self, within: str, name: str, has_right_type: Callable[[int], bool]) -> None:
         """Refuse an existing part of the wrong type; raises OutputError."""
         with suppress(FileNotFoundError):
             mode = os.lstat(name, dir_fd=self._descriptors[within]).st_mode
-            if not is_right(mode):
-                kind = "a folder" if is_right is stat.S_ISDIR else "a file"
+            if not has_right_type(mode):
+                kind = "a folder" if has_right_type is stat.S_ISDIR else "a file"
                 raise OutputError(
                     f"{self._name / within / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
                     "folder for the results"
@@ -229,7 +231,7 @@ class ResultsFolder:
                     os.unlink(file.name, dir_fd=self._descriptors[name])
                 os.rmdir(name, dir_fd=self._descriptors[_LIST_FOLDER])
 
-    def _leave_nothing_waiting(self) -> None:
+    def _clear_quietly(self) -> None:
         with suppress(OSError):
             self._clear()
 
@@ -238,7 +240,7 @@ class ResultsFolder:
             with suppress(OSError):
                 os.unlink(_LOCK, dir_fd=self._descriptors[_LIST_FOLDER])
 
-    def _remove_made(self) -> None:
+    def _remove_new_folders(self) -> None:
         """Remove the folders that were created if no results were written, innermost first."""
         with suppress(OSError):
             for path in self._new_folders:
@@ -271,7 +273,7 @@ class ResultsFolder:
         lines = self.read_aside(_LIST, _MOST_LIST_BYTES).decode("utf-8", "replace").splitlines()
         return set(filter(_LINE.fullmatch, lines))
 
-    def _list(self, lines: Collection[str]) -> None:
+    def _write_list(self, lines: Collection[str]) -> None:
         text = "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.partition("  ")[::-1]))
         self.write_aside(_LIST, text.encode()).close()
 
@@ -288,7 +290,7 @@ class ResultsFolder:
                     digest.update(chunk)
         except OSError:
             return False
-        return _listing(digest, name) in lines
+        return _list_line(digest, name) in lines
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
         """Move old files away, new files in, and stale files away. On failure or interrupt every move is undone."""
@@ -306,5 +308,5 @@ class ResultsFolder:
         os.rename(name, name, src_dir_fd=self._descriptors[source], dst_dir_fd=self._descriptors[target])
 
 
-def _listing(content: hashlib._Hash, name: str) -> str:
+def _list_line(content: hashlib._Hash, name: str) -> str:
     return f"{content.hexdigest()}  {name}"

@@ -17,9 +17,9 @@ from ipusim.base.files import array_names, has_run_file, open_run_file, read_arr
 #: File name.
 MEMORY_FILE: Final = "memory.npz"
 #: Columns with an entry for each curve.
-_OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
+_CURVE_COLUMNS: Final = ("ipu", "resident_bytes", "entries")
 #: Columns with an entry for each change of the concatenated curves.
-_OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
+_ENTRY_COLUMNS: Final = ("time", "live_bytes", "fifo_bytes")
 #: Column of repeated blocks of entries: number of the curve, and block.
 _BLOCKS: Final = "blocks"
 #: Maximum size in bytes, unpacked: a pass or update makes two entries of three numbers, and most spans make none.
@@ -29,10 +29,10 @@ _MOST_BYTES: Final = timelines.MOST_SPANS * 2 * 3 * 8
 def memory_file(curves: Sequence[analysis.MemoryCurve]) -> bytes:
     """Return curves as an npz archive; equal curves give equal bytes."""
     columns: dict[str, Any] = {
-        name: np.array([getattr(curve, name) for curve in curves], dtype=np.int64) for name in _OF_CURVES[:-1]
+        name: np.array([getattr(curve, name) for curve in curves], dtype=np.int64) for name in _CURVE_COLUMNS[:-1]
     }
     columns["entries"] = np.array([len(curve.time) for curve in curves], dtype=np.int64)
-    columns |= {name: np.concatenate([getattr(curve, name) for curve in curves]) for name in _OF_ENTRIES}
+    columns |= {name: np.concatenate([getattr(curve, name) for curve in curves]) for name in _ENTRY_COLUMNS}
     blocks = [(number, *block) for number, curve in enumerate(curves) for block in curve.repeats]
     if blocks:
         columns[_BLOCKS] = np.array(blocks, dtype=np.int64)
@@ -56,12 +56,12 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
     try:
         with open_run_file(path) as file:
             blocks = [_BLOCKS] if _BLOCKS in array_names(file) else []
-            arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES, *blocks), _MOST_BYTES)
+            arrays = read_arrays(file, (*_CURVE_COLUMNS, *_ENTRY_COLUMNS, *blocks), _MOST_BYTES)
         repeats = arrays.pop(_BLOCKS, np.empty((0, 1 + len(timelines.Repeat._fields)), np.int64))
         if any(array.dtype != np.int64 or array.ndim != 1 or (array < 0).any() for array in arrays.values()):
             raise FileError("columns without whole numbers from 0 up")
-        ipu, resident, entries = (arrays[name] for name in _OF_CURVES)
-        columns = [arrays[name] for name in _OF_ENTRIES]
+        ipu, resident, entries = (arrays[name] for name in _CURVE_COLUMNS)
+        columns = [arrays[name] for name in _ENTRY_COLUMNS]
         if len({len(ipu), len(resident), len(entries)}) > 1 or len({int(entries.sum()), *map(len, columns)}) > 1:
             raise FileError("columns of different lengths")
         if (ipu >= ipus).any() or not entries.all():

@@ -26,7 +26,7 @@ _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 #: Maximum number of files named in a message.
 _MOST_NAMES: Final = 4
 #: Hint for scenarios that name Python or files elsewhere.
-_TRUSTED: Final = "the option trust of explain runs and reads these files"
+_TRUST_HINT: Final = "the option trust of explain runs and reads these files"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,8 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
 
     The Job simulates time alone.
 
-    Whoever names a results folder does not name the programs in its scenario: without ``trust``, Python named there
-    does not run, and files outside the folder are not read.
+    A user who opens a results folder has not chosen the programs of the scenario. Without ``trust``, Python named in
+    the scenario does not run, and files outside the folder are not read.
 
     Raises as :func:`~ipusim.app.scenario.load.load_job` does.
     """
@@ -98,7 +98,7 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
         elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]
         for names, reason in ((python, "Python"), (elsewhere, "files outside of its folder")):
             if names and not trust:
-                return f"{scenario} names {reason}, {enumerated(map(runs.show, names), _MOST_NAMES)}; {_TRUSTED}"
+                return f"{scenario} names {reason}, {enumerated(map(runs.show, names), _MOST_NAMES)}; {_TRUST_HINT}"
         return assemble(request)
 
 

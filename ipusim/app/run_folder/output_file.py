@@ -19,7 +19,7 @@ from ipusim.base.errors import FileError, OptionError, OutputError
 from ipusim.base.files import check_target, naming, open_file, read_up_to, resolve
 
 #: Bytes searched for a mark at either file end.
-_LOOKED_AT: Final = 1 << 16
+_SEARCHED_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ def mark_of(command: str) -> str:
 
 def _yaml(words: str, *marks: str) -> OutputKind:
     """Return the kind of YAML files whose comment begins with a mark."""
-    either = "|".join(map(re.escape, marks))
-    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), f"(?m)^# (?:{either})".encode()))
+    alternatives = "|".join(map(re.escape, marks))
+    return OutputKind(words, dict.fromkeys((".yaml", ".yml"), f"(?m)^# (?:{alternatives})".encode()))
 
 
 SUGGESTED: Final = _yaml("a scenario", mark_of("suggest"))
 #: Includes files of `scenario`, formerly the command for programs.
 IMPORTED: Final = _yaml("a scenario", *map(mark_of, ("import", "scenario")))
 IMPORTED_TABLE: Final = OutputKind("a table", {".csv": rb"(?m) by ipusim import$"})
-RATES: Final = _yaml("rates", "Rates fitted by `ipusim ")  # by a command with earlier names
+RATES: Final = _yaml("rates", "Rates fitted by `ipusim ")  # by `validate`, or an earlier name of the command
 
 
 def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> None:
@@ -85,7 +85,7 @@ def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> No
                 f"{path}: expected no file, or {kind.words} written by ipusim, got another file: move the file, or "
                 "name another"
             )
-        _try(path)
+        _try_to_create(path)
 
 
 def refuse_read(path: Path, reads: Iterable[Path]) -> None:
@@ -108,15 +108,15 @@ def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
-            data = read_up_to(file, _LOOKED_AT)
-            file.seek(max(size - _LOOKED_AT, len(data)))
-            data += read_up_to(file, _LOOKED_AT)
+            data = read_up_to(file, _SEARCHED_BYTES)
+            file.seek(max(size - _SEARCHED_BYTES, len(data)))
+            data += read_up_to(file, _SEARCHED_BYTES)
     except (FileError, OSError):
         return False
     return not size or (mark is not None and re.search(mark, data) is not None)
 
 
-def _try(path: Path) -> None:
+def _try_to_create(path: Path) -> None:
     """Test the creation of a file and its folders in a temporary folder; raises OSError."""
     target = resolve(path)
     parent = next(parent for parent in target.parents if os.path.lexists(parent))

@@ -44,9 +44,9 @@ RESULT_FILES: Final = (
 #: Files of other commands, outdated by a new run.
 OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *TABLE_FILES)
 #: Files of runs with arithmetic only.
-_LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
+_LEARNING_FILES: Final = ("losses.csv", "outputs.npz", "weights.npz")
 #: Maximum number of Timeline rows sent to another process, 50 MB; for more, a fork of this process draws.
-_MOST_SENT: Final = 500_000
+_MOST_SENT_ROWS: Final = 500_000
 #: Maximum number of passes of a training simulated twice for its time files; a pass makes a few rows.
 _MOST_PASSES: Final = 100_000
 #: Inputs of a run's files that do not depend on arithmetic.
@@ -59,7 +59,7 @@ def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return names of the files of ``job``, and of the files it makes outdated."""
     if job.workload is not None:
         return RESULT_FILES, OUTDATED_FILES
-    return tuple(name for name in RESULT_FILES if name not in _LEARNT), (*OUTDATED_FILES, *_LEARNT)
+    return tuple(name for name in RESULT_FILES if name not in _LEARNING_FILES), (*OUTDATED_FILES, *_LEARNING_FILES)
 
 
 def losses_csv(learning: analysis.Learning) -> bytes:
@@ -67,13 +67,13 @@ def losses_csv(learning: analysis.Learning) -> bytes:
 
     With an accumulated outfeed, columns are the number of summed micro-batches and their loss sum.
     """
-    several = any(loss.replica for loss in learning.losses)
-    replica = ("replica",) if several else ()
+    has_replicas = any(loss.replica for loss in learning.losses)
+    replica = ("replica",) if has_replicas else ()
     is_sum = any(loss.micro_batches > 1 for loss in learning.losses)
-    last = ("micro_batches", *replica, "loss_sum") if is_sum else ("micro_batch", *replica, "loss")
-    rows: list[tuple[object, ...]] = [("step", "execution", *last)]
+    last_columns = ("micro_batches", *replica, "loss_sum") if is_sum else ("micro_batch", *replica, "loss")
+    rows: list[tuple[object, ...]] = [("step", "execution", *last_columns)]
     for loss in learning.losses:
-        replica_cells = (loss.replica,) if several else ()
+        replica_cells = (loss.replica,) if has_replicas else ()
         number = loss.micro_batches if is_sum else loss.micro_batch
         rows.append((loss.step, loss.execution, number, *replica_cells, repr(loss.loss)))
     return csv_bytes(rows)
@@ -101,7 +101,7 @@ def trace_file(result: Run, *, full: bool = False) -> bytes:
     Very long runs leave out repeats except the first and last periods, unless ``full``. Raises OptionError if a full
     trace exceeds the largest file.
     """
-    # Usually in another process: importing the protocol takes longer than writing a trace.
+    # Traces are usually written in another process; importing the protocol takes longer than writing.
     from ipusim.app.render.perfetto_trace import write_perfetto_trace  # noqa: PLC0415
 
     timeline, system = in_periods(result.timeline, full=full), result.job.system
@@ -153,9 +153,9 @@ def run_files(
         drawing: process begun before the run; its files are not made again.
     """
 
-    of_results = partial(_files_of_results, result, folder, comments)
-    of_time = partial(_files_of_time, result, full_trace=full_trace)
-    files = _make_files(result, view, drawing, of_results, of_time)
+    make_results = partial(_files_of_results, result, folder, comments)
+    make_time_files = partial(_files_of_time, result, full_trace=full_trace)
+    files = _make_files(result, view, drawing, make_results, make_time_files)
     return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
 
 
@@ -227,23 +227,25 @@ def _is_made_ahead(job: Job) -> bool:
 
 
 def _make_files(
-    result: Run, view: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker
+    result: Run, view: Window, drawing: Drawing | None, make_results: Maker, make_time_files: Maker
 ) -> dict[str, bytes]:
     """Return the files of a run, made by ``drawing``, forked processes and this process."""
     timeline, files = result.timeline, {}
-    left = [of_results, of_time]
-    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_run_data(result, view)):
+    remaining_makers = [make_results, make_time_files]
+    if drawing is not None and len(timeline) <= _MOST_SENT_ROWS and drawing.send(_run_data(result, view)):
         give_back_memory()
-        count = 1 if _is_made_ahead(result.job) else 2
-        files = {name: content for make in left[:count] for name, content in make().items()}
+        count = 1 if _is_made_ahead(result.job) else 2  # a process ahead also makes the files of time
+        files = {name: content for make in remaining_makers[:count] for name, content in make().items()}
         drawn_files = drawing.results()
-        left = left[count:] if drawn_files is None or "timeline.npz" not in drawn_files else []
+        remaining_makers = remaining_makers[count:] if drawn_files is None or "timeline.npz" not in drawn_files else []
         if drawn_files is not None:
-            return files | drawn_files | {name: content for make in left for name, content in make().items()}
-    from ipusim.app.run_folder.pictures import picture_makers  # noqa: PLC0415 - and matplotlib, where it draws here
+            return (
+                files | drawn_files | {name: content for make in remaining_makers for name, content in make().items()}
+            )
+    from ipusim.app.run_folder.pictures import picture_makers  # noqa: PLC0415 - imports matplotlib
 
     makers = picture_makers(timeline, view, result.memory if result.describes_memory else None)
-    return files | side_by_side([*makers, *left])
+    return files | side_by_side([*makers, *remaining_makers])
 
 
 def picture_name(start: int | None, end: int | None, phase: str | None, execution: int | None) -> str:

@@ -28,19 +28,21 @@ def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
     The slowest makers should be first. A child only sends its files to the parent, and ends with it. If a child fails
     for any reason, its maker runs here, where errors are raised as without children.
 
-    Processes instead of threads: drawing holds Python's lock, and matplotlib's settings are global. A fork copies no
-    Timeline; a worker would import everything anew and receive a copy.
+    Forked processes replace threads, since drawing holds Python's lock, and matplotlib's settings are global. A fork
+    copies no Timeline; a worker process would repeat all imports and receive a copy.
     """
     with ExitStack() as stack:
         if gc.isenabled():  # few objects die here: garbage collection took a quarter of a chart's time
             give_back_memory()
             gc.disable()
             stack.callback(gc.enable)
-        children = [_begin(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
+        children = [_fork_child(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
         last_results = [make() for make in makers[len(children) :]]
         child_results = [child.results() if child else None for child in children]
-        aside = [make() if result is None else result for result, make in zip(child_results, makers, strict=False)]
-    return {name: content for result in (*aside, *last_results) for name, content in result.items()}
+        children_files = [
+            make() if result is None else result for result, make in zip(child_results, makers, strict=False)
+        ]
+    return {name: content for result in (*children_files, *last_results) for name, content in result.items()}
 
 
 class Ahead(Generic[T]):
@@ -64,18 +66,18 @@ class Ahead(Generic[T]):
         """Begin the child if a core is spare."""
         if not _spare_cores():
             return self
-        reads, writes = os.pipe()
-        self._pipe = self._stack.enter_context(os.fdopen(writes, "wb"))
+        read_end, write_end = os.pipe()
+        self._pipe = self._stack.enter_context(os.fdopen(write_end, "wb"))
 
         def make() -> dict[str, bytes]:
             gc.disable()
-            os.close(writes)  # ends the child quietly with this process
+            os.close(write_end)  # the pipe then ends with the parent, and ends the child quietly
             finish = self._prepare()
-            with os.fdopen(reads, "rb") as file:
+            with os.fdopen(read_end, "rb") as file:
                 return finish(pickle.load(file))
 
-        self._child = _begin(make, self._stack)
-        os.close(reads)
+        self._child = _fork_child(make, self._stack)
+        os.close(read_end)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,7 +101,7 @@ class Ahead(Generic[T]):
 
 
 def give_back_memory() -> None:
-    """Free garbage and malloc's free memory: a third of a run with 64 IPUs."""
+    """Collect garbage, and return malloc's free memory: a third of the memory of a run with 64 IPUs."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # glibc only
@@ -137,33 +139,33 @@ class _Child:
         os.waitpid(self.process, 0)
 
 
-def _begin(make: Maker, stack: ExitStack) -> _Child | None:
+def _fork_child(make: Maker, stack: ExitStack) -> _Child | None:
     """Fork a child that calls ``make`` and is killed with the stack; None without a fork."""
-    reads, writes = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Warns of BLAS threads, which BLAS ends before a fork.
+            # Python warns of BLAS threads, but BLAS ends its threads before a fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             process = os.fork()
     except OSError:
-        os.close(reads)
-        os.close(writes)
+        os.close(read_end)
+        os.close(write_end)
         return None
     if not process:
-        _make_and_exit(make, reads, writes)
-    os.close(writes)
-    child = _Child(process, reads)
+        _make_and_exit(make, read_end, write_end)
+    os.close(write_end)
+    child = _Child(process, read_end)
     stack.callback(child.end)
     return child
 
 
-def _make_and_exit(make: Maker, reads: int, writes: int) -> NoReturn:
+def _make_and_exit(make: Maker, read_end: int, write_end: int) -> NoReturn:
     """Send the result to the parent and exit at once, without the parent's cleanup."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.close(reads)
-        with os.fdopen(writes, "wb") as file:
+        os.close(read_end)
+        with os.fdopen(write_end, "wb") as file:
             pickle.dump(make(), file, protocol=pickle.HIGHEST_PROTOCOL)
         status = 0
     finally:

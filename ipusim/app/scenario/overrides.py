@@ -36,15 +36,15 @@ def apply_overrides(
         position = position_of(name)
         try:
             if not equals or not name:
-                raise _nowhere(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
+                raise _path_error(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
             path = _set_value(data, name.split("."), located := runs.Located(position.source, position), text)
         except RequestError as error:
             problems += [runs.PlacedProblem(position, "", problem.text) for problem in error.problems]
             continue
         problems.extend(located.problems)
-        for marks in (values, keys):
-            for old in [old for old in marks if old[: len(path)] == path and old != path]:
-                del marks[old]
+        for positions in (values, keys):
+            for old in [old for old in positions if old[: len(path)] == path and old != path]:
+                del positions[old]
         values.update(located.values)
         keys.update(located.keys)
         for depth in range(1, len(path) + 1):  # mappings created on the path also get the override's position
@@ -68,7 +68,7 @@ def apply_changes(source: Source, changes: Mapping[str, Any]) -> Source:
     return apply_overrides(replace(source, data=data), texts, lambda name: runs.Place(f"changes {name}"))
 
 
-def _nowhere(text: str) -> RequestError:
+def _path_error(text: str) -> RequestError:
     """Return the error of an override with an unknown path."""
     return RequestError([Problem((), text)])
 
@@ -82,12 +82,12 @@ def _set_value(data: dict[str, Any], names: list[str], located: runs.Located, te
             key: str | int = runs.index_of(value, name, path)
         elif isinstance(value, dict):
             if not name:
-                raise _nowhere(f"expected keys joined by single dots, got {'.'.join(names)!r}")
+                raise _path_error(f"expected keys joined by single dots, got {'.'.join(names)!r}")
             key = name
             if depth < len(names) - 1 and value.get(name) is None:
                 value[name] = {}
         else:
-            raise _nowhere(f"expected {runs.dotted(path)} to be a mapping or a list, got {runs.show(value)}")
+            raise _path_error(f"expected {runs.dotted(path)} to be a mapping or a list, got {runs.show(value)}")
         path = (*path, key)
         if depth == len(names) - 1:
             value[key] = located.read(text, path)

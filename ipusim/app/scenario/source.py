@@ -95,7 +95,7 @@ def read_source(path: Path) -> Source:
             [runs.PlacedProblem(runs.Place(position), "", problem) for position, _, problem in problems]
         ) from None
     except FileNotFoundError:
-        near = _near(path, SUFFIX if is_measured else ".yaml")
+        near = _near_file_hint(path, SUFFIX if is_measured else ".yaml")
         raise refuse(f"expected a {kind}, got no such file{near}") from None
     except IsADirectoryError:
         raise refuse(f"expected a {kind}, got a folder") from None
@@ -112,7 +112,7 @@ def read_source(path: Path) -> Source:
         ) from None
     if not is_measured:
         return source
-    place = runs.Place(str(path))  # of every value
+    place = runs.Place(str(path))  # every value has the position of the whole file
     return replace(source, values=dict.fromkeys(source.values, place), keys=dict.fromkeys(source.keys, place))
 
 
@@ -120,11 +120,11 @@ def _refusal(position: runs.Place, text: str) -> ScenarioError:
     return ScenarioError([runs.PlacedProblem(position, "", text)])
 
 
-def _near(path: Path, suffix: str) -> str:
+def _near_file_hint(path: Path, suffix: str) -> str:
     """Return a hint at a file in the same folder with a similar name.
 
     Suffixes are not compared: short names with a common suffix would always be similar.
     """
-    files = sorted(file.stem for file in path.parent.glob(f"*{suffix}") if file.exists())  # no link to nothing
+    files = sorted(file.stem for file in path.parent.glob(f"*{suffix}") if file.exists())  # a link may lead nowhere
     near = did_you_mean(path.stem, files)
     return near.removesuffix("?") + f"{suffix}?" if near else ""

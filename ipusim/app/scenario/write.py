@@ -18,8 +18,8 @@ from ipusim.base.files import MAX_SCENARIO_BYTES
 SCENARIO_FILE: Final = "scenario.yaml"
 #: Valid name in a scenario; file names may be others.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: Characters of a description's line.
-_LINE: Final = 110
+#: Maximum number of characters of a description's line.
+_LINE_WIDTH: Final = 110
 #: Maximum number of digits of a number.
 _DIGITS: Final = 60
 
@@ -48,7 +48,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
 def _description(text: str) -> str:
     """Return the description as comment lines with the same words."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    lines = textwrap.wrap(words, _LINE, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(words, _LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
     comment = "".join(f"# {line}\n" for line in lines)
     return comment if description_of(comment) == words else f"# {words}\n"
 
@@ -56,8 +56,8 @@ def _description(text: str) -> str:
 def _plain_value(value: Any) -> Any:
     """Return options as YAML data; raises ArithmeticError for fractions without finite decimals."""
     if isinstance(value, dict):
-        first = [key for key in ("name", "type") if key in value]  # as people write them
-        return {key: _plain_value(value[key]) for key in dict.fromkeys([*first, *value])}
+        leading_keys = [key for key in ("name", "type") if key in value]  # people write these keys first
+        return {key: _plain_value(value[key]) for key in dict.fromkeys([*leading_keys, *value])}
     if isinstance(value, list):
         return [_plain_value(item) for item in value]
     return _decimal(value) if isinstance(value, Fraction) else value
@@ -67,9 +67,9 @@ def _decimal(number: Fraction) -> int | float | str:
     """Return a fraction as a number if read back exactly, otherwise as decimals."""
     if number.denominator == 1:
         return int(number)
-    near = float(number)
-    if Fraction(str(near)) == number:
-        return near
+    nearest_float = float(number)
+    if Fraction(str(nearest_float)) == number:
+        return nearest_float
     exact = Context(prec=_DIGITS, traps=[]).divide(Decimal(number.numerator), Decimal(number.denominator))
     if Fraction(exact) != number:
         raise ArithmeticError(f"{number} has no decimals")

@@ -32,16 +32,16 @@ def best_first(
         >>> best_first([3, 1, 2], float, lambda _: analysis.Fits.YES, lambda _: None)
         [1, 2, 3]
     """
-    equals: defaultdict[float, list[T]] = defaultdict(list)
+    outcomes_by_cost: defaultdict[float, list[T]] = defaultdict(list)
     for outcome in outcomes:
         if analysis.usable(fits(outcome)):
-            equals[cost(outcome)].append(outcome)
+            outcomes_by_cost[cost(outcome)].append(outcome)
     in_order: list[T] = []
-    for least in sorted(equals):
-        peaks = [peak for outcome in equals[least] if (peak := peak_bytes(outcome)) is not None]
-        if len(peaks) == len(equals[least]):
+    for lowest_cost in sorted(outcomes_by_cost):
+        peaks = [peak for outcome in outcomes_by_cost[lowest_cost] if (peak := peak_bytes(outcome)) is not None]
+        if len(peaks) == len(outcomes_by_cost[lowest_cost]):
             order = sorted(range(len(peaks)), key=peaks.__getitem__)
-            in_order += (equals[least][position] for position in order)
+            in_order += (outcomes_by_cost[lowest_cost][position] for position in order)
         else:
-            in_order += equals[least]
+            in_order += outcomes_by_cost[lowest_cost]
     return in_order

@@ -15,7 +15,7 @@ MEASURES: Final = sorted(
 )
 #: Names of the measures of time, which every run has.
 TIME_MEASURES: Final = {figure.name for figure in MEASURES if not figure.path.startswith(("memory.", "learning."))}
-#: Names of measures in messages, with differing names under ``expect``.
+#: Names of measures in messages; a different name under ``expect`` follows in brackets.
 MEASURE_NAMES: Final = [
     figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
 ]

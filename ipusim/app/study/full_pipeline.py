@@ -26,7 +26,7 @@ _FIRST_MULTIPLE: Final = 2
 _MOST_DOUBLINGS: Final = 6
 #: Candidate periods of a full pipeline, as multiples of the schedule's step.
 _PERIOD_MULTIPLES: Final = 1, 2, 3, 4
-#: Counts that prove linear growth.
+#: Number of counts with equal differences that prove linear growth.
 _COUNTS_IN_PROOF: Final = 3
 
 
@@ -118,7 +118,7 @@ def update_cycles(job: Job, priced: runs.PriceFunction = lambda part: (part.cost
 
     Args:
         job: the program, with any number of steps.
-        priced: function to the costs and the System of the Job, or of a similar Job with other counts.
+        priced: function from the Job, or a similar Job with another count, to costs and System.
     """
     updates = job.program.repeat_count
     return Fraction(analysis.throughput_of(runs.timeline_of(job, updates, price=priced)).run_cycles, updates)
@@ -126,7 +126,7 @@ def update_cycles(job: Job, priced: runs.PriceFunction = lambda part: (part.cost
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Throughput limit of a plan for many micro-batches, with its losses.
+    """Throughput limit of a plan for many micro-batches, with the parts of a micro-batch's time.
 
     Attributes:
         full: time per weight update at any count of micro-batches, including the host between session runs.
@@ -177,11 +177,12 @@ def ceiling_of(
 
     Args:
         job: Job of the plan, with any count.
-        cycles_at: function from a count to the cycles of a weight update, or a CountError; by default trials.
+        cycles_at: function from a count to the cycles of a weight update; raises CountError for a refused count. By
+            default, counts are tried.
         counts: ascending counts with known cycles.
 
     Returns:
-        Ceiling; the schedule's refusal, or an empty text if the pipeline never fills, in place of an unknown ceiling.
+        Ceiling; if unknown, the schedule's refusal, or an empty text for a pipeline that is never full.
     """
     shape = job.program.shape
 
@@ -198,10 +199,10 @@ def ceiling_of(
         return ""
     except CountError as error:
         return str(error)
-    busy = dict.fromkeys(job.plan.ipus, 0)
+    pass_cycles = dict.fromkeys(job.plan.ipus, 0)
     for ipu, kind, stage in zip(job.plan.ipu.tolist(), job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
-        busy[ipu] += job.costs.passes[kind, stage]
+        pass_cycles[ipu] += job.costs.passes[kind, stage]
     count = job.plan.shape.count // shape.serialization  # a plan of a long run holds only some micro-batches
     samples = job.program.micro_batch_size * job.system.learners * shape.serialization
-    busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
+    busiest, mean = max(pass_cycles.values()) // count, Fraction(sum(pass_cycles.values()), len(pass_cycles) * count)
     return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape), job.system.clock_hz)

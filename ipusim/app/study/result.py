@@ -162,13 +162,14 @@ def table_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-#: Functions to text by file ending, and the endings of pictures.
+#: Functions that return a result as text, by file ending.
 _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
     ".json": lambda result: json_bytes(result.data()),
     ".csv": lambda result: rows_csv(result.rows()),
     ".md": lambda result: markdown([*result.printout()]),
     ".parquet": lambda result: rows_parquet(result.rows()),
 }
+#: File endings of pictures.
 _PICTURES: Final = (".png", ".svg", ".pdf")
 
 

@@ -17,9 +17,9 @@ from ipusim.base.errors import IpusimError
 
 #: Changes that remove a request's arithmetic.
 _NO_NUMERICS: Final = {"numerics": "off", "evaluate": None, "expect": None}
-#: Overrides of a scenario file with the same effect, and for laying out programs that do not fit; problems keep their
-#: places in the file.
+#: Override of a scenario file that removes arithmetic; problems keep their places in the file.
 WITHOUT_ARITHMETIC: Final = "numerics=off"
+#: Override of a scenario file that lays out programs too large for their memory.
 WITH_MISFITS: Final = "memory=report"
 
 
@@ -30,7 +30,7 @@ class Trial:
     Attributes:
         job: laid out program; None if refused.
         refusal: reasons of the refusal, a line per problem; empty with a Job.
-        priced: function that returns other costs and another System for the Job; None to keep the Job's.
+        priced: function that returns other costs and another System for the Job; None to keep costs and System.
         run_cycles: cycles of the whole run if computed without event simulation, else None.
     """
 
@@ -72,16 +72,16 @@ class Trial:
     def parts_s(self) -> dict[timelines.TimePart, float]:
         """Seconds of each part of the time between two weight updates."""
         job = self.accepted_job
-        per = job.executions * job.system.clock_hz
-        return {part: cycles / per for part, cycles in self.waterfall.cycles.items()}
+        cycles_of_second = job.executions * job.system.clock_hz  # summed over all executions
+        return {part: cycles / cycles_of_second for part, cycles in self.waterfall.cycles.items()}
 
     @cached_property
     def cycles(self) -> int | None:
         """Cycles of the first execution with its weight update; None if refused."""
         if self.job is None:
             return None
-        two = runs.timeline_of(self.job, min(self.job.program.repeat_count, 2))
-        return analysis.find_execution(two, 0).execution_cycles
+        timeline = runs.timeline_of(self.job, min(self.job.program.repeat_count, 2))
+        return analysis.find_execution(timeline, 0).execution_cycles
 
     @property
     def period(self) -> Fraction:
@@ -127,8 +127,8 @@ def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, mi
     """
     changes = changes or {}
     no_numerics = {} if request.functions is not None else _NO_NUMERICS
-    reported = {"memory": "report"} if misfits and is_limited(request, changes) else {}
-    return change_request(request, {**no_numerics, **reported, **changes})
+    memory_option = {"memory": "report"} if misfits and is_limited(request, changes) else {}
+    return change_request(request, {**no_numerics, **memory_option, **changes})
 
 
 def change_request(request: Request, changes: Mapping[str, Any]) -> Request:

@@ -129,7 +129,8 @@ def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
     with pytest.raises(FileError) as caught:
         stages_of(read_measured([path], count=1))
     assert str(caught.value) == (
-        f"{path}: expected a number of stages that divides the 2 ranks, got 3: set the option stages to their number"
+        f"{path}: expected a number of stages that divides the 2 ranks, got 3: set the option stages to the number of "
+        "stages"
     )
     assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
     with pytest.raises(FileError, match="expected each file once, got one twice"):

@@ -135,7 +135,7 @@ def test_stages_that_share_a_rank_share_an_ipu_and_its_update_and_halves_are_hal
     assert medians(stages)["3"] == {"forward": 32, "backward_input": 32, "backward_weights": 32, "update": 4}
     assert legal_count(stages) == (
         8,
-        "Micro-batches were 5; Grouped takes multiples of 8, point-to-point schedules any.",
+        "Micro-batches were 5; Grouped takes multiples of 8, and point-to-point schedules take any number.",
     )
     (tmp_path / "p.csv").write_bytes(StagesResult(stages).text(".csv"))
     (tmp_path / "p.yaml").write_text(scenario_text(stages, "p.csv", ["0.json", "1.json"]))

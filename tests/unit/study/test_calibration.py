@@ -117,8 +117,8 @@ def test_rows_left_out_say_from_how_many_on_a_fit_is_better_than_none():
     assert found.held_out_errors[0] == pytest.approx(sum(map(abs, found.before)) / 4)
     (first, *_) = words(found)
     assert first == (
-        f"With each row left out in turn, its error is {by_hand[3]:.1%} on average by 3 others, and 18.1% before: "
-        "fitted rates are better from 1 row on."
+        f"A row left out of the fit has an error of {by_hand[3]:.1%} on average with rates fitted to 3 other rows, and "
+        "18.1% before: rates fitted to at least 1 row are better on unseen rows."
     )
 
 

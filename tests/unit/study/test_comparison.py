@@ -447,7 +447,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     run = read_run(older)
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.older == (
-        "The folder is an older version's: its summary.json, of schema version 2, calls holders of memory and "
+        "An older version of ipusim wrote the folder: summary.json, of schema version 2, calls holders of memory and "
         "options by their words, numbers no time-steps with -1, answers true or false to whether a program fits, "
         "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
         "parts of the time are left out."
@@ -460,9 +460,9 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     run = read_run(older)
     assert run.waterfall is None
     assert run.older == (
-        "The folder is an older version's: its summary.json, of schema version 3, answers true or false to whether "
-        "a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and "
-        "drain, so that its parts of the time are left out."
+        "An older version of ipusim wrote the folder: summary.json, of schema version 3, answers true or false to "
+        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as "
+        "fill and drain, so that its parts of the time are left out."
     )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
         path.write_text(json.dumps(said | {"schema_version": version}))
