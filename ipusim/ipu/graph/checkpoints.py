@@ -21,7 +21,7 @@ class Sections:
     """Forward pass of a stage, divided at checkpoints.
 
     Attributes:
-        names: node names per section, in order. The last section runs to the end of the pass, without a checkpoint.
+        names: node names per section, in order. No checkpoint follows the last section.
         values: tensors of each checkpoint; checkpoint i ends section i.
     """
 

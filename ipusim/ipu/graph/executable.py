@@ -1,4 +1,4 @@
-"""Run a part of a graph as a sequence of NumPy steps.
+"""Run part of a graph as NumPy steps in sequence.
 
 Every tensor has a slot: the index of its value in a list.
 """

@@ -20,7 +20,7 @@ from ipusim.ipu.graph.registry import is_program_function
 
 #: Attribute of host nodes: number and name of the program's enclosing block.
 SCOPE: Final = "_ipusim_host"
-#: Separator of number and name in the attribute.
+#: Separator of number and name.
 _SEPARATOR: Final = "/"
 #: Nodes whose tensors always lie on the IPU.
 _ON_IPU: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
@@ -77,7 +77,7 @@ class HostScopes:
         return self._block_of_sum(node)
 
     def _block_of_sum(self, node: Node) -> str:
-        """Return the block of a sum of gradients; empty if the sum runs on the IPU, and for other nodes.
+        """Return a gradient sum's block; empty if the sum runs on the IPU, and for other nodes.
 
         If the host computes all addends, the sum runs in the block of the last addend. If the host computes only some,
         the sum runs in the block of the first gradient node that reads the sum.

@@ -28,7 +28,7 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
         name: name of the node.
 
     Returns:
-        Result tensors; a list with only the operation if ``outputs`` is empty.
+        Result tensors, or only the operation in a list if ``outputs`` is empty.
     """
     graph = tf.compat.v1.get_default_graph()
     token = f"ipusim:{next(_TOKEN_NUMBERS)}"

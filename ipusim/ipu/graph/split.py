@@ -111,7 +111,7 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
 def _independent_of_update(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
     """Return update nodes whose results do not depend on the update.
 
-    Only control edges make these nodes wait. A read of a variable always depends on the update. An assignment does not
+    Only control edges make these nodes wait. Reads of variables always depend on the update. An assignment does not
     if no other update node uses the variable.
     """
     independent: set[str] = set()

@@ -46,7 +46,7 @@ class GraphStage:
     handed: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
     recomputed_tensors: frozenset[Output] | None = None
-    needs_input_gradient: ClassVar = True  # TensorFlow has already left out gradients that nobody reads
+    needs_input_gradient: ClassVar = True  # TensorFlow has already left out unused gradients
     frozen_names: ClassVar[frozenset[str]] = frozenset()
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()

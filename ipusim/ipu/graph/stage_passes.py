@@ -25,7 +25,7 @@ class StagePasses:
     """
 
     def __init__(self, graph: Graph, stage_cut: StageCut, observer: Observer | None = None) -> None:
-        """Order the nodes of the forward and of the backward pass.
+        """Order the nodes of both passes.
 
         Raises:
             UnsupportedProgramError: if a node has no kernel.

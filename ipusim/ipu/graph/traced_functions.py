@@ -257,7 +257,7 @@ class StepFunctions:
         return sum(value.size * np.dtype(dtype or value.dtype).itemsize for value in outputs)
 
     def _workload(self, _: int) -> Workload:
-        """Return the arithmetic of a replica; the last stage hands values to this replica's weight update."""
+        """Return a replica's arithmetic; the last stage hands values to the weight update of the replica."""
         handed: dict[Output, Any] = {}
         last = replace(self.stages[-1], handed=handed)
         return Workload(
@@ -285,7 +285,7 @@ def _check_group_sizes(profiles: Sequence[models.StageProfile], replicas: int) -
 
 
 def _exchange_gradients(profiles: Sequence[models.StageProfile]) -> bool:
-    """Tell whether backward passes call collectives themselves and send no gradients to host tables."""
+    """Tell whether backward passes call collectives and send no gradients to host tables."""
     return any(profile.backward_collectives for profile in profiles) and not any(
         profile.tables.gradients for profile in profiles
     )

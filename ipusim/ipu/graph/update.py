@@ -28,7 +28,7 @@ class GraphUpdate:
         owners: trained variable that a slot belongs to; update counters belong to the first trained variable.
     """
 
-    gradient_map = None  # clipping and similar maps of gradients are nodes of the update
+    gradient_map = None  # nodes of the update clip or map gradients
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ def _size(entry: ObservedNode) -> int:
 
 
 def _join_works(works: Sequence[Work], variable_count: int) -> Work:
-    """Add up works and return the share of one of ``variable_count`` variables of equal size."""
+    """Add up works; return a variable's share if ``variable_count`` variables have equal sizes."""
     vector = sum((work.vector for work in works), VectorWork())
     counts = vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals
     share = VectorWork(*(count // variable_count for count in counts))

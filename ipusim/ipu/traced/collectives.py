@@ -1,4 +1,4 @@
-"""Add collective nodes between a stage's replicas; the gradient of a collective is the transposed collective."""
+"""Add collective nodes between a stage's replicas; gradients are transposed collectives."""
 
 from __future__ import annotations
 

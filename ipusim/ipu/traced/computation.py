@@ -65,7 +65,7 @@ def compile_computation(
 
 
 def _values_of_iteration(graph: Any, start: int) -> list[Any]:
-    """Return queues and collectives from operation ``start`` on; empty if the operations contain a loop or pipeline."""
+    """Return queues and collectives from operation ``start`` on; empty if operations contain a loop or pipeline."""
     nodes = read_graph(graph).nodes
     nodes_of_iteration = [nodes[node.name] for node in graph.get_operations()[start:]]
     values = [entry.value for node in nodes_of_iteration if (entry := entry_of(node)) is not None]

@@ -58,7 +58,7 @@ def events_of(session: Any) -> list[str]:
 
 
 def _report(timeline: Timeline) -> str:
-    """Return the times of a run as JSON text."""
+    """Return a run's times as JSON text."""
     return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
@@ -233,7 +233,7 @@ class DeviceProgram:
         self._outfeed.add(runner.session, element)
 
     def _share_first_variables(self, session: Session) -> None:
-        """Give all hosts the first host's variables, before the first training run on several hosts."""
+        """Give every host the first host's variables before the first training run on several hosts."""
         hosts = self._distribution
         if hosts is None or session.executions or not session.job.plan.shape.training:
             return

@@ -132,14 +132,14 @@ def _token_attributes(entry: Entry, owner: Any) -> dict[str, str]:
 
 
 def _takes_element(node: Node) -> bool:
-    """Tell whether a node reads an element of an iterator or queue."""
+    """Tell whether a node reads elements of an iterator or queue."""
     return node.type == "IteratorGetNext" or value_of(node, Infeed) is not None
 
 
 def _as_body(
     graph: Graph, loop: _Loop, infeed: Infeed | None, internal_places: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
-    """Return a loop's body as a program's body, the names of variables by place, and the places of constants.
+    """Return a loop's body as program body, names of variables by place, and places of constants.
 
     Variables keep the loop's changing values between iterations. Values that only count iterations need no variable,
     since the program counts iterations.
@@ -187,7 +187,7 @@ class _Counter:
 
     Attributes:
         places: places of deciding values, on which the end of the loop depends.
-        internal_places: places of deciding values that the body uses only for the next deciding values.
+        internal_places: places of deciding values used only for the next deciding values.
         condition: computes from the deciding values whether the loop continues.
         next_values: computes the next deciding values.
     """

@@ -157,7 +157,7 @@ class HostTable:
         return rows_of_look_ups[look_up]
 
     def _add_gradients(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
-        """Add gradients to the sums; update the table once enough micro-batches have sent all gradients."""
+        """Add gradients to the sums; update the table when enough micro-batches are complete."""
         if functions.surroundings().look_ups is not None:
             return
         assert self._rule is not None

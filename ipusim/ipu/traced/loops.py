@@ -23,7 +23,7 @@ from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 tf = load()
 
-#: Maximum number of iterations of a loop with a condition.
+#: Maximum number of iterations under a condition.
 _MAX_ITERATIONS: Final = 10_000_000
 
 
@@ -50,7 +50,7 @@ def add_loop(
         config: configuration of the loop; None for the active configuration.
 
     Returns:
-        Loop values after the last iteration; a list with only the operation if the loop has no values.
+        Loop values after the last iteration, or only the operation in a list if the loop has no values.
 
     Raises:
         UnsupportedProgramError: if the body sends to several outfeeds, values change dtype, or the condition depends
@@ -114,7 +114,7 @@ class _ComputationResults(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim the operations from number ``start`` on for a program; return the names without initializers."""
+    """Claim operations from number ``start`` on for a program; return names without initializers."""
     names = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     CLAIMED.setdefault(graph, set()).update(names)

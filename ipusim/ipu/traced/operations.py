@@ -79,7 +79,7 @@ def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequ
     """Add the node of an operation without gradient; see :func:`operate`.
 
     Returns:
-        Result tensors; a list with only the operation if ``forms`` is empty.
+        Result tensors, or only the operation in a list if ``forms`` is empty.
     """
 
     def price(values: Sequence[Any], _: Collection[int]) -> Work:
@@ -108,7 +108,7 @@ def add_function(
         price: function for the node's work; None for a node without work.
 
     Returns:
-        Result tensors; a list with only the operation if ``forms`` is empty.
+        Result tensors, or only the operation in a list if ``forms`` is empty.
     """
 
     def run(*arrays: Any) -> Any:

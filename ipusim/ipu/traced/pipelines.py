@@ -52,7 +52,7 @@ def add_program(
             options.
 
     Returns:
-        Carried values after the run; a list with only the operation if no values are carried.
+        Carried values after the run, or only the operation in a list without carried values.
     """
 
     def run(invocation: Invocation, *values: Any) -> Any:
@@ -170,7 +170,7 @@ def add_pipeline(
 
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
-    """Claim the operations written in the block for a pipeline; yield the set of operation names, filled at the end."""
+    """Claim the block's operations for a pipeline; yield a set, which gets the operations' names at the end."""
     graph, names = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):
@@ -237,7 +237,7 @@ class _StageTraces:
         self._send(tracer, outfeed, training.loss if sending.loss else values, training.loss)
 
     def _send(self, tracer: StepTracer, outfeed: Outfeed | None, results: Any, loss: Any) -> None:
-        """Set the outfeed settings from the results to send, and read the graph."""
+        """Set outfeed settings from the results to send, and read the graph."""
         sending, is_single = self._sending, not isinstance(results, list)
         mask = list(sending.mask)
         if mask:

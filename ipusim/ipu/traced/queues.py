@@ -35,7 +35,7 @@ class Infeed:
         structure: element structure, with ``tf.TensorSpec`` leaves.
         initializer: operation that starts the data set.
         deleter: operation that ends the queue.
-        dequeued: whether a program takes elements of the queue.
+        dequeued: whether programs take elements of the queue.
     """
 
     def __init__(self, dataset: Any, name: str = "infeed") -> None:
@@ -74,8 +74,8 @@ class Infeed:
             if program_fed is not program and earlier_replicas != replicas:
                 raise ProgramError(
                     f"Iterator for feed {self._name} has already been setup with a replication factor of "
-                    f"{earlier_replicas} when it should have {replicas}.Infeeds can not be shared across graphs with different replication "
-                    "factors. Please create a new InfeedQueue."
+                    f"{earlier_replicas} when it should have {replicas}.Infeeds can not be shared across graphs with "
+                    "different replication factors. Please create a new InfeedQueue."
                 )
         self._replicas[program] = replicas
 
@@ -178,7 +178,7 @@ class Outfeed:
         return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
 
     def receive(self, session: Any, replicas: int) -> None:
-        """Receive enqueues from passes for a session from now on; None as session ends this."""
+        """Receive enqueues from passes for a session; None ends the reception."""
         self._receiver, self._replicas = session, replicas
         self._received_keys: set[Any] = set()
         self._arrivals: dict[int, deque[tuple[Array, ...]]] = {}

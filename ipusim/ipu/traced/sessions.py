@@ -88,7 +88,7 @@ _RUN: Final = tf.compat.v1.Session.run
 def _run_with_token(
     session: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
 ) -> Any:
-    """Run a session of TensorFlow, and feed the number of the run to the graph's operations.
+    """Run TensorFlow's session, and feed the run's number to the graph's operations.
 
     Raises:
         IpusimError: if the program failed; this error replaces TensorFlow's error about the operation.

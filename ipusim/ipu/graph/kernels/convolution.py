@@ -15,7 +15,7 @@ from ipusim.ipu.graph.registry import Kernel, register
 
 
 def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
-    """Return windows as a matrix: a row per window, with columns in the order of the kernel's elements."""
+    """Return windows as a matrix: a row per window, with columns ordered like the kernel's elements."""
     views = windows.views(x, kernel)
     axes = len(kernel)
     order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)

@@ -85,7 +85,7 @@ def _stateless_whole_numbers(node: Node) -> Kernel:
 
 
 def _key_and_counter(seed: Array) -> tuple[Array, Array]:
-    """Return the key and counter of a Philox generator for an array of two seeds."""
+    """Return a Philox generator's key and counter from two seeds."""
     words = seed.astype(np.int64).view(np.uint64)
     return words[:1], np.array([0, words[1]], np.uint64)
 

@@ -13,7 +13,7 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _slice(x: Array, begin: Array, size: Array) -> Array:
-    """Return a block of an array; an axis with size -1 runs to its end."""
+    """Return an array's block; size -1 extends to the axis' end."""
     return x[
         tuple(slice(int(low), None if count < 0 else int(low + count)) for low, count in zip(begin, size, strict=True))
     ]

@@ -23,7 +23,7 @@ def _offsets(offset: Any) -> tuple[int, int]:
 
 
 def _padding_before(node: Node, number: int, length: int, max_length: int) -> int:
-    """Return the number of padding elements before a diagonal in a packed row."""
+    """Return the number of padding elements before a packed diagonal."""
     side = node.attributes["align"].split("_")[0 if number >= 0 else 1]
     return max_length - length if side == "RIGHT" else 0
 

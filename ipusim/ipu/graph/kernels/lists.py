@@ -18,7 +18,7 @@ class TensorList:
 
     Attributes:
         items: tensors; None for a reserved element without a value.
-        shape: shape of the elements, with -1 for an unknown length; empty if the rank is unknown.
+        shape: shape of elements, with -1 for unknown lengths; empty if the rank is unknown.
         dtype: dtype of elements.
     """
 
@@ -36,7 +36,7 @@ class TensorList:
         return replace(self, items=tuple(None if item is None else np.zeros_like(item) for item in self.items))
 
     def item(self, number: int, shape: Any) -> Any:
-        """Return an element; for an element without a value, zeros of ``shape`` or else of the list's element shape."""
+        """Return an element; for an unset element, zeros of ``shape`` or of the list's element shape."""
         element = self.items[number]
         if element is not None:
             return element

@@ -31,7 +31,7 @@ def _rows(x: Array, channels_first: bool) -> Array:
 
 
 def _images(rows: Array, like: Array, channels_first: bool) -> Array:
-    """Return a matrix of pixels and channels in the shape and dtype of the images ``like``."""
+    """Return pixels in the shape and dtype of images ``like``."""
     if not channels_first:
         return rows.reshape(like.shape).astype(like.dtype, copy=False)
     lengths = (like.shape[0], *like.shape[2:], like.shape[1])

@@ -20,7 +20,7 @@ def _size(node: Node, windows: Windows) -> tuple[int, ...]:
 
 
 def _inner_axes(size: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes along the elements of a window, which come last in :meth:`Windows.views`."""
+    """Return the axes along a window's elements, the last axes of :meth:`Windows.views`."""
     return tuple(range(-len(size), 0))
 
 

@@ -12,7 +12,7 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def int_tuple(values: Any) -> tuple[int, ...]:
-    """Return the integers of an array of rank 0 or 1 as a tuple."""
+    """Return an integer array of rank 0 or 1 as a tuple."""
     return tuple(int(value) for value in np.atleast_1d(values))
 
 

@@ -15,7 +15,7 @@ register_function("VarIsInitializedOp", lambda variable: np.True_)
 
 
 def _copy_of(value: Any) -> Array:
-    """Return a value as an array; a view is copied, since later changes of its base would reach the variable."""
+    """Return an array without shared memory: later changes of a view's base would reach the variable."""
     array = np.asarray(value)
     return array if array.base is None else array.copy()
 

@@ -14,7 +14,7 @@ _QUOTIENTS: Final = frozenset({"RealDiv", "DivNoNan"})
 _REDUCTIONS: Final = frozenset({"Mean", "Sum"})
 #: Node types that compute the mean from the input, or the variance from the squared difference.
 _STATISTICS_TYPES: Final = VIEWS | _REDUCTIONS | _QUOTIENTS | {"Mul"}
-#: Node types that apply mean, variance, scale and offset to the input.
+#: Node types behind the statistics: arithmetic with input, mean, variance, scale and offset.
 _APPLYING_TYPES: Final = VIEWS | {"Mul", "RealDiv", "Sub", "Neg", "Add", "AddV2", "Rsqrt", "Sqrt"}
 
 
@@ -27,7 +27,7 @@ class _Kind(NamedTuple):
 
 
 def fused_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the normalisation of a fused node in training.
+    """Return the normalisation of a fused training node.
 
     Keras computes a layer normalisation by such a node, too.
     """
@@ -120,7 +120,7 @@ def _has_constants(view: PassView, node: Node) -> bool:
 def _with_weights(view: PassView, node: Node, x: Output, nodes: set[str], kind: _Kind) -> FoundLayer | None:
     """Return the layer, including the nodes that apply the statistics, scale and offset to the input.
 
-    Only nodes on the way to a result of the input's size belong to the layer.
+    The layer includes only nodes before results of the input's size.
     """
     size = view.form(node.inputs[0]).size
     reached = set(nodes)

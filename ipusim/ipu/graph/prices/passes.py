@@ -244,7 +244,7 @@ class _Pricing:
     def _is_read_outside(self, names: set[str]) -> bool:
         """Tell whether other layers or an earlier stage read a result of a layer's gradient."""
         result_names = set(names)
-        for entry in self._backward:  # a view of a result counts as the result
+        for entry in self._backward:  # views of results count as results
             if entry.node.type in FREE and any(tensor.node in result_names for tensor in entry.node.inputs):
                 result_names.add(entry.node.name)
         gradients = set(self._stage_cut.gradients.values())

@@ -24,8 +24,8 @@ _REORDERINGS: Final = frozenset({"Identity", "Transpose"})
 def recurrent(view: PassView, node: Node) -> FoundLayer | None:
     """Return the LSTM or the GRU computed by a loop.
 
-    An LSTM's step has three sigmoids and two tanh per unit, a GRU's step two sigmoids and one tanh. The products
-    of a step multiply input and state by a kernel with columns for every gate; they may be one product or several.
+    An LSTM's step has three sigmoids and two tanh per unit, a GRU's step two sigmoids and one tanh. A step's
+    products multiply input and state by a kernel with columns for every gate; several products may share the columns.
     """
     if node.type not in ("While", "StatelessWhile"):
         return None

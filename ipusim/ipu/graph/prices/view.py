@@ -74,7 +74,7 @@ class PassView:
         return node is not None and node.type == "ReadVariableOp"
 
     def variables_of(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield handle names of variables that nodes read, directly or through views and casts."""
+        """Yield handle names of variables read by nodes, directly or through views and casts."""
         for name in names:
             for tensor in self._nodes[name].inputs:
                 if self.is_weight(tensor):

@@ -215,7 +215,7 @@ def dropout(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _dropout_of(view: PassView, selection: Node, names: set[str], rate: float | None) -> FoundLayer | None:
-    """Return the dropout whose mask selects between input and zero in the node ``selection``."""
+    """Return the dropout whose mask selects input or zero in the node ``selection``."""
     scale = next((view.node(tensor) for tensor in selection.inputs if tensor.node not in names), None)
     if rate is None or scale is None or scale.type not in ("Mul", "RealDiv"):
         return None

@@ -161,7 +161,7 @@ def positions(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _without_batch_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a table of positions, without a leading axis of length 1."""
+    """Return a position table's shape without a leading axis of length 1."""
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 

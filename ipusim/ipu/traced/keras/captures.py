@@ -25,7 +25,7 @@ class Captures:
         self._handles: dict[str, Any] = {}
 
     def name_of(self, handle: Any, default: str = "variable") -> str:
-        """Return the name of a handle's variable; a new handle gets ``default``, with a number if the name is taken."""
+        """Return the name of a handle's variable; a new handle gets ``default``, numbered if taken."""
         if id(handle) not in self._names:
             base = name = default.partition(":")[0]
             number = 0

@@ -222,14 +222,14 @@ class Execution:
                 yield variable, dtype
 
     def _update_count(self) -> int | None:
-        """Return the number of earlier weight updates, which seeds random draws; None without training."""
+        """Return the number of earlier weight updates, the seed of random draws; None without training."""
         if not self._kind.training:
             return None
         model = self._model
         return int(getattr(model.optimizer, "iterations", model._train_counter))
 
     def _results_of_element(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
-        """Return the results of an element: one per replica in a prediction, else the mean over replicas."""
+        """Return an element's results: one per replica in a prediction, else the mean over replicas."""
         specs = program.model_step.results
         if replicas == 1:
             return [_pack(specs, element)]
@@ -300,6 +300,6 @@ def _result_names(results: Any) -> list[str]:
 
 
 def _pack(specs: Any, element: Sequence[Array]) -> Any:
-    """Return values of an element in the structure of the step's results."""
+    """Return an element's values in the step's result structure."""
     flat = [tf.constant(value, spec.dtype) for spec, value in zip(tf.nest.flatten(specs), element, strict=True)]
     return tf.nest.pack_sequence_as(specs, flat)

@@ -182,7 +182,7 @@ class _Tracing:
         return ModelStep(result, self._feed, result_specs, result.trace.stage_count, function)
 
     def _metric_sums(self, step: TracedStep) -> list[str]:
-        """Return names of nodes that only add up numbers for metrics; the host does this work."""
+        """Return the names of nodes in metrics' sums, which the host computes."""
         trace, nodes = step.trace, step.graph.nodes
         metric_names = {
             self._captures.name_of(variable.handle) for metric in self._model.metrics for variable in metric.variables
@@ -241,7 +241,7 @@ class _Tracing:
         return _unpack(tf.nest.pack_sequence_as(self._feed.structure, flat))
 
     def _finish(self, outputs: Any, losses: list[Any], flat: list[Any]) -> tuple[Any, Any]:
-        """Return a batch's loss, and the results for the host."""
+        """Return a batch's loss, and results to send."""
         model = self._model
         x, y, weights = self._batch(flat)
         if self._kind.name == "predict":
