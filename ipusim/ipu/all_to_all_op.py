@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import factor, for_each, numbers
+from ipusim.ipu.cross_replica_ops import as_number_tensor, checked_group_size, for_each
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
@@ -27,8 +27,8 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
             refused once the device is known.
     """
-    size = factor("replication_factor", replication_factor)
-    return for_each(x, lambda tensor: _gathered(numbers(tensor), size, name or "all_gather"))
+    size = checked_group_size("replication_factor", replication_factor)
+    return for_each(x, lambda tensor: _gathered(as_number_tensor(tensor), size, name or "all_gather"))
 
 
 def _gathered(value: Any, size: int, name: str) -> Any:
@@ -59,7 +59,7 @@ def all_to_all(
         ProgramTypeError: unless x is a tensor of numbers. A factor other than the number of replicas is refused once
             the device is known.
     """
-    size, value = factor("replication_factor", replication_factor), numbers(x)
+    size, value = checked_group_size("replication_factor", replication_factor), as_number_tensor(x)
     split_axis = _dimension("split_dimension", split_dimension, value)
     concat_axis = _dimension("concat_dimension", concat_dimension, value)
     if int(value.shape[split_axis]) % size:

@@ -108,8 +108,11 @@ class StochasticRoundingBehaviour(IntEnum):
         return cls.ON if value else cls.OFF
 
 
-_GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
+#: Attribute for the number of replicas that share batch statistics.
+_STATISTICS_GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
+#: Category of attributes about a program's processes.
 _PROCESSES: Final = "experimental.multi_replica_distribution"
+#: Reason why attributes of Graphcore's IPU Model have no effect.
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
 #: Attributes that have no scenario key, or whose scenario key accepts fewer spellings.
 _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
@@ -122,17 +125,17 @@ _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "device_connection.version": replace(
         attributes.text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"
     ),
-    # Graphcore's IPU Model alone reads these attributes, here and in Graphcore's software.
+    # Only Graphcore's IPU Model reads these attributes, also in Graphcore's software.
     "ipu_model.compile_ipu_code": replace(attributes.flag(True), without_effect=_NO_IPU_MODEL),
     "ipu_model.tiles_per_ipu": replace(attributes.whole(0), without_effect=_NO_IPU_MODEL),
     "ipu_model.version": replace(attributes.text("ipu2", "ipu1", "ipu2"), without_effect=_NO_IPU_MODEL),
     f"{_PROCESSES}.process_index": attributes.whole(0),
     f"{_PROCESSES}.process_count": attributes.whole(0),
-    _GROUP: attributes.whole(1, least=1),
+    _STATISTICS_GROUP: attributes.whole(1, least=1),
     "machine": attributes.text(),
     "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
-#: Attributes without effect that are not plain flags with the default False.
+#: Attributes without effect whose type is not bool or whose default is not False.
 _FURTHER_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "serialization_output_folder": attributes.text(),
     "compilation_poplar_options": attributes.options(),
@@ -168,8 +171,8 @@ def _fields() -> Fields:
     for path, field in (
         fields_without_effect | {row.name: _field(row) for row in runs.attributes()} | dict(_OWN_ATTRIBUTES)
     ).items():
-        *folders, name = path.split(".")
-        _within(result, folders)[name] = field
+        *categories, name = path.split(".")
+        _nested(result, categories)[name] = field
     return result
 
 
@@ -182,9 +185,9 @@ def _field(row: runs.GraphcoreOption) -> Field:
     return attributes.share(row.default) if row.kind is float else attributes.options()
 
 
-def _within(result: dict[str, Any], folders: Sequence[str]) -> dict[str, Any]:
-    """Return the nested mapping at the path ``folders``; missing levels are created."""
-    for item in folders:
+def _nested(result: dict[str, Any], categories: Sequence[str]) -> dict[str, Any]:
+    """Return the nested mapping at the path ``categories``; missing levels are created."""
+    for item in categories:
         result = result.setdefault(item, {})
     return result
 
@@ -253,10 +256,10 @@ class IPUConfig(Category):
                 value = poplar_options(plan_options(value, row.name))
             elif row.optional and row.kind is int:  # Graphcore's default is 0; a scenario omits the key
                 value = value or None
-            *folders, key = row.path
-            _within(result, folders)[key] = value.value if isinstance(value, Enum) else value
+            *categories, key = row.path
+            _nested(result, categories)[key] = value.value if isinstance(value, Enum) else value
         if (processes := self.experimental.multi_replica_distribution.process_count) > 1:
-            _within(result, ("system", "host")).update(count=processes, sum_over="links")
+            _nested(result, ("system", "host")).update(count=processes, sum_over="links")
         return result
 
     def device(
@@ -299,15 +302,15 @@ class IPUConfig(Category):
         if not isinstance(selection, int) and len(set(selection)) != len(selection):
             raise ProgramError("All MultiIPU indices in `select_ipus` must be unique.")
         connection = self.device_connection
-        offline = DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE
-        if connection.type in offline and not connection.version:
+        types_without_device = DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE
+        if connection.type in types_without_device and not connection.version:
             raise ProgramError(
                 "device_connection.version must be set when device_connection.type is DeviceConnectionType.NEVER or "
                 "DeviceConnectionType.PRE_COMPILE"
             )
         tiles = self.io_tiles
         if self.statistics_group > 1 and tiles.num_io_tiles:
-            raise ProgramError(f"{_GROUP} is not supported with I/O tiles.")
+            raise ProgramError(f"{_STATISTICS_GROUP} is not supported with I/O tiles.")
         _check_processes(self.experimental.multi_replica_distribution)
         pipelines.IoTiles(
             tiles.num_io_tiles, tiles.place_ops_on_io_tiles, Fraction(str(tiles.available_memory_proportion))
@@ -327,9 +330,11 @@ def _check_processes(processes: Any) -> None:
     if processes.process_count > 1:
         host = core_machine.this_host()
         if host is None or host.count != processes.process_count:
-            most, hosts_text = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
+            process_count, hosts_text = (
+                (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
+            )
             raise UnsupportedProgramError(
-                f"{_PROCESSES}.process_count: expected 0 or {most}, as {hosts_text} simulated, got "
+                f"{_PROCESSES}.process_count: expected 0 or {process_count}, as {hosts_text} simulated, got "
                 f"{processes.process_count}: start so many hosts with ipusim run --hosts"
             )
         if index != host.rank:

@@ -11,8 +11,8 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
 
 tf = load()
-#: Upper limit of a group; no machine has more replicas.
-_MOST_REPLICAS: Final = 4096
+#: Maximum number of replicas in a group; no machine has more replicas.
+_MAX_REPLICAS: Final = 4096
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
@@ -29,8 +29,8 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
         ProgramTypeError: unless x is a tensor of numbers. A size that does not divide the number of replicas is
             refused once the device is known.
     """
-    size = None if replica_group_size is None else factor("replica_group_size", replica_group_size)
-    value = numbers(x)
+    size = None if replica_group_size is None else checked_group_size("replica_group_size", replica_group_size)
+    value = as_number_tensor(x)
     if size == 1:
         return value
     return add_collective(
@@ -56,8 +56,8 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
     Raises:
         ProgramTypeError: unless x is a tensor of numbers.
     """
-    size = factor("replica_group_size", replica_group_size) if replica_group_size else None
-    value = numbers(x)
+    size = checked_group_size("replica_group_size", replica_group_size) if replica_group_size else None
+    value = as_number_tensor(x)
 
     def mean(array: Array) -> Array:
         count = functions.surroundings().replica.count if size is None else size
@@ -79,7 +79,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     return tensors
 
 
-def numbers(x: Any, *, whole: bool = False) -> Any:
+def as_number_tensor(x: Any, *, whole: bool = False) -> Any:
     """Return a tensor of numbers, of whole numbers on request; raises ProgramTypeError for another value."""
     try:
         value = tf.convert_to_tensor(x)
@@ -99,9 +99,11 @@ def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def factor(name: str, value: Any) -> int:
-    """Return the size of replica groups; raises ProgramTypeError for another value, ProgramError out of range."""
+def checked_group_size(name: str, value: Any) -> int:
+    """Return the size of replica groups.
+
+    Raises ProgramTypeError if the value is not a whole number, and ProgramError if it is out of range."""
     result = checks.whole(name, value, least=1)
-    if result > _MOST_REPLICAS:
-        checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", result)
+    if result > _MAX_REPLICAS:
+        checks.wrong_value(name, f"a whole number from 1 to {_MAX_REPLICAS}", result)
     return result

@@ -106,12 +106,14 @@ def precompiled_user_op(
         )
     checks.instance("inputs", inputs, list | tuple, "a list of tensors")
     values = [tf.convert_to_tensor(value) for value in inputs]
-    places: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
     if inputs_with_gradients is not None:
-        places = tuple(checks.whole("inputs_with_gradients", place) for place in inputs_with_gradients)
-        if max(places, default=0) >= len(values):
-            checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
-        values = [tensor if place in places else tf.stop_gradient(tensor) for place, tensor in enumerate(values)]
+        positions = tuple(checks.whole("inputs_with_gradients", position) for position in inputs_with_gradients)
+        if max(positions, default=0) >= len(values):
+            checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", positions)
+        values = [
+            tensor if position in positions else tf.stop_gradient(tensor) for position, tensor in enumerate(values)
+        ]
     module = library_of(checks.text("library_path", library_path))
     function_name = checks.text("op_name", op_name)
     if not callable(getattr(module, function_name, None)):
@@ -131,7 +133,7 @@ def precompiled_user_op(
         "" if attributes is None else checks.text("attributes", attributes),
         "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
         checks.truth("separate_gradients", separate_gradients),
-        places,
+        positions,
     )
     return operate(operation, values, outputs, name or "UserOp")
 

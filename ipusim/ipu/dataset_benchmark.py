@@ -22,6 +22,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.queues import elements_anew
 
 tf = load()
+#: Nanoseconds per second.
 _SECOND_NS: Final = 10**9
 
 
@@ -147,4 +148,5 @@ def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]
 
 
 def _line(epoch: int, result: dict[str, float]) -> str:
+    """Return the printed line about an epoch."""
     return f"Epoch {epoch}: {result['elements_per_second']:,.0f} elements/second, {result['bandwidth']:.6f} GB/s."

@@ -17,11 +17,12 @@ from ipusim.ipu.traced.operations import operate
 
 tf = load()
 _V1: Final = tf.compat.v1
+#: Graphcore's names for ways to divide a table.
 _STRATEGIES: Final = ("TOKEN", "ENCODING")
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
-    """Look up rows of a table, in serialization_factor parts one after another.
+    """Look up rows of a table in successive parts of the table.
 
     Args:
         params: table of shape (rows, ...).
@@ -33,7 +34,7 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         ProgramError: if the parts do not divide the rows (Graphcore's message).
         ModelError: if an id is out of range.
     """
-    table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
+    table, row_ids = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
     parts = checks.whole("serialization_factor", serialization_factor, 1)
     if not table.shape.rank:
         checks.wrong_value("params", "a table of rows", params)
@@ -42,9 +43,9 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         raise ProgramError(
             f"The serialization_factor ({parts}) must divide the size of the 0th dimension of params ({count})."
         )
-    flat, shape = tf.reshape(table, [count, -1]) if len(row) != 1 else table, places.shape.as_list()
-    form = (table.dtype, [*shape, flat.shape[1]])
-    rows = operate(SerializedLookup(parts), [flat, places], [form], name or "embedding_lookup")[0]
+    matrix, shape = tf.reshape(table, [count, -1]) if len(row) != 1 else table, row_ids.shape.as_list()
+    form = (table.dtype, [*shape, matrix.shape[1]])
+    rows = operate(SerializedLookup(parts), [matrix, row_ids], [form], name or "embedding_lookup")[0]
     return tf.reshape(rows, [*shape, *row]) if len(row) != 1 else rows
 
 
@@ -113,7 +114,7 @@ class HostEmbeddingOptimizerSpec:
             slot_vars, partition_strategy: without effect: SGD has no slots, and the table is not partitioned.
             name: without effect: the look-up is named after its table.
         """
-        return _looked_up(embedding_tensor, self, indices, clip=False)
+        return _look_up(embedding_tensor, self, indices, clip=False)
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
@@ -178,7 +179,7 @@ class HostEmbedding:
             requirement = f"a table of numbers of rank two and not {dtype.name} of shape {shape}"
             checks.wrong_value("embedding_tensor", requirement, name)
         self._variable, self._spec = embedding_tensor, optimizer_spec
-        _table(embedding_tensor, optimizer_spec)
+        _host_table(embedding_tensor, optimizer_spec)
 
     def get_embedding_tensor(self) -> Any:
         """Return the table as a variable of the host."""
@@ -195,7 +196,7 @@ class HostEmbedding:
             ProgramTypeError: unless indices are whole numbers. An index out of range raises an error while the
                 program runs.
         """
-        return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
+        return _look_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
 
     @contextmanager
     def register(self, session: Any = None) -> Iterator[HostEmbedding]:
@@ -242,7 +243,7 @@ def create_host_embedding(
     return HostEmbedding(name, variable, partition_strategy, optimizer_spec)
 
 
-def _table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
+def _host_table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
     """Return the host table of a variable, trained by ``spec``."""
     if not hasattr(variable, "handle"):
         raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
@@ -252,18 +253,20 @@ def _table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
     return tables[spec]
 
 
-def _looked_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: Any, *, clip: bool) -> Any:
+def _look_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: Any, *, clip: bool) -> Any:
+    """Look up rows of a variable's table in a stage; raises as :meth:`HostEmbedding.lookup` does."""
     ids = tf.convert_to_tensor(indices)
     if not ids.dtype.is_integer:
         checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
-    table, values = _table(variable, spec), tf.get_static_value(ids)
+    table, values = _host_table(variable, spec), tf.get_static_value(ids)
     if values is not None and not clip:
         check_ids(variable.name, int(variable.shape[0]), values)
     return table.look_up(ids, clip=clip)
 
 
 def _register(variable: Any, spec: HostEmbeddingOptimizerSpec | None, change: int) -> None:
-    _table(variable, spec).registered += change
+    """Change the number of open ``register`` blocks of a table."""
+    _host_table(variable, spec).registered += change
 
 
 def _operation(function: Callable[[], None], name: str) -> Any:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import numbers
+from ipusim.ipu.cross_replica_ops import as_number_tensor
 from ipusim.ipu.graph.accumulation import Accumulation
 from ipusim.ipu.optimizers import mark_gradients
 from ipusim.ipu.runtime import checks
@@ -44,7 +44,7 @@ def ipu_replication_normalise(input: Any, name: str | None = None) -> Any:
         input: tensor of numbers.
         name: name of the operation.
     """
-    value = numbers(input)
+    value = as_number_tensor(input)
     return add_collective(
         _normalised, lambda _, gradient: _normalised(gradient), value, value.shape, name or "normalise"
     )

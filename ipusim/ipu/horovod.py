@@ -123,11 +123,12 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
         ProgramTypeError: if the argument is not a tensor or root_rank is not a rank.
         ProgramError: if root_rank is out of range, or if tensors differ in shape or type.
     """
-    rank_of = checks.integer("root_rank", root_rank)
-    return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), rank_of)
+    root = checks.integer("root_rank", root_rank)
+    return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), root)
 
 
 def _tensor(tensor: Any) -> Any:
+    """Return a value as a tensor; raises ProgramTypeError for a value without numbers."""
     if not tf.is_tensor(tensor):
         checks.numbers("tensor", tensor)
     return tf.convert_to_tensor(tensor)

@@ -47,14 +47,15 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     if isinstance(results, tf.Operation):
         return results
     if (
-        any(_has_several(item) for item in structure)
+        any(_is_structure(item) for item in structure)
         if isinstance(structure, list | tuple)
-        else _has_several(structure)
+        else _is_structure(structure)
     ):
         tensors = iter(results)
         return tf.nest.map_structure(lambda item: item if isinstance(item, tf.Operation) else next(tensors), structure)
     return type(structure)(results) if isinstance(structure, list | tuple) else tuple(results)
 
 
-def _has_several(value: Any) -> bool:
+def _is_structure(value: Any) -> bool:
+    """Tell whether a value holds several values."""
     return isinstance(value, list | tuple | Mapping)

@@ -31,6 +31,8 @@ _LOSS: Final = "loss"
 
 
 class _Fields(NamedTuple):
+    """Fields of an IPUEstimatorSpec, which adds checks."""
+
     mode: str
     predictions: Any = None
     loss: Any = None
@@ -76,6 +78,7 @@ class IPUEstimatorSpec(_Fields):
 
 
 def _check_call(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """Check a pair of a function and its tensors, in a list or dictionary; None is allowed."""
     if value is None:
         return
     if not isinstance(value, tuple):
@@ -108,8 +111,8 @@ class IPUEstimator(EstimatorOnIpus):
         """Check the arguments.
 
         Args:
-            model_fn: function of features, and optionally of labels, mode, params and config, which returns an
-                IPUEstimatorSpec or EstimatorSpec.
+            model_fn: function returning an IPUEstimatorSpec or EstimatorSpec from features, and optionally from
+                labels, mode, params and config.
             model_dir: checkpoint folder; by default the config's folder, else a temporary folder.
             config: a RunConfig of ipu_run_config.
             params: dictionary for model and input functions.
@@ -145,10 +148,10 @@ class IPUEstimator(EstimatorOnIpus):
         if mode == ModeKeys.EVAL:
             hooks = spec.evaluation_hooks
             return EstimatorSpec(mode, loss=loss, eval_metric_ops=_metrics(spec, outputs), evaluation_hooks=hooks)
-        host = getattr(spec, "host_call", None)
-        if host and run.iterations_per_loop > 1:
+        host_call = getattr(spec, "host_call", None)
+        if host_call and run.iterations_per_loop > 1:
             raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
-        host_result = host and host[0](*(value[0] for value in _in_structure("host", outputs, host[1])))
+        host_result = host_call and host_call[0](*(value[0] for value in _in_structure("host", outputs, host_call[1])))
         train = self._count_run([operation, loss] + ([] if host_result is None else [host_result]))
         chief = getattr(spec, "training_chief_hooks", ())
         return EstimatorSpec(
@@ -197,6 +200,7 @@ class _Body:
         return [train if isinstance(train, tf.Operation) else train.op, enqueue]
 
     def _outputs(self) -> dict[str, Any]:
+        """Return the host's tensors by name; raises ProgramError with Graphcore's message for a missing part."""
         spec = self.spec
         if self.mode == ModeKeys.PREDICT:
             if spec.predictions is None:
@@ -244,6 +248,7 @@ def _check_replicated(operations: Any) -> None:
 
 
 def _metrics(spec: Any, outputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return (value, update) by metric, from a run's outputs."""
     if not getattr(spec, "eval_metrics", None):
         names = dict.fromkeys(spec.eval_metric_ops)
         return {name: last_of(values) for name, values in _in_structure("metric", outputs, names).items()}

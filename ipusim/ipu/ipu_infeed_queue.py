@@ -47,19 +47,19 @@ class IPUInfeedQueue(InfeedArguments):
             device_ordinal: number of the device whose programs read the queue; by default the surrounding strategy's
                 device, else 0.
             replication_factor: without effect.
-            data_to_prefetch: ``prefetch_depth`` under its name of releases up to 2.1, unless 1.
+            data_to_prefetch: name of ``prefetch_depth`` in releases up to 2.1; without effect if 1.
             prefetch_depth: elements that the host keeps ready; 3 by default.
             optimise_latency: without effect.
 
         Raises:
             ProgramError: if a value is out of range, nested, or of unknown shape (Graphcore's message).
-            ProgramTypeError: for arguments of other types.
+            ProgramTypeError: if an argument has a wrong type.
         """
         self.ordinal = ordinal_of_queue(device_ordinal)
         check_deprecated(feed_name, replication_factor)
-        ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
+        earlier_depth = checks.whole("data_to_prefetch", data_to_prefetch, 1)
         if prefetch_depth is None:
-            prefetch_depth = ahead if ahead > 1 else _PREFETCH_DEPTH
+            prefetch_depth = earlier_depth if earlier_depth > 1 else _PREFETCH_DEPTH
         self.prefetch_depth = checks.integer("prefetch_depth", prefetch_depth)
         rules.check_prefetch_depth(self.prefetch_depth)
         self.optimise_latency = checks.truth("optimise_latency", optimise_latency)

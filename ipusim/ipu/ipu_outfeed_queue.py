@@ -17,7 +17,7 @@ from ipusim.ipu.traced.queues import Outfeed
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
 tf = load()
-#: Reason why a release's batches of elements have no effect.
+#: Note on batches of elements, an argument of earlier releases.
 _NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
 
 
@@ -55,7 +55,7 @@ class IPUOutfeedQueue(OutfeedArguments):
 
         Raises:
             ProgramError: if a value is out of range (Graphcore's message).
-            ProgramTypeError: for arguments of other types.
+            ProgramTypeError: if an argument has a wrong type.
         """
         mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):

@@ -20,10 +20,13 @@ from ipusim.ipu.runtime import checks
 __all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec"]
 
 tf = load()
-_NAMES: Final = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
+#: End of the pipeline's name, by mode.
+_MODE_NAMES: Final = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "predict"}
 
 
 class _Fields(NamedTuple):
+    """Fields of an IPUPipelineEstimatorSpec, which adds checks."""
+
     mode: str
     computational_stages: Sequence[Any]
     gradient_accumulation_count: int
@@ -104,6 +107,7 @@ class IPUPipelineEstimatorSpec(_Fields):
 
 
 def _check_functions(mode: str, optimizer_function: object, eval_metrics_fn: object) -> None:
+    """Raise ProgramError with Graphcore's message if a mode's function is missing."""
     if mode == ModeKeys.TRAIN and optimizer_function is None:
         raise ProgramError("`IPUPipelineEstimatorSpec` must contain `optimizer_function` when training")
     if mode == ModeKeys.EVAL and eval_metrics_fn is None:
@@ -124,7 +128,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
         """Check the arguments.
 
         Args:
-            model_fn: function of optional mode, params and config, which returns an IPUPipelineEstimatorSpec.
+            model_fn: function returning an IPUPipelineEstimatorSpec, with optional mode, params and config.
             model_dir, config, params, warm_start_from: see IPUEstimator.
 
         Raises:
@@ -151,7 +155,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
                 "accumulate_outfeed": True,
                 "accumulate_outfeed_dtype": spec.loss_accumulator_dtype,
             }
-        repeats = _repeats(run.iterations_per_loop, spec.gradient_accumulation_count)
+        repeats = _executions_per_run(run.iterations_per_loop, spec.gradient_accumulation_count)
         operation, outputs = run_and_dequeue(
             lambda: pipelining_ops.pipeline(
                 computational_stages=spec.computational_stages,
@@ -161,7 +165,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
                 outfeed_queue=queue,
                 device_mapping=spec.device_mapping,
                 config=run.ipu_options,
-                **{"name": f"ipu_pipeline_estimator_{_NAMES[mode]}"} | training | spec.pipeline_op_kwargs,
+                **{"name": f"ipu_pipeline_estimator_{_MODE_NAMES[mode]}"} | training | spec.pipeline_op_kwargs,
             ),
             queue,
             run.num_replicas,
@@ -199,7 +203,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
         return result
 
 
-def _repeats(iterations: int, count: int) -> int:
+def _executions_per_run(iterations: int, count: int) -> int:
     """Return the pipeline's executions per run.
 
     Raises:

@@ -16,6 +16,8 @@ __all__ = ["IPURunConfig", "RunConfig"]
 
 
 class _Fields(NamedTuple):
+    """Fields of an IPURunConfig, which adds checks."""
+
     iterations_per_loop: int
     ipu_options: IPUConfig | None
     compile_summary: bool
@@ -65,12 +67,12 @@ class IPURunConfig(_Fields):
             )
         if replicas * shards > 1 and ipu_options is None:
             raise ProgramError("IPU configuration requires more than one device, but `ipu_options` is None")
-        available = 1 if ipu_options is None else _devices(ipu_options)
+        available = 1 if ipu_options is None else _device_count(ipu_options)
         if ordinal >= available:
             raise ProgramError(
                 f"Only {available} device(s) available to choose from. You tried to pick a device at ordinal {ordinal}"
             )
-        configured = _ipus(ipu_options, ordinal) or replicas * shards
+        configured = _ipu_count(ipu_options, ordinal) or replicas * shards
         if replicas * shards != configured:
             raise ProgramError(
                 f"`IPURunConfig` configured with {replicas * shards} devices ({replicas} replicas times {shards} "
@@ -81,14 +83,14 @@ class IPURunConfig(_Fields):
         )
 
 
-def _devices(ipu_options: object) -> int:
+def _device_count(ipu_options: object) -> int:
     """Return a configuration's number of devices; raises ProgramTypeError for another object."""
     if not isinstance(ipu_options, IPUConfig):
         raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
     return max(1, device_count(ipu_options))
 
 
-def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
+def _ipu_count(ipu_options: IPUConfig | None, ordinal: int) -> int:
     """Return a device's number of IPUs; 0 if the configuration leaves it open."""
     count = () if ipu_options is None else ipu_options.auto_select_ipus
     return count if isinstance(count, int) else count[ordinal] if count else 0

@@ -18,9 +18,9 @@ from ipusim.ipu.traced.functions import run_function
 
 tf = load()
 #: Class of the functions that ``tf.function`` returns.
-_FUNCTION: Final = import_module("tensorflow.python.eager.polymorphic_function.polymorphic_function").Function
+_FUNCTION_CLASS: Final = import_module("tensorflow.python.eager.polymorphic_function.polymorphic_function").Function
 #: Packages whose functions run on the host, even in a strategy's scope.
-_OF_THE_HOST: Final = ("tensorflow.", "tf_keras.", "keras.")
+_HOST_PACKAGES: Final = ("tensorflow.", "tf_keras.", "keras.")
 
 
 class IPUStrategyV1:
@@ -67,7 +67,7 @@ class IPUStrategyV1:
             ProgramTypeError: if fn is not a function or does not take the arguments.
         """
         keywords = check_call("fn", fn, args, kwargs)
-        if not isinstance(fn, _FUNCTION):
+        if not isinstance(fn, _FUNCTION_CLASS):
             check_takes("fn", fn, args, keywords)
         with all_on_device(self._ordinal):
             if not tf.executing_eagerly():  # a session runs the compiled operation
@@ -84,12 +84,12 @@ IPUStrategy = IPUStrategyV1
 @contextmanager
 def _functions_on_ipus(ordinal: int) -> Iterator[None]:
     """Run the program's calls of ``tf.function`` on simulated IPUs, in the block."""
-    call = _FUNCTION.__call__
+    original_call = _FUNCTION_CLASS.__call__
 
     def on_ipus(function: Any, *args: Any, **kwargs: Any) -> Any:
-        if not tf.executing_eagerly() or function.python_function.__module__.startswith(_OF_THE_HOST):
-            return call(function, *args, **kwargs)
+        if not tf.executing_eagerly() or function.python_function.__module__.startswith(_HOST_PACKAGES):
+            return original_call(function, *args, **kwargs)
         return run_function(function, args, kwargs, options_of_loop(ordinal))
 
-    with replaced(_FUNCTION, __call__=on_ipus):
+    with replaced(_FUNCTION_CLASS, __call__=on_ipus):
         yield

@@ -94,8 +94,8 @@ def while_loop(
         ProgramTypeError: for the reasons given at :func:`repeat`.
     """
     check_body("condition", condition)
-    most = None if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
-    return _loop(most, body, inputs, infeed_queue, condition)
+    maximum = None if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)
+    return _loop(maximum, body, inputs, infeed_queue, condition)
 
 
 def _loop(
@@ -139,13 +139,13 @@ def _inner_loop(
             tensors = [tf.identity(result) for result in results if not isinstance(result, tf.Operation)]
             return [count + 1, *tensors]
 
-    def holds(count: Any, *values: Any) -> Any:
-        within = tf.constant(True) if iterations is None else count < iterations
-        return within if condition is None else tf.logical_and(within, condition(*values))
+    def continues(count: Any, *values: Any) -> Any:
+        is_within_limit = tf.constant(True) if iterations is None else count < iterations
+        return is_within_limit if condition is None else tf.logical_and(is_within_limit, condition(*values))
 
     with traced_program.set_to(INNER_LOOP):
         if infeed_queue is not None:
             refuse_in_inner_loop("infeed_queue")
         check_takes("body", body, carried, {})
-        count, *results = tf.while_loop(holds, step, [tf.constant(0), *carried])
+        count, *results = tf.while_loop(continues, step, [tf.constant(0), *carried])
     return list(results) or [count.op]

@@ -88,7 +88,7 @@ def ctc_loss_v2(
         ProgramError: if out_dtype is too small or tensors do not match. Labels and lengths from the infeed are
             checked while the program runs.
     """
-    return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits", name)
+    return _ctc_loss(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits", name)
 
 
 ctc_loss_with_logits = ctc_loss_v2
@@ -110,15 +110,16 @@ def ctc_loss_with_log_probs(
         data: logarithms of probabilities (time steps, batch, classes).
         data_length: number of time steps per sample.
     """
-    return _ctc(labels, data, label_length, data_length, blank_index, out_dtype, "data", name)
+    return _ctc_loss(labels, data, label_length, data_length, blank_index, out_dtype, "data", name)
 
 
 ctc_loss = ctc_loss_with_log_probs
 
 
-def _ctc(
+def _ctc_loss(
     labels: Any, data: Any, label_length: Any, data_length: Any, blank: Any, out_dtype: Any, kind: str, name: Any
 ) -> Any:
+    """Add the node of a CTC loss; ``kind`` names the argument for ``data``, logits or log probabilities."""
     x = _scores(kind, data)
     if out_dtype is not None:
         out_dtype = tf.as_dtype(out_dtype)
@@ -126,9 +127,9 @@ def _ctc(
             raise ProgramError(f"out_dtype cannot be float16 when dtype of {kind} is float32.")
         checks.dtype("out_dtype", out_dtype.as_numpy_dtype)
     _, batch, classes = x.shape.as_list()
-    rows = _whole("labels", labels, [batch, None])
-    counts = _whole("label_length", label_length, [batch])
-    steps = _whole(f"{kind.removesuffix('s')}_length", data_length, [batch])
+    rows = _whole_numbers("labels", labels, [batch, None])
+    counts = _whole_numbers("label_length", label_length, [batch])
+    steps = _whole_numbers(f"{kind.removesuffix('s')}_length", data_length, [batch])
     loss = layers.CTC(
         rows.shape.as_list()[1], checks.integer("blank_index", blank), timed=True, log_probabilities=kind == "data"
     )
@@ -166,7 +167,7 @@ def ctc_beam_search_decoder(
     Raises:
         ProgramError: if top_paths exceeds beam_width or tensors do not match.
     """
-    return _decoded("logits", logits, logits_lengths, beam_width, top_paths, blank_index, name)
+    return _decode("logits", logits, logits_lengths, beam_width, top_paths, blank_index, name)
 
 
 def ctc_beam_search_decoder_with_log_probs(
@@ -184,15 +185,16 @@ def ctc_beam_search_decoder_with_log_probs(
         input_lengths: number of time steps per sample.
         beam_width, top_paths, blank_index, name: see :func:`ctc_beam_search_decoder`.
     """
-    return _decoded("log_probs", log_probs, input_lengths, beam_width, top_paths, blank_index, name)
+    return _decode("log_probs", log_probs, input_lengths, beam_width, top_paths, blank_index, name)
 
 
-def _decoded(
+def _decode(
     kind: str, data: Any, lengths: Any, width: Any, paths: Any, blank: Any, name: str | None
 ) -> tuple[Any, Any, Any]:
+    """Add the node of a beam search; ``kind`` names the argument for ``data``, logits or log probabilities."""
     x = _scores(kind, data)
     steps, batch, classes = x.shape.as_list()
-    counts = _whole("logits_lengths" if kind == "logits" else "input_lengths", lengths, [batch])
+    counts = _whole_numbers("logits_lengths" if kind == "logits" else "input_lengths", lengths, [batch])
     beams = checks.whole("beam_width", width, 1)
     if checks.whole("top_paths", paths, 1) > beams:
         checks.wrong_value("top_paths", f"at most beam_width, {beams}", paths)
@@ -218,11 +220,13 @@ class _CheckedSearch(BeamSearch):
 
 
 def _check_steps(counts: Array, steps: int) -> None:
+    """Raise ProgramError for numbers of time steps out of range."""
     if counts.min(initial=0) < 0 or counts.max(initial=0) > steps:
         checks.wrong_value("lengths", f"from 0 to {steps} time steps", counts)
 
 
 def _scores(name: str, data: Any) -> Any:
+    """Return class scores as a tensor; raises ProgramError for another shape or dtype."""
     x = tf.convert_to_tensor(data)
     if x.shape.rank != 3 or not x.dtype.is_floating:
         requirement = "a floating-point tensor of shape [max_time, batch_size, num_classes]"
@@ -230,7 +234,8 @@ def _scores(name: str, data: Any) -> Any:
     return x
 
 
-def _whole(name: str, value: Any, shape: list[int | None]) -> Any:
+def _whole_numbers(name: str, value: Any, shape: list[int | None]) -> Any:
+    """Return whole numbers of a shape as int64; raises ProgramTypeError and ProgramError for other values."""
     result = tf.convert_to_tensor(value)
     if not result.dtype.is_integer:
         checks.wrong_type(name, "whole numbers", value)
@@ -269,7 +274,7 @@ def nce_loss(
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.nce_loss(
-        _whole_table(weights),
+        _joined_table(weights),
         biases,
         tf.cast(labels, tf.int64),
         inputs,
@@ -306,7 +311,7 @@ def sampled_softmax_loss(
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.sampled_softmax_loss(
-        _whole_table(weights),
+        _joined_table(weights),
         biases,
         tf.cast(labels, tf.int64),
         inputs,
@@ -321,7 +326,7 @@ def sampled_softmax_loss(
     )
 
 
-def _whole_table(weights: Any) -> Any:
+def _joined_table(weights: Any) -> Any:
     """Return the rows of all classes in one tensor; a list is concatenated."""
     return tf.concat(weights, 0) if isinstance(weights, list | tuple) else weights
 

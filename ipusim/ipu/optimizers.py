@@ -86,6 +86,7 @@ class _Accumulating(IpuOptimizer):
     """Accumulates gradients over mini-batches for the wrapped optimizer."""
 
     def _accumulate(self, accumulation: Accumulation) -> None:
+        """Set the accumulation; constructors of subclasses call this method."""
         self._accumulation = accumulation
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
@@ -111,13 +112,13 @@ def mark_gradients(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list
             tensor = tf.convert_to_tensor(gradient)
             mark = value(variable)
             dtype = getattr(mark, "dtype", None) or tensor.dtype
-            (tensor,) = add_node(Entry(_handed_on, value=mark), [tensor], [(dtype, tensor.shape)], name)
+            (tensor,) = add_node(Entry(_mark_kernel, value=mark), [tensor], [(dtype, tensor.shape)], name)
             result.append((tensor, variable))
     return result
 
 
-def _handed_on(node: Node) -> Kernel:
-    """Return the NumPy function of a marking node: identity, or the average over replicas inside a pass."""
+def _mark_kernel(node: Node) -> Kernel:
+    """Return the kernel of a marking node: the identity, or the average over replicas if inside a pass."""
     (dtype,), mark = node.output_types, value_of(node, Averaged)
     if mark is not None and mark.in_pass:
         return lambda gradient: functions.all_reduce(gradient) / dtype.type(functions.surroundings().replica.count)
@@ -208,7 +209,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
             dtype = checks.dtype("dtype", dtype)
         self._accumulate(
             Accumulation(
-                _mini_batches(num_mini_batches),
+                _checked_mini_batches(num_mini_batches),
                 GradientAccumulationReductionMethod.parse(reduction_method).value,
                 {
                     "offload_weight_update_variables": offload,
@@ -268,12 +269,12 @@ class GradientAccumulationOptimizer(_Accumulating):
             ProgramError: if num_mini_batches is below 1 or opt is not the expected optimizer.
         """
         super().__init__(opt, name)
-        self._accumulate(Accumulation(_mini_batches(num_mini_batches)))
+        self._accumulate(Accumulation(_checked_mini_batches(num_mini_batches)))
         innermost = opt
         while isinstance(innermost, IpuOptimizer):
             innermost = innermost._opt
-        simple = _TRAIN.GradientDescentOptimizer | _TRAIN.MomentumOptimizer
-        if checks.truth("verify_usage", verify_usage) and not isinstance(innermost, simple):
+        supported_classes = _TRAIN.GradientDescentOptimizer | _TRAIN.MomentumOptimizer
+        if checks.truth("verify_usage", verify_usage) and not isinstance(innermost, supported_classes):
             raise ProgramError(
                 "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
                 f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"
@@ -342,7 +343,8 @@ class ShardedOptimizer(IpuOptimizer):
         return super().compute_gradients(loss, var_list=var_list, **kwargs | {"colocate_gradients_with_ops": True})
 
 
-def _mini_batches(count: object) -> int:
+def _checked_mini_batches(count: object) -> int:
+    """Return a number of mini-batches; raises ProgramError with Graphcore's message if it is below 1."""
     result = checks.integer("num_mini_batches", count)
     if result < 1:
         raise ProgramError("num_mini_batches must be a positive number.")

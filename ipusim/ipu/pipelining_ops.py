@@ -38,9 +38,8 @@ __all__ = [
 ]
 
 tf = load()
-
-
-_NAME: Final = "OptimizerFunctionOutput"
+#: Class name in messages.
+_CLASS: Final = "OptimizerFunctionOutput"
 #: Keras optimizer classes, current and legacy.
 _KERAS: Final = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
 
@@ -79,28 +78,28 @@ class OptimizerFunctionOutput:
             ProgramTypeError: if an argument has a wrong type (Graphcore's message).
             ProgramError: if arguments do not go together (Graphcore's message).
         """
-        of_keras = isinstance(opt, _KERAS)
-        _check(
+        is_keras = isinstance(opt, _KERAS)
+        _check_type(
             opt,
             (tf.compat.v1.train.Optimizer, *_KERAS),
             "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object.",
         )
-        _check(loss, tf.Tensor, "loss must be a TensorFlow Tensor object.")
+        _check_type(loss, tf.Tensor, "loss must be a TensorFlow Tensor object.")
         for name, value in (("compute", compute_gradients_args), ("apply", apply_gradients_args)):
-            _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
+            _check_type(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
             keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
-            _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
+            _check_type({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
         for kind, arguments in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
-            if arguments and of_keras:
-                raise ProgramError(f"{_NAME}.compute_gradients_{kind} may not be used with OptimizerV2 instances.")
+            if arguments and is_keras:
+                raise ProgramError(f"{_CLASS}.compute_gradients_{kind} may not be used with OptimizerV2 instances.")
         if variables is not None:
-            _check(variables, (tuple, list), "variables must be a tuple or list.")
-            if variables and not of_keras:
-                raise ProgramError(f"{_NAME}.variables may only be used with OptimizerV2.")
+            _check_type(variables, (tuple, list), "variables must be a tuple or list.")
+            if variables and not is_keras:
+                raise ProgramError(f"{_CLASS}.variables may only be used with OptimizerV2.")
         if tape is not None:
-            _check(tape, tf.GradientTape, "tape must be a GradientTape.")
-            if not of_keras:
-                raise ProgramError(f"{_NAME}.tape may only be used with OptimizerV2.")
+            _check_type(tape, tf.GradientTape, "tape must be a GradientTape.")
+            if not is_keras:
+                raise ProgramError(f"{_CLASS}.tape may only be used with OptimizerV2.")
         _refuse_captured_gradients(gradient_capture_context, captured_gradient_outfeed)
         self.opt, self.loss, self.tape = opt, loss, tape
         self.variables = tuple(variables or ())
@@ -114,6 +113,7 @@ class OptimizerFunctionOutput:
         return Training(self.opt, self.loss, self._compute(), self.apply_gradients_args, self.apply_gradients_kwargs)
 
     def _compute(self) -> Callable[[], Any] | None:
+        """Return the function that computes pairs (gradient, variable); None computes gradients of all variables."""
         args, kwargs = self.compute_gradients_args, dict(self.compute_gradients_kwargs)
         if self.tape is not None:
             variables = self.variables or self.tape.watched_variables()
@@ -130,20 +130,21 @@ class OptimizerFunctionOutput:
 def _refuse_captured_gradients(context: object, outfeed: object) -> None:
     if context is not None:
         raise ProgramTypeError(
-            f"{_NAME}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
+            f"{_CLASS}.gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext."
         )
     if outfeed is not None:
-        _check(outfeed, IPUOutfeedQueue, "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.")
+        _check_type(outfeed, IPUOutfeedQueue, "captured_gradient_outfeed must be an instance of IPUOutfeedQueue.")
         raise ProgramError(
-            f"{_NAME}.captured_gradient_outfeed may not be used when neither an "
+            f"{_CLASS}.captured_gradient_outfeed may not be used when neither an "
             "ipu.eager.backprop.GradientCollectionContext, nor an ipu.eager.backprop.GradientCollectionTape is also "
             "used."
         )
 
 
-def _check(value: object, kind: type | tuple[type, ...], text: str) -> None:
+def _check_type(value: object, kind: type | tuple[type, ...], text: str) -> None:
+    """Raise ProgramTypeError with Graphcore's message if a value has another type."""
     if not isinstance(value, kind):
-        raise ProgramTypeError(f"{_NAME}.{text}")
+        raise ProgramTypeError(f"{_CLASS}.{text}")
 
 
 @as_builder

@@ -7,17 +7,21 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.api import functions
-from ipusim.ipu.cross_replica_ops import factor, for_each, numbers
+from ipusim.ipu.cross_replica_ops import as_number_tensor, checked_group_size, for_each
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
 
 tf = load()
+#: Graphcore's name of a sum.
 _ADD: Final = "COLLECTIVE_OP_ADD"
+#: Graphcore's name of a sum of squares.
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
-#: Without reduction: a replica keeps its part of its local values.
+#: Graphcore's name for no reduction: a replica keeps a part of its local values.
 _LOCAL: Final = "COLLECTIVE_OP_LOCAL"
+#: Graphcore's name of a mean.
 _MEAN: Final = "COLLECTIVE_OP_MEAN"
+#: How a group's values are combined, by Graphcore's name.
 _COMBINATIONS: Final[dict[str, functions.Combination]] = {
     _ADD: "add",
     "COLLECTIVE_OP_MUL": "multiply",
@@ -47,21 +51,24 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
         ProgramTypeError: unless x is a tensor of numbers. A factor that does not divide the number of replicas is
             refused once the device is known.
     """
-    size = factor("replication_factor", replication_factor)
+    size = checked_group_size("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):
         checks.wrong_value("op", f"{', '.join(_COMBINATIONS)} or {_LOCAL}", op)
     return for_each(x, lambda tensor: _scattered(tensor, size, op, name or "reduce_scatter"))
 
 
 def _scattered(x: Any, size: int, op: str, name: str) -> Any:
+    """Add the node of :func:`reduce_scatter` for a single tensor."""
     logical = op.startswith("COLLECTIVE_OP_LOGICAL")
-    value = numbers(x, whole=logical)
+    value = as_number_tensor(x, whole=logical)
     if value.shape.rank != 1:
         checks.wrong_value("x", "a tensor of rank 1", tuple(value.shape.as_list()))
     length = int(value.shape[0])
     shape = [-(-length // size)]
     if op == _LOCAL:
-        return add_collective(lambda array: functions.own_chunk(array, size), _own_back(size), value, shape, name)
+        return add_collective(
+            lambda array: functions.own_chunk(array, size), _gradient_of_own_part(size), value, shape, name
+        )
     values = value * value if op == _SQUARE_ADD else value
     if op == _MEAN:
         values = values / tf.cast(size, values.dtype)
@@ -77,13 +84,13 @@ def _scattered(x: Any, size: int, op: str, name: str) -> Any:
     )
 
 
-def _own_back(size: int) -> Any:
+def _gradient_of_own_part(size: int) -> Any:
     """Return the gradient function of ``COLLECTIVE_OP_LOCAL``: zeros outside the replica's part."""
 
     def pull_back(array: Any, gradient: Any) -> Any:
-        whole = np.zeros(gradient.size * size, array.dtype)
-        first = functions.replica_index() % size * gradient.size
-        whole[first : first + gradient.size] = gradient
-        return whole[: array.size]
+        result = np.zeros(gradient.size * size, array.dtype)
+        start = functions.replica_index() % size * gradient.size
+        result[start : start + gradient.size] = gradient
+        return result[: array.size]
 
     return pull_back

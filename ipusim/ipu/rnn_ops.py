@@ -60,9 +60,11 @@ class _Popnn:
         self.dtype = checks.dtype("dtype", dtype, "biufc")
         if self.dtype.kind != "f":
             raise ProgramError(f"Only support float16, float32, provided {dtype}")
-        self._partials = partials_itemsize(partials_dtype)
-        self._weights = _V1.glorot_uniform_initializer(seed) if weights_initializer is None else weights_initializer
-        self._biases = _V1.zeros_initializer() if bias_initializer is None else bias_initializer
+        self._partials_itemsize = partials_itemsize(partials_dtype)
+        self._weights_initializer = (
+            _V1.glorot_uniform_initializer(seed) if weights_initializer is None else weights_initializer
+        )
+        self._biases_initializer = _V1.zeros_initializer() if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
         # TensorFlow treats an empty name as no name.
         self._explicit_name = None if name is None else checks.text("name", name) or None
@@ -111,27 +113,30 @@ class _Popnn:
         with _V1.variable_scope(scope_or_name, self.kind, reuse=reuse, use_resource=True) as scope:
             self._variable_scope = scope
             shape = [elements + self.num_units, self.gate_count * self.num_units]
-            return _V1.get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
+            return _V1.get_variable("kernel", shape, self.dtype, self._weights_initializer), self._create_biases()
 
-    def _made_biases(self) -> Any:
-        return _V1.get_variable("biases", self._bias_shape(), self.dtype, self._biases)
+    def _create_biases(self) -> Any:
+        return _V1.get_variable("biases", self._bias_shape(), self.dtype, self._biases_initializer)
 
     def _inputs(self, inputs: Any) -> Any:
+        """Return the inputs in the layer's dtype; raises ProgramError for another number of axes."""
         x = tf.convert_to_tensor(inputs)
         if x.shape.rank != 3:
             raise ProgramError(f"Expecting input_shape with 3 dims, got {x.shape.rank}")
         return tf.cast(x, self.dtype)
 
     def _state(self, name: str, value: Any, batch: int) -> Any:
+        """Return a state in the layer's dtype; raises ProgramError for another shape."""
         state, requirement = tf.cast(value, self.dtype), (int(batch), self.num_units)
         if tuple(state.shape.as_list()) != requirement:
             checks.wrong_value(name, f"a tensor of shape {requirement}", tuple(state.shape.as_list()))
         return state
 
     def _run(self, x: Any, side_inputs: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Add the layer's node; return outputs and final states. Side inputs are scores and lengths."""
         steps, batch, elements = x.shape.as_list()
         kernel, biases = self._variables(elements)
-        operation = RecurrentOperation(self._layer(), bool(states), self._partials)
+        operation = RecurrentOperation(self._layer(), bool(states), self._partials_itemsize)
         final = (x.dtype, [batch, self.num_units])
         forms = [(x.dtype, [steps, batch, self.num_units]), *[final] * (2 if self.gate_count == 4 else 1)]
         return tuple(operate(operation, [x, kernel, biases, *side_inputs, *states], forms, self.kind))
@@ -236,7 +241,7 @@ class PopnnDynamicGRU(PopnnGRU):
 
     kind, masked = "popnn_dynamic_gru", True
 
-    def _made_biases(self) -> Any:
+    def _create_biases(self) -> Any:
         gates = _V1.get_variable("bias_r_u", [2, self.num_units], self.dtype, _V1.ones_initializer())
         candidate = _V1.get_variable("bias_c", [1, self.num_units], self.dtype, _V1.zeros_initializer())
         biases = tf.concat([gates, candidate], axis=0)

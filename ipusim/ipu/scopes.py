@@ -84,10 +84,10 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
     Raises:
         ProgramTypeError: unless name is text.
     """
-    name, outer = checks.text("name", name), host_block()
-    with host_block.set_to(outer or name):
+    name, outer_block = checks.text("name", name), host_block()
+    with host_block.set_to(outer_block or name):
         graph = tf.compat.v1.get_default_graph()
-        if outer is not None:
+        if outer_block is not None:
             yield
             return
         text = scope_text(len(graph.get_operations()), name)
@@ -143,14 +143,18 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: ob
 def _frontend_attributes(graph: Any) -> dict[str, str]:
     """Return the current compiler attributes for new operations."""
     attributes = graph._attr_scope_map.get(_FRONTEND)
-    return {} if attributes is None else dict(_attributes().FromString(attributes.s).map)
+    return {} if attributes is None else dict(_attributes_class().FromString(attributes.s).map)
 
 
 def _as_attribute(attributes: dict[str, str]) -> dict[str, Any]:
-    return {_FRONTEND: tf.compat.v1.AttrValue(s=_attributes()(map=attributes).SerializeToString(deterministic=True))}
+    """Return the operation attribute that holds compiler attributes, by name."""
+    return {
+        _FRONTEND: tf.compat.v1.AttrValue(s=_attributes_class()(map=attributes).SerializeToString(deterministic=True))
+    }
 
 
-def _attributes() -> Any:
+def _attributes_class() -> Any:
+    """Return the message class of compiler attributes."""
     return import_module("tensorflow.compiler.xla.xla_data_pb2").FrontendAttributes
 
 

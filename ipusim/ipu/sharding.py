@@ -87,11 +87,13 @@ def get_shard_from_colocation(op: Any) -> int | None:
 
 
 def _operation(argument: str, value: Any) -> Any:
+    """Return an operation, or a tensor's operation; raises ProgramTypeError for another value."""
     checks.instance(argument, value, tf.Operation | tf.Tensor, "an operation or a tensor")
     return value.op if isinstance(value, tf.Tensor) else value
 
 
 def _by_name(graph: Any, name: str) -> Any:
+    """Return a graph's operation by name; None for an unknown name."""
     try:
         return graph.get_operation_by_name(name)
     except KeyError:

@@ -30,10 +30,10 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
         ProgramError: if shapes or types do not match.
     """
     counts, sources = _whole_numbers("num_elems", num_elems), _whole_numbers("src_offsets", src_offsets)
-    places = _whole_numbers("dst_offsets", dst_offsets)
-    if not _have_one_shape(counts, sources, places):
+    targets = _whole_numbers("dst_offsets", dst_offsets)
+    if not _have_one_shape(counts, sources, targets):
         raise ProgramError("num_elems, src_offsets and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _copy_slices(dst, src, counts, sources, places, zero_unused)
+    return _copy_slices(dst, src, counts, sources, targets, zero_unused)
 
 
 def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
@@ -69,13 +69,14 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     Raises:
         ProgramError: if shapes or types do not match.
     """
-    counts, places = _whole_numbers("num_elems", num_elems), _whole_numbers("dst_offsets", dst_offsets)
-    if not _have_one_shape(counts, places):
+    counts, targets = _whole_numbers("num_elems", num_elems), _whole_numbers("dst_offsets", dst_offsets)
+    if not _have_one_shape(counts, targets):
         raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _copy_slices(dst, src, counts, _consecutive_offsets(counts), places, zero_unused)
+    return _copy_slices(dst, src, counts, _consecutive_offsets(counts), targets, zero_unused)
 
 
 def _whole_numbers(name: str, value: Any) -> Any:
+    """Return a vector of whole numbers as int64; raises ProgramTypeError for another value."""
     result = tf.convert_to_tensor(value)
     if result.dtype.is_floating or result.shape.rank != 1:
         checks.wrong_type(name, "a list or rank 1 tensor of whole numbers", value)
@@ -93,7 +94,8 @@ def _consecutive_offsets(counts: Any) -> Any:
     return tf.cumsum(counts, exclusive=True)
 
 
-def _copy_slices(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unused: bool) -> Any:
+def _copy_slices(dst: Any, src: Any, counts: Any, sources: Any, targets: Any, zero_unused: bool) -> Any:
+    """Add the operation that copies slices; raises ProgramError if tensors do not match."""
     rows = tf.convert_to_tensor(dst)
     value = tf.convert_to_tensor(src, dtype=None if hasattr(src, "dtype") else rows.dtype)
     if min(rows.shape.rank, value.shape.rank) < 2:
@@ -103,7 +105,9 @@ def _copy_slices(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zer
     if value.dtype != rows.dtype:
         checks.wrong_value("src", f"the type of dst, {rows.dtype.name}", value.dtype.name)
     operation = _CheckedSlice(checks.truth("zero_unused", zero_unused))
-    (result,) = operate(operation, [rows, value, counts, sources, places], [(rows.dtype, rows.shape)], "sequence_slice")
+    (result,) = operate(
+        operation, [rows, value, counts, sources, targets], [(rows.dtype, rows.shape)], "sequence_slice"
+    )
     return result
 
 
@@ -112,8 +116,8 @@ class _CheckedSlice(SequenceSlice):
 
     def forward(self, *arrays: Any) -> Any:
         """Return the result; raises ProgramError for rows out of range."""
-        dst, src, counts, sources, places = arrays
-        for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", places, dst.shape[0])):
+        dst, src, counts, sources, targets = arrays
+        for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", targets, dst.shape[0])):
             outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)
             if outside.any():
                 number = int(np.argmax(outside))

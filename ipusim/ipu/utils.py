@@ -243,6 +243,7 @@ def extract_all_events(events: Any) -> list[IpuTraceEvent]:
 
 
 def _texts_of(summary: bytes) -> list[Any]:
+    """Return the JSON texts of a summary's events."""
     values = tf.compat.v1.Summary.FromString(summary).value
     return [text for value in values for text in tf.make_ndarray(value.tensor)]
 

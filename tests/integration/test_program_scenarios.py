@@ -155,7 +155,7 @@ def test_it_takes_the_programs_time(ran, option, first, layered, tmp_path):
     assert (said.request.options.model is not None) is layered
     (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
     job = load_job(tmp_path / "said.yaml", ["numerics=off"])
-    twin, own = (said_so._time_alone(each) for each in (job, program.job))
+    twin, own = (said_so._step_timeline(each) for each in (job, program.job))
     assert twin.end.tolist() == own.end.tolist()
     assert twin.bytes.tolist() == own.bytes.tolist()
     assert job.system == program.job.system
@@ -213,7 +213,7 @@ def test_tokens_and_a_skip_connection(ran, tmp_path):
         {"name": "softmax_cross_entropy", "type": "softmax_cross_entropy"},
     ]
     (tmp_path / "said.yaml").write_text(scenario_text(said.request, tmp_path), encoding="utf-8")
-    twin, own = map(said_so._time_alone, (load_job(tmp_path / "said.yaml", ["numerics=off"]), program.job))
+    twin, own = map(said_so._step_timeline, (load_job(tmp_path / "said.yaml", ["numerics=off"]), program.job))
     assert twin.end.tolist() == own.end.tolist()
 
 

@@ -45,9 +45,11 @@ def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
         raise ProgramError(
             f"model_fn ({model_fn}) does not include params argument, but params ({params}) is passed to Estimator."
         )
-    strangers = [name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")]
-    if strangers:
-        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {strangers}")
+    unexpected_names = [
+        name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")
+    ]
+    if unexpected_names:
+        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {unexpected_names}")
 
 
 def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

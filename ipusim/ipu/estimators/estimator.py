@@ -30,8 +30,9 @@ tf = load()
 _V1: Final = tf.compat.v1
 _TRAIN: Final = _V1.train
 _LOG: Final = _V1.logging
-#: Parameters set by the estimator.
+#: Reserved name among parameters.
 _INPUT_FN: Final = "input_fn"
+#: Parameter in which an estimator passes a batch size.
 _BATCH_SIZE: Final = "batch_size"
 
 
@@ -52,7 +53,7 @@ class Estimator:
         """Check the arguments.
 
         Args:
-            model_fn: function of features, and optionally of labels, mode, params and config, which returns a spec.
+            model_fn: function returning a spec from features, and optionally from labels, mode, params and config.
             model_dir: checkpoint folder; by default the config's folder, else a temporary folder.
             config: a RunConfig.
             params: dictionary for model and input functions.
@@ -117,7 +118,7 @@ class Estimator:
         """Train from the latest checkpoint of ``model_dir``, or from initial values; return this estimator.
 
         Args:
-            input_fn: function of optional mode, params and config, which returns a data set.
+            input_fn: function returning a data set, with optional arguments mode, params and config.
             hooks: SessionRunHooks.
             steps: mini-batches per replica to train.
             max_steps: global step at which training ends.
@@ -172,17 +173,17 @@ class Estimator:
             metrics["loss"] = metrics.get("loss") or _V1.metrics.mean(workers.mean(spec.loss))
             values = {name: value for name, (value, _) in metrics.items()}
             values["global_step"] = _TRAIN.get_global_step()
-            final, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
+            final_hook, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
             stop = [] if steps is None else [training.StopAfterRuns(steps // self._steps_per_run)]
-            all_hooks = [*(hooks or ()), *stop, *(spec.evaluation_hooks or ()), final]
+            all_hooks = [*(hooks or ()), *stop, *(spec.evaluation_hooks or ()), final_hook]
             with _TRAIN.MonitoredSession(training.creator_of(spec.scaffold, path, self._config), all_hooks) as session:
                 while not session.should_stop():
                     session.run(updates)
-            result = dict(sorted(final.final_ops_values.items()))
+            result = dict(sorted(final_hook.final_ops_values.items()))
             result |= {name: workers.mean_metric(value) for name, value in result.items() if name != "global_step"}
             summary = ", ".join(f"{metric} = {value}" for metric, value in result.items())
             _LOG.info(f"Saving dict for global step {result['global_step']}: {summary}")
-            self._write(result, self.eval_dir(name))
+            self._write_summary(result, self.eval_dir(name))
         return result
 
     def predict(
@@ -316,6 +317,7 @@ class Estimator:
         return result
 
     def _trained_checkpoint(self) -> str:
+        """Return the latest checkpoint; raises ProgramError without a checkpoint."""
         result = self.latest_checkpoint()
         if result is None:
             raise ProgramError(f"Couldn't find trained model at {self._model_dir}.")
@@ -323,10 +325,11 @@ class Estimator:
 
     @staticmethod
     def _step_of(checkpoint: str) -> int:
+        """Return the global step of a checkpoint."""
         return int(tf.train.load_variable(checkpoint, _V1.GraphKeys.GLOBAL_STEP))
 
     @staticmethod
-    def _write(metrics: Mapping[str, Any], folder: str) -> None:
+    def _write_summary(metrics: Mapping[str, Any], folder: str) -> None:
         """Write the numbers of an evaluation as a summary."""
         values = [
             _V1.Summary.Value(tag=name, simple_value=float(value))
@@ -339,6 +342,7 @@ class Estimator:
 
 
 def _strategies(config: Any) -> dict[str, Any]:
+    """Return the strategy for several hosts by mode; None for a single host."""
     return {
         ModeKeys.TRAIN: config.train_distribute,
         ModeKeys.EVAL: config.eval_distribute,

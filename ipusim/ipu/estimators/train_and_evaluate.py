@@ -77,7 +77,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
         f"determined based on RunConfig arguments: save_checkpoints_steps {config.save_checkpoints_steps} or "
         f"save_checkpoints_secs {config.save_checkpoints_secs}."
     )
-    listener = _Evaluates(estimator, eval_spec)
+    listener = _EvaluationListener(estimator, eval_spec)
     estimator.train(
         train_spec.input_fn,
         hooks=train_spec.hooks,
@@ -87,7 +87,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     return listener.metrics, []
 
 
-class _Evaluates(_LISTENER):  # type: ignore[misc]
+class _EvaluationListener(_LISTENER):  # type: ignore[misc]
     """Evaluates saved checkpoints as often as the spec allows, and always the last.
 
     Attributes:
@@ -100,11 +100,11 @@ class _Evaluates(_LISTENER):  # type: ignore[misc]
         self._estimator, self._spec = estimator, spec
 
     def begin(self) -> None:
-        self._timer, self._first = _TRAIN.SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
+        self._timer, self._is_first_save = _TRAIN.SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        if self._first:  # saved before any training
-            self._first = False
+        if self._is_first_save:  # TensorFlow saves once before training
+            self._is_first_save = False
         elif self._timer.should_trigger_for_step(global_step_value):
             self._evaluate(global_step_value)
         else:

@@ -67,21 +67,21 @@ def train(
         tensors = {"loss": loss, "step": _TRAIN.get_global_step()}
         all_hooks.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
     all_hooks += spec.training_hooks or ()
-    of_chief = spec.training_chief_hooks or ()
-    saving = [hook for hook in (*all_hooks, *of_chief) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
-    chief: list[Any] = []
-    if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
-        saving = [_saving(scaffold, config)]
-        chief = [*saving]
+    chief_hooks_of_spec = spec.training_chief_hooks or ()
+    saving_hooks = [hook for hook in (*all_hooks, *chief_hooks_of_spec) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
+    chief_hooks: list[Any] = []
+    if not saving_hooks and (config.save_checkpoints_secs or config.save_checkpoints_steps):
+        saving_hooks = [_saving_hook(scaffold, config)]
+        chief_hooks = [*saving_hooks]
     if listeners:
-        if not saving:
+        if not saving_hooks:
             raise ProgramError(
                 "There should be a CheckpointSaverHook to use saving_listeners. Please set one of the "
                 "RunConfig.save_checkpoints_steps or RunConfig.save_checkpoints_secs."
             )
-        saving[0]._listeners.extend(listeners)
-    chief += [*of_chief, *_counting(scaffold, config)]
-    hooks = [*(chief if workers.is_chief else ()), *all_hooks, *workers.hooks()]
+        saving_hooks[0]._listeners.extend(listeners)
+    chief_hooks += [*chief_hooks_of_spec, *_counting_hooks(scaffold, config)]
+    hooks = [*(chief_hooks if workers.is_chief else ()), *all_hooks, *workers.hooks()]
     for hook in hooks:
         if hasattr(hook, "_set_steps_per_run"):
             hook._set_steps_per_run(steps_per_run)
@@ -92,7 +92,7 @@ def train(
     return last
 
 
-def _counting(scaffold: Any, config: Any) -> list[Any]:
+def _counting_hooks(scaffold: Any, config: Any) -> list[Any]:
     """Return the hooks for steps a second and summaries."""
     result: list[Any] = []
     if config.log_step_count_steps:
@@ -104,7 +104,7 @@ def _counting(scaffold: Any, config: Any) -> list[Any]:
     return result
 
 
-def _saving(scaffold: Any, config: Any) -> Any:
+def _saving_hook(scaffold: Any, config: Any) -> Any:
     """Return the hook that saves checkpoints."""
     if scaffold.saver is None and not _V1.get_collection(_V1.GraphKeys.SAVERS):
         saver = _TRAIN.Saver(
@@ -172,7 +172,7 @@ def settings_of(value: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Initialise variables from a checkpoint; raises ProgramError if no checkpoint is there."""
+    """Initialise variables from a checkpoint; raises ProgramError if the checkpoint does not exist."""
     source = settings.ckpt_to_initialize_from
     refuse_arrays(source)
     prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source

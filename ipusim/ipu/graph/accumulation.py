@@ -16,7 +16,7 @@ class Accumulation:
     Attributes:
         count: micro-batches per weight update.
         reduction: sum, mean or running mean of the gradients.
-        options: placement of optimizer states and accumulators, keyed like a scenario's pipeline section.
+        options: placement of optimizer states and accumulators, with the keys of a scenario's section ``pipeline``.
         dtype_of: returns a variable's accumulator dtype; None for the variable's dtype.
         dtype: accumulator dtype of this variable; None for the variable's dtype.
         variable: name of the variable in the nodes; empty if unknown.

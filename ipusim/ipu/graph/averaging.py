@@ -1,6 +1,6 @@
 """Split a weight update where it averages gradients over replicas.
 
-A variable goes by its shared name, the name of its handle in TensorFlow.
+Names of variables are shared names, which the variables' handles have in TensorFlow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def averaging_of(
 ) -> Averaging | None:
     """Split a weight update at gradient averaging; None if no node averages.
 
-    Only the first averaging node of a variable's gradient averages; later averaging nodes forward the gradient.
+    If several nodes average the gradient of a variable, only the first one averages; the others forward the gradient.
 
     Args:
         graph: the graph.

@@ -21,8 +21,8 @@ class Sections:
     """Forward pass of a stage, divided at checkpoints.
 
     Attributes:
-        names: node names per section, in order; no checkpoint ends the last section.
-        values: tensors per checkpoint, at the end of the section with the same number.
+        names: node names per section, in order. No checkpoint follows the last section.
+        values: tensors of each checkpoint; checkpoint i ends section i.
     """
 
     names: tuple[frozenset[str], ...]
@@ -34,7 +34,7 @@ class Sections:
 
 
 def sections_of(graph: Graph, stage_cut: StageCut) -> Sections | None:
-    """Return a stage's forward pass divided at checkpoints, or None for stages without any.
+    """Return a stage's forward pass divided at checkpoints, or None for a stage without checkpoints.
 
     Args:
         graph: the graph.
@@ -59,6 +59,7 @@ def sections_of(graph: Graph, stage_cut: StageCut) -> Sections | None:
 
 
 def _ancestors(graph: Graph, names: Sequence[str], candidates: set[str]) -> set[str]:
+    """Return the named nodes with all their ancestors, among the candidates."""
     result, work = set[str](), list(names)
     while work:
         name = work.pop()

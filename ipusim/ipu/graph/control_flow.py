@@ -41,7 +41,7 @@ def _loop(node: Node, bodies: Bodies) -> Kernel:
 
 
 def _is_true(value: Any) -> bool:
-    """Tell whether a branch's predicate holds; arrays with axes hold unless empty."""
+    """Tell whether a branch's predicate holds; an array with axes holds unless it is empty."""
     return bool(value.size) if getattr(value, "ndim", 0) else bool(value)
 
 
@@ -79,5 +79,5 @@ CONTROL_FLOW: Final[dict[str, ControlMaker]] = {
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
 }
-#: Operation types whose bodies have effects.
+#: Operation types whose bodies may have effects, so nodes run even if no node reads the results.
 RUNS_WITH_EFFECT: Final = frozenset({"While", "If", "Case", "StatefulPartitionedCall"})

@@ -1,7 +1,7 @@
 """Cut a traced step into passes of stages, and find tensors that cross between passes.
 
 A step is the graph of one micro-batch: the feed, which prepares the first stage's inputs, and the stages' forward
-passes and gradients. A position of the pipeline holds one stage, or several concurrent stages.
+passes and gradients. A position of the pipeline holds one stage, or has_concurrent_senders concurrent stages.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ class StageCut:
 
     Attributes:
         forward, backward: node names per pass, in creation order.
-        takes: tensors from the previous stage, or from the feed for the first stage.
+        takes: tensors that the forward pass receives from the previous stage, or from the feed in the first stage.
         gives: tensors for the next stage; results of the step for the last stage.
-        keeps: tensors from forward to backward pass.
+        keeps: tensors that the forward pass keeps for the backward pass.
         arrives: tensors sent back by the next stage.
         returns: tensors sent back to the previous stage.
         gradients: gradients computed by the backward pass, by the variable's shared name.
-        packs: per stage at the previous position: number of outputs, and the tensors of ``returns`` meant for that
+        packs: for each stage at the previous position: its number of outputs, and the tensors of ``returns`` for this
             stage. None in pipelines without concurrent stages.
-        sums: nodes missing in the trace: sums of gradients of a variable that the stage uses several times.
+        sums: nodes that the trace lacks: sums of the gradients of a variable that the stage uses several times.
     """
 
     forward: tuple[str, ...]
@@ -129,6 +129,7 @@ def cut_stages(trace: Trace) -> tuple[StageCut, ...]:
 
 
 def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
+    """Add the pass of every gradient node to ``roles``, as :func:`cut_stages` describes."""
     nodes, position_of = trace.graph.nodes, trace.position_of
     orphans: list[Node] = []
     readers: dict[str, list[str]] = {}
@@ -180,9 +181,9 @@ class _Cutter:
             if role.kind is Kind.FORWARD and name in self._nodes and runs_for_effect(self._nodes[name])
         ]
         fetches = [*(tensor for _, _, tensor in self._gradients), *trace.results, *trace.handed]
-        alive = NeededNodes(replace(trace.graph, nodes=self._nodes), (), fetches, effects, self._roles.keys())
-        self._order = [node.name for node in alive.in_order()]
-        self._readers = self._read_by()
+        needed_nodes = NeededNodes(replace(trace.graph, nodes=self._nodes), (), fetches, effects, self._roles.keys())
+        self._order = [node.name for node in needed_nodes.in_order()]
+        self._readers = self._find_readers()
 
     def stages(self) -> tuple[StageCut, ...]:
         """Return the passes per stage."""
@@ -190,12 +191,15 @@ class _Cutter:
         arrivals = [self._crossing_back(stage) for stage in range(self._trace.stage_count)]
         result = []
         for stage, position in enumerate(self._position_of):
-            forward, backward = (self._names(Role(kind, stage)) for kind in (Kind.FORWARD, Kind.BACKWARD))
+            forward, backward = (self._names_of_pass(Role(kind, stage)) for kind in (Kind.FORWARD, Kind.BACKWARD))
             senders = self._positions[position - 1] if position else ()
-            gradients_sent = {sender: self._gradients_sent(stage, arrivals[sender]) for sender in senders}
+            gradients_sent = {sender: self._gradients_for(stage, arrivals[sender]) for sender in senders}
             gradients = {name: tensor for owner, name, tensor in self._gradients if owner == stage}
-            several = len(senders) > 1
-            packs = tuple((len(gives[sender]) if several else 1, tensors) for sender, tensors in gradients_sent.items())
+            has_concurrent_senders = len(senders) > 1
+            packs = tuple(
+                (len(gives[sender]) if has_concurrent_senders else 1, tensors)
+                for sender, tensors in gradients_sent.items()
+            )
             result.append(
                 StageCut(
                     forward=forward,
@@ -221,25 +225,25 @@ class _Cutter:
         position = self._position_of[stage]
         if position == len(self._positions) - 1:
             return (*self._trace.results, *self._trace.handed)
-        first = stage == self._positions[position][0]
+        is_first = stage == self._positions[position][0]
         return tuple(
             tensor
             for tensor in self._crossing_forward(position + 1)
             if self._roles[tensor.node] == Role(Kind.FORWARD, stage)
-            or (first and self._is_before(self._roles[tensor.node], position))
+            or (is_first and self._is_before(self._roles[tensor.node], position))
         )
 
-    def _gradients_sent(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
-        """Return the tensors arriving at an earlier stage that this stage computes or forwards."""
+    def _gradients_for(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
+        """Return those of the tensors arriving at an earlier stage that this stage computes or forwards."""
         position = self._position_of[stage]
-        first = stage == self._positions[position][0]
+        is_first = stage == self._positions[position][0]
         makers = [(tensor, self._roles[tensor.node].stage) for tensor in arriving]
         return tuple(
-            tensor for tensor, maker in makers if maker == stage or (first and self._position_of[maker] > position)
+            tensor for tensor, maker in makers if maker == stage or (is_first and self._position_of[maker] > position)
         )
 
     def _gradients_of_stages(self) -> list[tuple[int, str, Output]]:
-        """Return (stage, variable, tensor) per gradient, with a separate part per using stage."""
+        """Return (stage, variable, tensor) per gradient; a variable of several stages has a gradient in each."""
         parts: list[tuple[int, str, Output]] = []
         for name, tensor in self._trace.gradients.items():
             node = self._nodes[tensor.node]
@@ -257,34 +261,34 @@ class _Cutter:
                 parts.append((stage, name, Output(part.name, 0) if len(tensors) > 1 else tensors[0]))
         return parts
 
-    def _names(self, role: Role) -> tuple[str, ...]:
-        """Return the nodes of a pass, preceded by the nodes that the pass repeats instead of a transfer."""
+    def _names_of_pass(self, role: Role) -> tuple[str, ...]:
+        """Return the nodes of a pass, preceded by nodes that the pass repeats to avoid a transfer."""
         copies: dict[str, None] = {}
         for tensor, readers in self._readers.items():
-            if role in readers and self._is_at_hand(tensor.node):
-                copies |= dict.fromkeys(self._made_of(tensor.node))
+            if role in readers and self._needs_no_transfer(tensor.node):
+                copies |= dict.fromkeys(self._identity_chain(tensor.node))
         return (*copies, *(name for name in self._order if self._roles.get(name) == role))
 
-    def _is_at_hand(self, name: str) -> bool:
+    def _needs_no_transfer(self, name: str) -> bool:
         """Tell whether passes can recompute or read a node's result without a transfer.
 
-        Weights of an unchanged variable lie on the IPU. A value from outside the step that stages forward unchanged is
-        a constant of the run, and crosses no link.
+        A variable that no pass changes can be read on the IPU. A value from outside the step, which stages
+        only forward, is a constant of the run and crosses no link.
         """
-        *_, first = self._made_of(name)
-        node = self._nodes[first]
+        *_, start = self._identity_chain(name)
+        node = self._nodes[start]
         if node.type == "ReadVariableOp":
             return node.inputs[0] not in self._assigned
         return node.type == "Identity" and node.inputs[0].node not in self._roles
 
-    def _made_of(self, name: str) -> list[str]:
-        """Return a node and the nodes before it, along a chain of identities."""
+    def _identity_chain(self, name: str) -> list[str]:
+        """Return a node, then the nodes before it as long as the nodes are identities."""
         chain = [name]
         while self._nodes[chain[-1]].type == "Identity" and self._nodes[chain[-1]].inputs[0].node in self._roles:
             chain.append(self._nodes[chain[-1]].inputs[0].node)
         return chain
 
-    def _read_by(self) -> dict[Output, list[Role]]:
+    def _find_readers(self) -> dict[Output, list[Role]]:
         """Return the passes that read a tensor of another pass, by tensor."""
         readers: dict[Output, list[Role]] = {}
         for name in self._order:
@@ -305,20 +309,21 @@ class _Cutter:
                 roles = readers.setdefault(tensor, [])
                 if reader not in roles:
                     roles.append(reader)
-        place = {name: number for number, name in enumerate(self._order)}
-        return dict(sorted(readers.items(), key=lambda item: (place[item[0].node], item[0].number)))
+        order_index = {name: number for number, name in enumerate(self._order)}
+        return dict(sorted(readers.items(), key=lambda item: (order_index[item[0].node], item[0].number)))
 
     def _gradient_stage(self, tensor: Output) -> int:
+        """Return the stage that computes a gradient; the last stage if no pass owns the node."""
         role = self._roles.get(tensor.node)
         return self._trace.stage_count - 1 if role is None else role.stage
 
     def _crossing_forward(self, position: int) -> tuple[Output, ...]:
-        """Return tensors from stages before a position, read at the position or later."""
+        """Return tensors of earlier positions that are read at a position or later."""
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
             if self._is_before(self._roles[tensor.node], position)
-            and not self._is_at_hand(tensor.node)
+            and not self._needs_no_transfer(tensor.node)
             and any(self._position_of[reader.stage] >= position for reader in readers if reader.kind is not Kind.FEED)
         )
 
@@ -326,21 +331,21 @@ class _Cutter:
         return maker.kind is Kind.FEED or (maker.kind is Kind.FORWARD and self._position_of[maker.stage] < position)
 
     def _crossing_back(self, stage: int) -> tuple[Output, ...]:
-        """Return later stages' tensors read by the backward pass of this or an earlier stage.
+        """Return tensors of later stages that the backward pass of this stage or of an earlier stage reads.
 
         Tensors for earlier positions travel through the first of concurrent stages.
         """
         position = self._position_of[stage]
-        first = stage == self._positions[position][0]
+        is_first = stage == self._positions[position][0]
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).kind is not Kind.FEED
             and self._position_of[maker.stage] > position
-            and not self._is_at_hand(tensor.node)
+            and not self._needs_no_transfer(tensor.node)
             and any(
                 reader.kind is Kind.BACKWARD
-                and (reader.stage == stage or (first and self._position_of[reader.stage] < position))
+                and (reader.stage == stage or (is_first and self._position_of[reader.stage] < position))
                 for reader in readers
             )
         )
@@ -356,7 +361,7 @@ class _Cutter:
             tensor
             for tensor, readers in self._readers.items()
             if (maker := self._roles[tensor.node]).kind is not Kind.BACKWARD
-            and not self._is_at_hand(tensor.node)
+            and not self._needs_no_transfer(tensor.node)
             and (
                 any(reader == Role(Kind.BACKWARD, stage) for reader in readers)
                 or (maker == Role(Kind.FORWARD, stage) and any(reader.kind is Kind.BACKWARD for reader in readers))

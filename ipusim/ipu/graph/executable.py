@@ -1,4 +1,7 @@
-"""Run a part of a graph as a sequence of NumPy steps; a slot is the numbered place of a tensor's value."""
+"""Run part of a graph as NumPy steps in sequence.
+
+Every tensor has a slot: the index of its value in a list.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.registry import Kernel, find
 
-#: Slot of the invocation among a run's values.
+#: Slot of the invocation, which kernels may take as an argument.
 _INVOCATION: Final = 0
 
 
@@ -68,7 +71,7 @@ class Executable:
     """Nodes of a graph that compute ``fetches`` and run requested effects, in topological order.
 
     Attributes:
-        external: tensors of other parts; :meth:`run` takes their values after the feeds' values.
+        external: tensors that other parts compute; :meth:`run` takes their values after the feeds' values.
         steps: nodes in order of execution.
         variables: shared names of variables whose handles the nodes use.
     """
@@ -90,7 +93,7 @@ class Executable:
             fetches: tensors to return.
             targets: names of nodes whose effects run.
             part: node names of the part, by default all nodes; other tensors are external.
-            observer: called for every executed step, including steps of bodies.
+            observer: called for every executed step, including steps in bodies of loops and branches.
 
         Raises:
             UnsupportedProgramError: if a node has no kernel.
@@ -99,17 +102,19 @@ class Executable:
         self._bodies: dict[str, Executable] = {}
         needed_nodes = NeededNodes(graph, feeds, fetches, targets, part)
         self.external = needed_nodes.external
-        self._places: dict[Output, int] = {}
-        self._feeds = [self._place(tensor) for tensor in (*feeds, *needed_nodes.external)]
+        self._slots: dict[Output, int] = {}
+        self._feeds = [self._slot_of(tensor) for tensor in (*feeds, *needed_nodes.external)]
         self._constants: list[tuple[int, Any]] = []
         self._handles: list[tuple[int, str]] = []
         self.steps: list[Step] = []
         for node in needed_nodes.in_order():
             self._add(node)
-        strangers = [tensor for tensor in fetches if tensor not in self._places]
-        if strangers:
-            raise ProgramError(f"tensor {strangers[0].node}:{strangers[0].number} is not made by the graph that is run")
-        self._fetches = [self._places[tensor] for tensor in fetches]
+        unknown_tensors = [tensor for tensor in fetches if tensor not in self._slots]
+        if unknown_tensors:
+            raise ProgramError(
+                f"tensor {unknown_tensors[0].node}:{unknown_tensors[0].number} is not made by the graph that is run"
+            )
+        self._fetches = [self._slots[tensor] for tensor in fetches]
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -117,7 +122,7 @@ class Executable:
         return tuple(name for _, name in self._handles)
 
     def observed_by(self, observer: Observer) -> Executable:
-        """Return the same steps reported to an observer; steps inside bodies are not reported."""
+        """Return a copy that reports its steps to an observer, except steps in bodies of loops and branches."""
         observed = copy(self)
         observed._observer = observer
         return observed
@@ -132,44 +137,44 @@ class Executable:
         Returns:
             Values of the fetches.
         """
-        slots: list[Any] = [None] * (len(self._places) + 1)
+        slots: list[Any] = [None] * (len(self._slots) + 1)
         slots[_INVOCATION] = invocation
-        for place, value in self._constants:
-            slots[place] = value
-        for place, name in self._handles:
-            slots[place] = invocation.variables[name]
-        for place, value in zip(self._feeds, values, strict=True):
-            slots[place] = value
+        for slot, value in self._constants:
+            slots[slot] = value
+        for slot, name in self._handles:
+            slots[slot] = invocation.variables[name]
+        for slot, value in zip(self._feeds, values, strict=True):
+            slots[slot] = value
         observer = self._observer
         for step in self.steps:
             kernel, inputs, outputs, _ = step
-            result = kernel(*[slots[place] for place in inputs])
+            result = kernel(*[slots[slot] for slot in inputs])
             if len(outputs) == 1:
                 slots[outputs[0]] = result
             elif outputs:
-                for place, value in zip(outputs, result, strict=True):
-                    slots[place] = value
+                for slot, value in zip(outputs, result, strict=True):
+                    slots[slot] = value
             if observer is not None:
-                observer(step, [slots[place] for place in inputs], [slots[place] for place in outputs])
-        return [slots[place] for place in self._fetches]
+                observer(step, [slots[slot] for slot in inputs], [slots[slot] for slot in outputs])
+        return [slots[slot] for slot in self._fetches]
 
-    def _place(self, tensor: Output) -> int:
+    def _slot_of(self, tensor: Output) -> int:
         """Return a tensor's slot number; a new tensor gets a new slot."""
-        return self._places.setdefault(tensor, len(self._places) + 1)
+        return self._slots.setdefault(tensor, len(self._slots) + 1)
 
     def _add(self, node: Node) -> None:
         """Add a node as a step or a fixed value."""
         if node.type == "Const":
             value = node.attributes["value"]
             value.flags.writeable = False
-            self._constants.append((self._place(node.outputs[0]), value))
+            self._constants.append((self._slot_of(node.outputs[0]), value))
         elif node.type == "VarHandleOp":
-            self._handles.append((self._place(node.outputs[0]), shared_name(node)))
+            self._handles.append((self._slot_of(node.outputs[0]), shared_name(node)))
         elif node.type not in ("Placeholder", "NoOp"):
-            inputs = tuple(self._place(tensor) for tensor in node.inputs)
+            inputs = tuple(self._slot_of(tensor) for tensor in node.inputs)
             kernel, knows_invocation = self._kernel(node)
-            places = (_INVOCATION, *inputs) if knows_invocation else inputs
-            self.steps.append(Step(kernel, places, tuple(self._place(tensor) for tensor in node.outputs), node))
+            input_slots = (_INVOCATION, *inputs) if knows_invocation else inputs
+            self.steps.append(Step(kernel, input_slots, tuple(self._slot_of(tensor) for tensor in node.outputs), node))
 
     def _kernel(self, node: Node) -> tuple[Kernel, bool]:
         """Return a node's kernel, and whether the invocation comes before the inputs."""

@@ -12,7 +12,8 @@ from ipusim.ipu.graph.registry import Kernel
 
 def widened(x: Array) -> Array:
     """Return half-precision arrays as float32, other arrays unchanged."""
-    return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
+    is_half = x.dtype.itemsize == 2 and x.dtype.kind in "fV"  # NumPy gives bfloat16 the kind V
+    return x.astype(np.float32) if is_half else x
 
 
 def in_float32(function: Kernel) -> Kernel:

@@ -25,9 +25,11 @@ _SEPARATOR: Final = "/"
 #: Nodes whose tensors always lie on the IPU.
 _ON_IPU: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
 #: Nodes that read only shapes and dtypes, known to both sides.
-_FORMS: Final = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike", "OnesLike"})
+_SHAPE_READERS: Final = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike", "OnesLike"})
 #: Nodes that forward tensors unchanged.
-_HANDED_ON: Final = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"})
+_FORWARDING_TYPES: Final = frozenset(
+    {"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"}
+)
 
 
 def scope_text(number: int, name: str) -> str:
@@ -56,14 +58,14 @@ class HostScopes:
             return ""
         if name not in self._block_of:
             self._block_of[name] = ""
-            self._block_of[name] = self._of_node(node)
+            self._block_of[name] = self._block_of_node(node)
         return self._block_of[name]
 
     def outside(self, nodes: Iterable[ObservedNode]) -> list[ObservedNode]:
         """Return the nodes that run on the IPU."""
         return [entry for entry in nodes if not self.block_of(entry.node.name)]
 
-    def _of_node(self, node: Node) -> str:
+    def _block_of_node(self, node: Node) -> str:
         if node.type in _ON_IPU:
             return ""
         if SCOPE in node.attributes:
@@ -72,10 +74,10 @@ class HostScopes:
             return scope_text(0, node.name)
         if node.origin:
             return self.block_of(node.origin)
-        return self._of_sum(node)
+        return self._block_of_sum(node)
 
-    def _of_sum(self, node: Node) -> str:
-        """Return the block of a gradient sum; empty on the IPU, and for other nodes.
+    def _block_of_sum(self, node: Node) -> str:
+        """Return a gradient sum's block; empty if the sum runs on the IPU, and for other nodes.
 
         If the host computes all addends, the sum runs in the block of the last addend. If the host computes only some,
         the sum runs in the block of the first gradient node that reads the sum.
@@ -88,9 +90,9 @@ class HostScopes:
         return next((self.block_of(reader.name) for reader in self._readers.get(node.name, ()) if reader.origin), "")
 
     def source(self, tensor: Output) -> Output:
-        """Return a tensor's source, skipping nodes that forward tensors unchanged."""
+        """Return the tensor that nodes forward unchanged as the given tensor."""
         node = self._nodes.get(tensor.node)
-        while node is not None and node.type in _HANDED_ON and tensor.number < len(node.inputs):
+        while node is not None and node.type in _FORWARDING_TYPES and tensor.number < len(node.inputs):
             tensor = node.inputs[tensor.number]
             node = self._nodes.get(tensor.node)
         return tensor
@@ -100,11 +102,11 @@ class HostCalls:
     """Counts a stage's host calls: the work of a block, and bytes copied to the host and back."""
 
     def __init__(self, graph: Graph, scopes: HostScopes, stage_cut: StageCut) -> None:
-        """Take the stage."""
+        """Start counting; the backward pass finds tensors of the forward pass on both sides."""
         self._nodes, self._scopes, self._stage_cut = graph.nodes, scopes, stage_cut
         #: Node names of this stage.
         self._stage_nodes: set[str] = set()
-        self._on_both: set[Output] = set()
+        self._tensors_on_both_sides: set[Output] = set()
         self._bytes: dict[Output, int] = {}
         self._bytes_sent: dict[str, int] = {}
         self._bytes_returned: dict[str, int] = {}
@@ -130,11 +132,11 @@ class HostCalls:
             self._bytes.update(zip(entry.node.outputs, (form.nbytes for form in entry.outputs), strict=True))
             if block:
                 blocks.setdefault(block, []).append(entry)
-            if entry.node.type not in _FORMS and entry.node.type not in _HANDED_ON:
-                for tensor, size in self._operands(entry, block):
-                    self._use(tensor, block, size)
+            if entry.node.type not in _SHAPE_READERS and entry.node.type not in _FORWARDING_TYPES:
+                for tensor, size in self._read_tensors(entry, block):
+                    self._count_copy(tensor, block, size)
         for tensor in outputs:
-            self._use(tensor, "", self._bytes.get(tensor, 0))
+            self._count_copy(tensor, "", self._bytes.get(tensor, 0))
         calls = []
         for block in dict.fromkeys((*blocks, *self._bytes_sent, *self._bytes_returned)):
             work = price(blocks.get(block, []))
@@ -143,34 +145,34 @@ class HostCalls:
                 calls.append(models.HostCall(block.partition(_SEPARATOR)[2], work, bytes_sent, bytes_returned))
         return tuple(calls)
 
-    def _operands(self, entry: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
+    def _read_tensors(self, entry: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
         """Yield the tensors read by a node.
 
         Each side first adds its own parts of a sum, so only one tensor crosses sides.
         """
-        is_crossed = False
+        has_crossed = False
         for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True):
             crosses = entry.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
-            if not (crosses and is_crossed):
+            if not (crosses and has_crossed):
                 yield tensor, form.nbytes
-            is_crossed = is_crossed or crosses
+            has_crossed = has_crossed or crosses
 
     def _side(self, tensor: Output) -> str:
         """Return the block that computes a tensor; empty for tensors of the IPU and of other stages."""
         return self._scopes.block_of(tensor.node) if tensor.node in self._stage_nodes else ""
 
-    def _use(self, tensor: Output, block: str, size: int) -> None:
+    def _count_copy(self, tensor: Output, block: str, size: int) -> None:
         """Count a copy of a tensor, unless the reading side already holds the tensor."""
         tensor = self._scopes.source(tensor)
         maker = self._nodes.get(tensor.node)
-        if maker is not None and (maker.type == "Const" or maker.type in _FORMS):
+        if maker is not None and (maker.type == "Const" or maker.type in _SHAPE_READERS):
             return
         if maker is not None and maker.type == "ReadVariableOp":
             tensor = maker.inputs[0]
         source_block = self._side(tensor)
-        if tensor in self._on_both or bool(source_block) == bool(block):
+        if tensor in self._tensors_on_both_sides or bool(source_block) == bool(block):
             return
-        self._on_both.add(tensor)
+        self._tensors_on_both_sides.add(tensor)
         if block:
             self._bytes_sent[block] = self._bytes_sent.get(block, 0) + size
         else:

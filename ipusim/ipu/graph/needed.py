@@ -1,4 +1,4 @@
-"""Find the nodes that a part of a graph needs for its results and effects, in topological order."""
+"""Find the nodes that compute the results and effects of a graph's part, in topological order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
-#: Operation types repeated in every part: constants and handles of variables.
+#: Operation types whose nodes every part repeats: constants and handles of variables.
 SHARED_TYPES: Final = frozenset({"Const", "VarHandleOp"})
 
 
@@ -23,8 +23,8 @@ def runs_for_effect(node: Node) -> bool:
 class NeededNodes:
     """Nodes that compute a part's results and effects.
 
-    Control edges keep only nodes with effects: TensorFlow 1 orders the two gradients of a product by control edges,
-    and would otherwise compute an unused gradient.
+    A control edge adds only nodes with effects. TensorFlow 1 orders the two gradients of a product by a control edge;
+    following that edge would add a gradient that nobody reads.
 
     Attributes:
         names: names of the nodes.
@@ -82,29 +82,29 @@ class NeededNodes:
         Creation order is not a topological order: a loop's gradient gives the loop new inputs, created after the loop.
         """
         nodes = [node for name, node in self._graph.nodes.items() if name in self.names]
-        number = {node.name: index for index, node in enumerate(nodes)}
-        waits = [0] * len(nodes)
+        index_of = {node.name: index for index, node in enumerate(nodes)}
+        open_counts = [0] * len(nodes)
         followers: list[list[int]] = [[] for _ in nodes]
         for index, node in enumerate(nodes):
             predecessors = {tensor.node for tensor in node.inputs} | set(self._predecessors[node.name])
-            sources = [number[source] for source in predecessors if source in number]
-            waits[index] = len(sources)
+            sources = [index_of[source] for source in predecessors if source in index_of]
+            open_counts[index] = len(sources)
             for source in sources:
                 followers[source].append(index)
-        ready = [index for index, count in enumerate(waits) if not count]
+        ready = [index for index, count in enumerate(open_counts) if not count]
         while ready:
             index = heapq.heappop(ready)
             yield nodes[index]
             for follower in followers[index]:
-                waits[follower] -= 1
-                if not waits[follower]:
+                open_counts[follower] -= 1
+                if not open_counts[follower]:
                     heapq.heappush(ready, follower)
 
 
 def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
     """Tell whether a part computes a node's results.
 
-    A placeholder inside a part stands for a captured tensor.
+    A placeholder inside a part stands for a captured tensor, which another part computes.
     """
     return node.type in SHARED_TYPES or (node.type != "Placeholder" and node.name in inside)
 

@@ -75,7 +75,7 @@ class Graph:
 
 
 def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) -> Graph:
-    """Return a graph with an extra attribute on nodes of some types, including function bodies.
+    """Return a graph with an extra attribute on all nodes of some types, also in function bodies.
 
     Args:
         graph: the graph.
@@ -83,7 +83,7 @@ def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) 
         name: name of the attribute.
         value: value of the attribute.
     """
-    functions: dict[str, Graph] = {}  # a function may call itself
+    functions: dict[str, Graph] = {}  # filled below: all graphs share it, because a function may call itself
 
     def change(other_graph: Graph) -> Graph:
         nodes = {
@@ -101,7 +101,7 @@ class Variable:
 
     Attributes:
         name: shared name of the variable's handle.
-        value: current value. Arrays of earlier values never change.
+        value: current value; an assignment replaces the array and never changes it in place.
         assigned: whether the current run assigned a value.
     """
 

@@ -1,6 +1,6 @@
-"""Add Graphcore's operations to TensorFlow's graph, as ``PyFunc`` nodes with a token as key of the kernel.
+"""Add Graphcore's operations to TensorFlow's graph as ``PyFunc`` nodes.
 
-Simulated IPUs run these nodes, never TensorFlow.
+A token among the attributes of a node finds its kernel. Only simulated IPUs run these nodes; TensorFlow never does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-_NUMBERS: Final = count()
+_TOKEN_NUMBERS: Final = count()
 
 
 def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, Any]], name: str) -> list[Any]:
@@ -28,10 +28,10 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
         name: name of the node.
 
     Returns:
-        Results; a list holding the operation if no results exist.
+        Result tensors, or only the operation in a list if ``outputs`` is empty.
     """
     graph = tf.compat.v1.get_default_graph()
-    token = f"ipusim:{next(_NUMBERS)}"
+    token = f"ipusim:{next(_TOKEN_NUMBERS)}"
     register_token(token, entry)
     finalize(graph, forget_token, token)
     results = tf.raw_ops.PyFunc(input=list(inputs), token=token, Tout=[dtype for dtype, _ in outputs], name=name)

@@ -23,7 +23,7 @@ from ipusim.ipu.graph.split import split_body
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.update import GraphUpdate
 
-#: Bytes per element for a stage without floating-point values.
+#: Bytes per element in a stage without floating-point values.
 _DEFAULT_ITEMSIZE = 4
 
 
@@ -207,14 +207,14 @@ def profile_stage(
         name: name of the stage.
         is_last: whether no stage follows.
         trained_variables: trained variables of the stage by shared name.
-        owned: names of trained variables not owned by an earlier stage.
-        untrained: other variables not owned by an earlier stage.
+        owned: names of trained variables that no earlier stage has.
+        untrained: other variables that no earlier stage has.
         update: weight update; None in inference.
         accumulators: gradient accumulator dtype by variable.
         reduction: accumulation rule for gradients.
         graph: the graph.
         sections: forward pass divided at checkpoints; None if nothing is recomputed.
-        outfeed_sum: results of the last stage that an execution accumulates; None if nothing is accumulated.
+        outfeed_sum: size of the outfeed's sum, if an execution accumulates the last stage's results; else None.
     """
     itemsize = max((value.itemsize for value in trained_variables.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
@@ -254,14 +254,16 @@ def _with_backward_pass(
     reduction: models.Reduction,
 ) -> models.StageProfile:
     """Return a profile extended by the backward pass, including accumulation of gradients."""
-    adding = models.accumulation_work([sizes[variable] for variable in observed.stage_cut.gradients], None, reduction)
+    accumulation = models.accumulation_work(
+        [sizes[variable] for variable in observed.stage_cut.gradients], None, reduction
+    )
     return replace(
         profile,
-        backward=(*observed.work.backward, *adding),
+        backward=(*observed.work.backward, *accumulation),
         backward_collectives=observed.backward_collectives,
         backward_host_calls=observed.backward_host_calls,
         backward_input=observed.work.backward,
-        backward_weights=adding,
+        backward_weights=accumulation,
         rest_bytes=_bytes(trained_variables.values()),
         gradient_bytes=_bytes(observed.returns),
         stash_bytes=observed.stash_bytes,
@@ -294,14 +296,14 @@ def _with_checkpoints(
     makers = {entry.node.name: entry.node for entry in observed.nodes}
     sources: set[Output] = set()
     for tensor, size in sizes.items():
-        source = _handed_on(makers, tensor)
+        source = _source(makers, tensor)
         if source not in sources:
             stash[sections.section_of(tensor.node)] += size
         sources.add(source)
     for number, values in enumerate(sections.values, 1):  # inputs of a section come from the previous section
         stash[number] += sum(sizes.get(tensor, 0) for tensor in values)
-    first = next((number for number in range(count) if stash[number]), count)
-    recomputed_names = frozenset().union(*sections.names[first:count])
+    first_section = next((number for number in range(count) if stash[number]), count)
+    recomputed_names = frozenset().union(*sections.names[first_section:count])
     recomputed_nodes = [entry for entry in observed.nodes if entry.node.name in recomputed_names]
     outputs = {entry.node.name: entry.outputs[0].nbytes for entry in observed.nodes if entry.outputs}
     inner = sections.values[:-1] if is_last else sections.values
@@ -311,12 +313,14 @@ def _with_checkpoints(
         for tensor, value in zip(observed.stage_cut.takes, observed.takes, strict=True)
         if not is_last or tensor in read
     ]
-    tail = stash[-1] if is_last else 0
+    final_section_bytes = stash[-1] if is_last else 0
     return replace(
         profile,
         recompute=work_of_stage(graph, observed.stage_cut, recomputed_nodes, []).forward,
-        checkpoint_bytes=sum(input_sizes) + sum(outputs[output.node] for values in inner for output in values) + tail,
-        cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
+        checkpoint_bytes=sum(input_sizes)
+        + sum(outputs[output.node] for values in inner for output in values)
+        + final_section_bytes,
+        cluster_bytes=max([0, *(size - final_section_bytes for size in stash[first_section:count])]),
     )
 
 
@@ -333,13 +337,13 @@ def _bytes(values: Iterable[Any]) -> int:
 def _most_touched(observed: ObservedStage) -> int:
     """Return the most bytes moved by a single node, excluding weights and their gradients."""
     makers = {entry.node.name: entry.node for entry in observed.nodes}
-    gradients = {_handed_on(makers, tensor) for tensor in observed.stage_cut.gradients.values()}
+    gradients = {_source(makers, tensor) for tensor in observed.stage_cut.gradients.values()}
 
     def traffic(entry: ObservedNode) -> int:
         read = [
             form.nbytes
             for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True)
-            if (maker := makers.get(_handed_on(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
+            if (maker := makers.get(_source(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
         ]
         results = zip(entry.node.outputs, entry.outputs, strict=True)
         return sum(read) + sum(form.nbytes for tensor, form in results if tensor not in gradients)
@@ -348,7 +352,7 @@ def _most_touched(observed: ObservedStage) -> int:
     return max(map(traffic, moving), default=0)
 
 
-def _handed_on(makers: Mapping[str, Node], tensor: Output) -> Output:
+def _source(makers: Mapping[str, Node], tensor: Output) -> Output:
     """Return a tensor's source, skipping nodes that forward values unchanged."""
     node = makers.get(tensor.node)
     while node is not None and node.type in SAME_VALUE:

@@ -52,7 +52,7 @@ def read_graph(graph: Any) -> Graph:
     functions: dict[str, Graph] = {}
     nodes = _read_nodes(graph, graph.get_operations(), functions)
     for placeholder, name in captured_variables(graph):
-        if placeholder in nodes:  # captured handles become variable handles of this graph
+        if placeholder in nodes:  # a captured handle becomes a variable handle of this graph
             nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})
     return Graph(nodes, functions, *_ends(graph))
 
@@ -75,7 +75,7 @@ def is_variable_handle(tensor: Any) -> bool:
 
 
 def handle_name(handle: Any) -> str:
-    """Return a variable's name in nodes: shared name, or an invented name under TensorFlow 2."""
+    """Return a variable's name in nodes: its shared name, or a name made from the handle's id under TensorFlow 2."""
     if not hasattr(handle, "graph"):
         return f"variable:{id(handle)}"
     name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
@@ -90,7 +90,7 @@ def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Grap
         for name in _called_names(operation):
             if name not in functions:
                 body = _body(graph, name)
-                functions[name] = Graph({}, functions)  # a function may call itself
+                functions[name] = Graph({}, functions)  # placeholder, because a function may call itself
                 functions[name] = Graph(_read_nodes(body, body.get_operations(), functions), functions, *_ends(body))
     return nodes
 
@@ -107,12 +107,12 @@ def _called_names(operation: Any) -> Iterator[str]:
 
 def _body(graph: Any, name: str) -> Any:
     """Return the ``FuncGraph`` of a function defined in a graph or an enclosing graph."""
-    around = graph
-    while around is not None:
-        function = around._get_function(name)
+    enclosing_graph = graph
+    while enclosing_graph is not None:
+        function = enclosing_graph._get_function(name)
         if function is not None:
             return function.graph
-        around = getattr(around, "outer_graph", None)
+        enclosing_graph = getattr(enclosing_graph, "outer_graph", None)
     raise KeyError(name)
 
 
@@ -150,8 +150,8 @@ def _text(value: bytes) -> Any:
         return value
 
 
-#: Converters by kind of attribute value; numbers and booleans need no conversion.
-_CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+#: Converters by the field of TensorFlow's attribute message; fields of numbers and booleans need no conversion.
+_CONVERTERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "s": _text,
     "type": _dtype,
     "shape": _shape,
@@ -165,9 +165,9 @@ def _attribute(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind != "list":
         content = None if kind is None else getattr(value, kind)
-        convert = _CONVERTED.get(kind)
+        convert = _CONVERTERS.get(kind)
         return content if convert is None else convert(content)
     for field, items in value.list.ListFields():
-        convert = _CONVERTED.get(field.name)
+        convert = _CONVERTERS.get(field.name)
         return list(items) if convert is None else [convert(item) for item in items]
     return []

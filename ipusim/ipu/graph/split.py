@@ -29,7 +29,7 @@ class BodyNodes:
     Attributes:
         forward: nodes independent of gradients.
         gradient: nodes of gradients.
-        update: nodes after gradients: weight updates, and nodes waiting for weight updates.
+        update: nodes that run after gradients: weight updates, and nodes that wait for weight updates.
     """
 
     forward: tuple[str, ...]
@@ -85,8 +85,8 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
 
     A node belongs to a gradient if TensorFlow records its origin, the forward node whose gradient it computes, or if
     the node lies between two nodes with an origin. Nodes that depend on gradients, by data or control edges, belong to
-    the update. Exceptions are nodes that would give the same result earlier: a loss connected to the update only by
-    control edges belongs to the forward pass.
+    the update. Nodes that would give the same result before the update are excepted: a loss that
+    only control edges connect to the update belongs to the forward pass.
 
     Args:
         graph: the graph.
@@ -98,7 +98,7 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     ancestors = _reach(nodes, origins, forwards=False)
     gradient = origins | (descendants & ancestors)
     update = descendants - gradient
-    update -= _waiting_alone(graph, nodes, gradient, update)
+    update -= _independent_of_update(graph, nodes, gradient, update)
     forward = [node.name for node in nodes if node.name not in gradient and node.name not in update]
     order = [node.name for node in nodes]
     return BodyNodes(
@@ -108,32 +108,32 @@ def split_body(graph: Graph, names: Collection[str]) -> BodyNodes:
     )
 
 
-def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
+def _independent_of_update(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
     """Return update nodes whose results do not depend on the update.
 
-    Only control edges make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
-    remaining update node uses the variable.
+    Only control edges make these nodes wait. Reads of variables always depend on the update. An assignment does not
+    if no other update node uses the variable.
     """
-    loose: set[str] = set()
-    assigning: dict[str, str] = {}
+    independent: set[str] = set()
+    handle_of_assignment: dict[str, str] = {}
     for node in nodes:
         if node.name not in update or node.type == "ReadVariableOp":
             continue
         sources = {tensor.node for tensor in node.inputs}
-        if sources & gradient or (sources & update) - loose:
+        if sources & gradient or (sources & update) - independent:
             continue
-        loose.add(node.name)
+        independent.add(node.name)
         if runs_for_effect(node):
-            assigning[node.name] = node.inputs[0].node if node.inputs else ""
-    dependents = {node.name for node in nodes if node.name in update and node.name not in loose}
+            handle_of_assignment[node.name] = node.inputs[0].node if node.inputs else ""
+    dependents = {node.name for node in nodes if node.name in update and node.name not in independent}
     effects = [name for name in dependents if runs_for_effect(graph.nodes[name])]
     names = {node.name for node in nodes} - gradient
-    names_of_effects = NeededNodes(graph, (), (), effects, names - set(assigning)).names
-    return loose - {name for name, handle in assigning.items() if handle in names_of_effects}
+    names_of_effects = NeededNodes(graph, (), (), effects, names - set(handle_of_assignment)).names
+    return independent - {name for name, handle in handle_of_assignment.items() if handle in names_of_effects}
 
 
 def _reach(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
-    """Return nodes including all descendants, or including all ancestors."""
+    """Return the start nodes with all descendants (``forwards``), or with all ancestors."""
     edges: dict[str, list[str]] = {}
     for node in nodes:
         for source in (*(tensor.node for tensor in node.inputs), *node.controls):
@@ -158,7 +158,7 @@ def as_training(
 ) -> TracedStep | None:
     """Return a body as a training step; None for any other body.
 
-    In plain training, operations such as ``ResourceApplyAdam`` take variables' gradients unchanged, and the forward
+    A training step has gradients of variables, which operations such as ``ResourceApplyAdam`` apply, and its forward
     pass computes all results.
 
     Args:
@@ -171,7 +171,7 @@ def as_training(
     """
     fed = _gradients_of_updates(graph, parts)
     gradients = {name: _accumulated(graph, tensor) for name, tensor in fed.items()}
-    outputs = [_handed_on(graph, tensor) for tensor in results]
+    outputs = [_source(graph, tensor) for tensor in results]
     forward = {*parts.forward, *feeds}
     if not gradients or any(tensor.node not in forward for tensor in outputs):
         return None
@@ -189,8 +189,9 @@ def as_training(
 def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
     """Return gradients by updated variable; empty if the variables are unknown.
 
-    An operation that updates a variable tells the variable of the gradient, also if the update computes with gradients
-    first, for example to clip their global norm. For other updates the marks of an accumulation tell the variables.
+    An operation that updates a variable names the gradient's variable, even if the update first computes with
+    gradients, for example to clip their global norm. In other updates the marks of gradient accumulation name the
+    variables.
     """
     gradients: dict[str, Output] = {}
     marks = {name: mark for name in parts.update if (mark := value_of(graph.nodes[name], Accumulation)) is not None}
@@ -200,24 +201,24 @@ def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
         node = graph.nodes[name]
         if not runs_for_effect(node) or value_of(node, EnqueueItem) is not None or value_of(node, Averaged) is not None:
             continue
-        if name in marks or not _ends_behind(graph, node, ends, inside):
+        if name in marks or not _read_ends(graph, node, ends, inside):
             continue
         handle = graph.nodes[node.inputs[0].node]
-        read = [tensor for tensor in (_handed_on(graph, each, ends) for each in node.inputs) if tensor.node in ends]
+        read = [tensor for tensor in (_source(graph, each, ends) for each in node.inputs) if tensor.node in ends]
         shape = handle.attributes.get("shape")
-        read = read or ([] if shape is None else _ends_behind(graph, node, ends, inside, shape))
+        read = read or ([] if shape is None else _read_ends(graph, node, ends, inside, shape))
         if not node.type.startswith("ResourceApply") or len(read) != 1 or handle.type != "VarHandleOp":
             return {} if "" in by_mark else by_mark
         gradients[shared_name(handle)] = read[0]
     return gradients
 
 
-def _ends_behind(
+def _read_ends(
     graph: Graph, node: Node, ends: Collection[str], inside: Collection[str], shape: StaticShape = None
 ) -> list[Output]:
-    """Return the tensors of ``ends`` that a node reads, directly or behind nodes of a part, through tensors of a shape.
+    """Return the tensors of the nodes ``ends`` that a node reads, directly or through nodes of ``inside``.
 
-    Without a shape, tensors of all shapes count.
+    With a shape, the path leads only through tensors of this shape.
     """
     result: dict[Output, None] = {}
     work, seen = list(node.inputs), set(node.inputs)
@@ -241,7 +242,7 @@ def _accumulated(graph: Graph, tensor: Output) -> Output:
     return tensor if value_of(node, Accumulation) is None else node.inputs[0]
 
 
-def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
+def _source(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
     """Return a tensor's source, skipping identities and averages over replicas outside ``ends``."""
     node = graph.nodes[tensor.node]
     while (node.type in _IDENTITIES or value_of(node, Averaged) is not None) and node.name not in ends:

@@ -1,4 +1,4 @@
-"""Offer a traced stage to the machine, in the form that the machine executes."""
+"""Put a traced stage into the form that the machine executes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GraphStage:
         layers: names of layers among the nodes.
         constants: values of tensors from outside the step.
         handed: last micro-batch's values for the weight update, written by the last stage.
-        hands: tensors of ``handed``, after the regular outputs of the stage.
+        hands: tensors of ``handed``; the forward pass returns them after the outputs for the next stage.
         recomputed_tensors: tensors that the backward pass recomputes from checkpoints; None if nothing is recomputed.
     """
 
@@ -46,7 +46,7 @@ class GraphStage:
     handed: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
     recomputed_tensors: frozenset[Output] | None = None
-    needs_input_gradient: ClassVar = True  # TensorFlow's gradients end by themselves
+    needs_input_gradient: ClassVar = True  # TensorFlow has already left out unused gradients
     frozen_names: ClassVar[frozenset[str]] = frozenset()
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()
@@ -79,7 +79,7 @@ class BoundGraph:
         """Take the trained variables."""
         self._stage = stage
         self._trained_variables = {name: Variable(name, parameters[name]) for name in stage.trained_variables}
-        self._owned = {id(parameters[name]) for name in stage.trained_variables}
+        self._variable_ids = {id(parameters[name]) for name in stage.trained_variables}
 
     def forward(self, x: Sequence[Any], labels: Array | None, key: tuple[int, ...] | None = None) -> tuple[Values, Any]:
         """Run the forward pass; return the stage's outputs and the state for the backward pass."""
@@ -148,7 +148,7 @@ class BoundGraph:
         owner = array
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
-        return array.copy() if id(owner) in self._owned else array
+        return array.copy() if id(owner) in self._variable_ids else array
 
 
 class _Checkpoint(NamedTuple):
@@ -175,7 +175,7 @@ class _Gradients(dict[Output, Any]):
 
 def _pack(input_gradients: Values, stage_cut: StageCut) -> Values:
     """Return gradients grouped by previous stage, padded with None to the stage's number of outputs."""
-    values, places = dict(zip(stage_cut.returns, input_gradients, strict=True)), []
+    values, packed = dict(zip(stage_cut.returns, input_gradients, strict=True)), []
     for width, tensors in stage_cut.packs or ():
-        places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
-    return tuple(places)
+        packed += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
+    return tuple(packed)

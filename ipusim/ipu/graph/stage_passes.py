@@ -17,15 +17,15 @@ Constants = Mapping[Output, Any]
 
 
 class StagePasses:
-    """Runs the forward and backward pass of a single stage.
+    """Runs the forward and the backward pass of one stage.
 
     Attributes:
         stage_cut: the stage.
-        constants: tensors that the passes read and that no node of the step computes.
+        constants: tensors that the passes read although no node of the step computes them.
     """
 
     def __init__(self, graph: Graph, stage_cut: StageCut, observer: Observer | None = None) -> None:
-        """Order the nodes of forward and backward pass.
+        """Order the nodes of both passes.
 
         Raises:
             UnsupportedProgramError: if a node has no kernel.
@@ -36,7 +36,7 @@ class StagePasses:
         self._forward = Executable(
             graph, stage_cut.takes, list(dict.fromkeys(tensors)), effects, set(stage_cut.forward), observer
         )
-        self._places = {tensor: number for number, tensor in enumerate(dict.fromkeys(tensors))}
+        self._result_indices = {tensor: number for number, tensor in enumerate(dict.fromkeys(tensors))}
         backward_effects = [name for name in stage_cut.backward if runs_for_effect(graph.nodes[name])]
         fetches = [*stage_cut.returns, *stage_cut.gradients.values()]
         self._backward = Executable(
@@ -64,8 +64,8 @@ class StagePasses:
         """
         outer = [constants[tensor] for tensor in self._forward.external]
         results = self._forward.run(invocation, [*values, *outer])
-        outputs = tuple(results[self._places[tensor]] for tensor in self.stage_cut.gives)
-        return outputs, tuple(results[self._places[tensor]] for tensor in self.stage_cut.keeps)
+        outputs = tuple(results[self._result_indices[tensor]] for tensor in self.stage_cut.gives)
+        return outputs, tuple(results[self._result_indices[tensor]] for tensor in self.stage_cut.keeps)
 
     def backward(
         self, invocation: Invocation, stash: Sequence[Any], arriving: Sequence[Any], constants: Constants

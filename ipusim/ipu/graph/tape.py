@@ -1,5 +1,6 @@
-"""Note the origins of a ``tf.GradientTape``'s gradient nodes; TensorFlow does so only for ``tf.gradients``.
+"""Note the origins of gradient nodes that a ``tf.GradientTape`` writes.
 
+TensorFlow itself notes origins only for ``tf.gradients``.
 A gradient node's origin is the forward operation whose gradient the node computes.
 """
 
@@ -19,11 +20,11 @@ _GRADIENT_FUNCTION: Final = _TAPE._gradient_function
 
 
 def note_origins() -> None:
-    """Let tapes of this process record an origin for every gradient node in a graph."""
-    _REGISTRY.TFE_Py_RegisterGradientFunction(_noting)
+    """Make all tapes of this process record the origin of every gradient node in a graph."""
+    _REGISTRY.TFE_Py_RegisterGradientFunction(_gradient_with_origin)
 
 
-def _noting(
+def _gradient_with_origin(
     operation: str,
     attributes: Any,
     count: int,
@@ -46,7 +47,7 @@ def _noting(
 
 
 def _candidates(graph: Any, operation: str, inputs: Sequence[Any], outputs: Sequence[Any], scope: str) -> Iterator[Any]:
-    """Yield the graph's operations that a tape's record may stand for: by results, by arguments, then by scope name."""
+    """Yield operations that a tape's record may mean: found by results, by arguments, then by scope name."""
     for tensor in outputs:
         if getattr(tensor, "graph", None) is graph and tensor.op.type == operation:
             yield tensor.op

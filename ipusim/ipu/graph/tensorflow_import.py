@@ -26,8 +26,9 @@ SETTINGS: Final = {
 _FIRST_WITHOUT_WHEELS: Final = (3, 14)
 #: Log lines that TensorFlow's libraries write before the log level applies.
 _LOG_LINE: Final = re.compile(r"[IW]\d{4} \d\d:\d\d:\d\d|[IW]0000 00:00:|WARNING: All log messages before absl")
+#: File descriptor.
 _STANDARD_ERROR: Final = 2
-#: TensorFlow module after :func:`load`.
+#: TensorFlow's module, after :func:`load` has imported it.
 _IMPORTED: Final[list[Any]] = []
 
 

@@ -1,4 +1,4 @@
-"""Turn a traced step into the stages of a run request: the stages' costs, and their arithmetic."""
+"""Turn a traced step into the stages of a run request, with their costs and their arithmetic."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ class StepFunctions:
         elements: returns the values of a micro-batch, ordered like the first stage's inputs.
         reduction: rule that accumulates gradients: sum, mean or running mean.
         outfeed: outfeed of the last stage, without byte counts.
-        accumulators: dtype of a gradient accumulator by variable name, if different from the variable's dtype.
+        accumulators: dtype of the gradient accumulator by variable name, for accumulators whose dtype differs from the
+            variable's dtype.
         constants: values of tensors from outside the step.
-        first: values of the micro-batch for observation; empty for zeros like ``elements(0)``.
-        picture_names: stage names in pictures; the stage's name replaces an empty text.
+        first: values with the shapes of the micro-batch that is observed; if None, ``elements(0)`` gives the shapes.
+        picture_names: names of stages in pictures; a stage with an empty text keeps its own name.
         averages: whether replicas average gradients; None if a node of the update decides.
         from_checkpoints: whether backward passes recompute stages from checkpoints.
     """
@@ -105,7 +106,7 @@ class StepFunctions:
     @cached_property
     def stages(self) -> tuple[GraphStage, ...]:
         """Stages in the machine's form."""
-        graph, trained_at_all, result = self.step.graph, self.step.trace.gradients, []
+        graph, gradients, result = self.step.graph, self.step.trace.gradients, []
         for number, stage_cut in enumerate(cut_stages(self.step.trace)):
             position = self.step.trace.position_of[number]
             neighbours = self.step.trace.positions[position]
@@ -115,8 +116,8 @@ class StepFunctions:
                 variable: self.variables[variable]
                 for variable in dict.fromkeys((*passes.variables, *stage_cut.gradients))
             }
-            trained_variables = {variable: value for variable, value in values.items() if variable in trained_at_all}
-            untrained = {variable: value for variable, value in values.items() if variable not in trained_at_all}
+            trained_variables = {variable: value for variable, value in values.items() if variable in gradients}
+            untrained = {variable: value for variable, value in values.items() if variable not in gradients}
             sections, is_last = self._sections[number], position == len(self.parts) - 1
             recomputed = None if sections is None else computed_again(stage_cut, sections, is_last=is_last)
             result.append(
@@ -168,10 +169,10 @@ class StepFunctions:
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
         """Return the stages' costs and arithmetic; raises UnsupportedProgramError for unsimulated features."""
         if offload.weights:
-            self._check_parts()
+            self._check_weight_sharding()
         first, profiles = self._first, self._profiles()
-        _check_groups(profiles, system.replicas)
-        if not self.sums_gradients and system.replicas > 1 and not _exchanged(profiles):
+        _check_group_sizes(profiles, system.replicas)
+        if not self.sums_gradients and system.replicas > 1 and not _exchange_gradients(profiles):
             raise UnsupportedProgramError(
                 f"optimizer_function: replicas that learn by themselves are not simulated, and this device has "
                 f"{system.replicas}: expected a CrossReplicaOptimizer around the optimizer, or a device of "
@@ -194,10 +195,10 @@ class StepFunctions:
             workload=self._workload,
         )
 
-    def _check_parts(self) -> None:
-        """Refuse weights sharded over replicas if several stages use a variable; raises UnsupportedProgramError."""
-        users = Counter(name for stage in self.stages for name in stage.trained_variables)
-        shared_names = [name for name, count in users.items() if count > 1]
+    def _check_weight_sharding(self) -> None:
+        """Raise UnsupportedProgramError if several stages use a variable, whose weights cannot be sharded then."""
+        use_counts = Counter(name for stage in self.stages for name in stage.trained_variables)
+        shared_names = [name for name, count in use_counts.items() if count > 1]
         if shared_names:
             raise UnsupportedProgramError(
                 f"replicated_weight_sharding: expected each variable in one stage, got {shared_names[0]!r} in several"
@@ -244,7 +245,7 @@ class StepFunctions:
 
     def _outfeed_sum(self, last: ObservedStage) -> OutfeedSum:
         """Return the elements of the last stage's results that an execution accumulates."""
-        outputs = [np.asarray(last.gives[place]) for place in self.outfeed.sent_indices]
+        outputs = [np.asarray(last.gives[index]) for index in self.outfeed.sent_indices]
         dtype = self.outfeed.accumulate_dtype
         width = max((np.dtype(dtype or value.dtype).itemsize for value in outputs), default=1)
         return OutfeedSum(sum(value.size for value in outputs), width)
@@ -252,11 +253,11 @@ class StepFunctions:
     def _sent_bytes(self) -> int:
         """Return the outfeed's bytes per element, from the observed micro-batch."""
         dtype = self.outfeed.accumulate_dtype
-        outputs = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent_indices]
+        outputs = [np.asarray(self.observed[-1].gives[index]) for index in self.outfeed.sent_indices]
         return sum(value.size * np.dtype(dtype or value.dtype).itemsize for value in outputs)
 
     def _workload(self, _: int) -> Workload:
-        """Return a replica's arithmetic, whose last stage hands values to the replica's weight update."""
+        """Return a replica's arithmetic; the last stage hands values to the weight update of the replica."""
         handed: dict[Output, Any] = {}
         last = replace(self.stages[-1], handed=handed)
         return Workload(
@@ -268,8 +269,8 @@ class StepFunctions:
         )
 
 
-def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> None:
-    """Raise ProgramError for a collective whose groups do not divide the device."""
+def _check_group_sizes(profiles: Sequence[models.StageProfile], replicas: int) -> None:
+    """Raise ProgramError if the group size of a collective does not divide the device's replicas."""
     for profile in profiles:
         for call in (*profile.forward_collectives, *profile.backward_collectives):
             if call.operation == "all_to_all":
@@ -283,8 +284,8 @@ def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> Non
             raise ProgramError(f"{argument}: expected {requirement}, got {call.group} in stage {profile.name!r}")
 
 
-def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:
-    """Tell whether backward passes exchange gradients themselves, and send none to host tables."""
+def _exchange_gradients(profiles: Sequence[models.StageProfile]) -> bool:
+    """Tell whether backward passes call collectives and send no gradients to host tables."""
     return any(profile.backward_collectives for profile in profiles) and not any(
         profile.tables.gradients for profile in profiles
     )

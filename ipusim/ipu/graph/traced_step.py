@@ -43,24 +43,25 @@ class TracedStep:
         """Return the weight update. It takes the accumulated gradients, in the order of ``accumulators``.
 
         The update reruns nodes of a forward pass that it needs, such as a decayed learning rate. Values that depend on
-        queue elements are handed over instead.
+        queue elements come from the last micro-batch instead (:func:`handed_to_update`).
 
         Raises:
-            UnsupportedProgramError: if the update reads a gradient of a single micro-batch.
+            UnsupportedProgramError: if the update reads a gradient of a single_gradients micro-batch.
             ProgramTypeError: if a gradient's dtype differs from the variable's dtype.
         """
         self._check_types()
         effects = [name for name in self.update_nodes if runs_for_effect(self.graph.nodes[name])]
-        update = Executable(self.graph, list(self.accumulators.values()), [], effects, self._part())
+        update = Executable(self.graph, list(self.accumulators.values()), [], effects, self._update_part())
         gradients = set(self.trace.gradient_nodes)
-        single = [tensor.node for tensor in update.external if tensor.node in gradients]
-        if single:
+        single_gradients = [tensor.node for tensor in update.external if tensor.node in gradients]
+        if single_gradients:
             raise UnsupportedProgramError(
-                f"weight update: expected one that reads accumulated gradients alone, got {single[0]!r}"
+                f"weight update: expected one that reads accumulated gradients alone, got {single_gradients[0]!r}"
             )
         return update
 
     def _check_types(self) -> None:
+        """Raise ProgramTypeError if a gradient's dtype differs from the variable's dtype."""
         for name in self.update_nodes:
             node = self.graph.nodes[name]
             handle = self.graph.nodes[node.inputs[0].node] if node.type.startswith("ResourceApply") else node
@@ -75,10 +76,10 @@ class TracedStep:
 
     def averaging(self) -> Averaging | None:
         """Return the weight update split at gradient averaging; None if nothing is averaged."""
-        return averaging_of(self.graph, dict(self.accumulators), self.update_nodes, self._part())
+        return averaging_of(self.graph, dict(self.accumulators), self.update_nodes, self._update_part())
 
-    def _part(self) -> set[str]:
-        """Return names of nodes allowed to run in an update."""
+    def _update_part(self) -> set[str]:
+        """Return the names of nodes that the update may run: its own, and repeated nodes of forward passes."""
         return {*self.update_nodes, *repeated_nodes(self.graph, self.trace.owners)}
 
 
@@ -89,18 +90,18 @@ def repeated_nodes(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
         graph: the graph.
         owners: pass of every node of the feed and the forward passes.
     """
-    of_element = {name for name, role in owners.items() if role == FEED}
-    work = list(of_element)
+    element_nodes = {name for name, role in owners.items() if role == FEED}
+    work = list(element_nodes)
     readers: dict[str, list[str]] = {}
     for name in owners:
         for tensor in graph.nodes[name].inputs if name in graph.nodes else ():
             readers.setdefault(tensor.node, []).append(name)
     while work:
         for name in readers.get(work.pop(), ()):
-            if name not in of_element:
-                of_element.add(name)
+            if name not in element_nodes:
+                element_nodes.add(name)
                 work.append(name)
-    return {name for name, role in owners.items() if role.kind is Kind.FORWARD and name not in of_element}
+    return {name for name, role in owners.items() if role.kind is Kind.FORWARD and name not in element_nodes}
 
 
 def handed_to_update(
@@ -108,7 +109,7 @@ def handed_to_update(
 ) -> tuple[Output, ...]:
     """Return tensors of the feed and forward passes that the weight update reads.
 
-    The update sees their values of the last micro-batch.
+    The update sees the values that these tensors have in the last micro-batch.
 
     Args:
         graph: the graph.

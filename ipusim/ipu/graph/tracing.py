@@ -35,7 +35,7 @@ class StepTracer:
     """
 
     def __init__(self) -> None:
-        """Begin in TensorFlow's default graph."""
+        """Begin to record in TensorFlow's default graph."""
         self.graph = tf.compat.v1.get_default_graph()
         self._owners: dict[str, Role] = {}
         self._gradient_nodes: list[str] = []
@@ -49,14 +49,14 @@ class StepTracer:
     @contextmanager
     def feed(self) -> Iterator[None]:
         """Assign nodes written in the block to the feed."""
-        with self._noting() as new_names:
+        with self._new_names() as new_names:
             yield
         self._owners.update(dict.fromkeys(new_names, FEED))
 
     @contextmanager
     def of_stage(self, number: int) -> Iterator[None]:
         """Assign nodes written in the block to the forward pass of a stage."""
-        with self._noting() as new_names:
+        with self._new_names() as new_names:
             yield
         self._owners.update(dict.fromkeys(new_names, Role(Kind.FORWARD, number)))
         self._stages = max(self._stages, number + 1)
@@ -95,7 +95,7 @@ class StepTracer:
         Returns:
             Pairs with a gradient; gradients are dense tensors.
         """
-        with self._noting() as new_names:
+        with self._new_names() as new_names:
             pairs = [
                 (tf.convert_to_tensor(gradient), variable) for gradient, variable in compute() if gradient is not None
             ]
@@ -119,7 +119,7 @@ class StepTracer:
         Returns:
             Result of ``apply``.
         """
-        with self._noting() as new_names:
+        with self._new_names() as new_names:
             accumulated = [
                 (
                     tf.compat.v1.placeholder(
@@ -138,7 +138,7 @@ class StepTracer:
         """Read the graph.
 
         Args:
-            results: tensors returned or sent by the last stage.
+            results: tensors that the last stage returns or enqueues.
 
         Returns:
             The step as plain values.
@@ -169,10 +169,10 @@ class StepTracer:
         return read_graph(self.graph)
 
     @contextmanager
-    def _noting(self) -> Iterator[list[str]]:
+    def _new_names(self) -> Iterator[list[str]]:
         """Collect names of nodes written in the block.
 
-        Assignments of initial values are left out, like nodes already recorded by an inner block.
+        Assignments of initial values are left out, and so are nodes that an inner block has recorded.
         """
         names: list[str] = []
         start = len(self.graph.get_operations())
@@ -193,7 +193,7 @@ class StepTracer:
 def is_fed_by_session(operation: Any) -> bool:
     """Tell whether an operation is a placeholder with a constant default, fed by a session.
 
-    Functions take the default.
+    Inside a function nothing feeds the placeholder, which takes its default.
     """
     if operation.type != "PlaceholderWithDefault" or operation.graph.building_function:
         return False

@@ -24,11 +24,11 @@ class GraphUpdate:
     """Applies accumulated gradients through the nodes of a traced update; a ``learning.JointOptimizer``.
 
     Attributes:
-        slots: initial values of the optimizer's variables by shared name.
-        owners: trained variable per slot; update counters belong to the first trained variable.
+        slots: initial values of the optimizer's own variables, by shared name.
+        owners: trained variable that a slot belongs to; update counters belong to the first trained variable.
     """
 
-    gradient_map = None
+    gradient_map = None  # nodes of the update clip or map gradients
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GraphUpdate:
         self._works = {} if rule else self._works_of_nodes(graph)
 
     def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:
-        """Return slots of these variables at initial values."""
+        """Return the slots that belong to these variables, at initial values."""
         return {name: np.array(value) for name, value in self.slots.items() if self.owners[name] in parameters}
 
     def apply(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: dict[str, Array]) -> None:
@@ -97,28 +97,28 @@ class GraphUpdate:
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work for updating one variable."""
-        more = self._works.get(parameter_count)
+        node_work = self._works.get(parameter_count)
         if self._rule is None:
-            return more or Work(itemsize=itemsize)
+            return node_work or Work(itemsize=itemsize)
         work: Work = self._rule.work(parameter_count, itemsize)
-        if more is None:
+        if node_work is None:
             return work
         return replace(
             work,
-            vector=work.vector + more.vector,
-            sram_bytes=work.sram_bytes + more.sram_bytes,
-            compute_sets=work.compute_sets + more.compute_sets,
+            vector=work.vector + node_work.vector,
+            sram_bytes=work.sram_bytes + node_work.sram_bytes,
+            compute_sets=work.compute_sets + node_work.compute_sets,
         )
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the slot bytes of one variable."""
-        counts = [
+        """Return the bytes of one variable's slots."""
+        slot_sizes = [
             value.nbytes
             for name, value in self.slots.items()
             if value.size == self._trained_variables[self.owners[name]].size == parameter_count
         ]
-        users = sum(value.size == parameter_count for value in self._trained_variables.values())
-        return sum(counts) // max(users, 1)
+        variable_count = sum(value.size == parameter_count for value in self._trained_variables.values())
+        return sum(slot_sizes) // max(variable_count, 1)
 
     def _apply(self, stages: Sequence[learning.StageUpdate]) -> None:
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
@@ -150,7 +150,7 @@ class GraphUpdate:
 
         If a rule gives the main work, operations on single numbers, such as learning rates, are ignored.
         """
-        least = 1 if self._rule is None else 2
+        min_size = 1 if self._rule is None else 2
         if self._rule is not None and not any(_may_work(graph, step.node) for step in self._update.steps):
             return {}
         observation = Observation(graph)
@@ -164,10 +164,12 @@ class GraphUpdate:
         works: dict[int, list[Work]] = {}
         for entry in observation.nodes:
             work = None if self._rule and rule_of(entry.node) else work_of_node(entry)
-            if work is not None and _size(entry) >= least:
+            if work is not None and _size(entry) >= min_size:
                 works.setdefault(_size(entry), []).append(work)
         sizes = Counter(value.size for value in self._trained_variables.values())
-        return {size: _join_works(works[size], users) for size, users in sizes.items() if size in works}
+        return {
+            size: _join_works(works[size], variable_count) for size, variable_count in sizes.items() if size in works
+        }
 
 
 def _may_work(graph: Graph, node: Node) -> bool:
@@ -183,22 +185,27 @@ def _size(entry: ObservedNode) -> int:
     return max((form.size for form in (*entry.inputs, *entry.outputs)), default=0)
 
 
-def _join_works(works: Sequence[Work], users: int) -> Work:
-    """Return one variable's share of sequential work spread over several variables of equal size."""
+def _join_works(works: Sequence[Work], variable_count: int) -> Work:
+    """Add up works; return a variable's share if ``variable_count`` variables have equal sizes."""
     vector = sum((work.vector for work in works), VectorWork())
     counts = vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals
-    share = VectorWork(*(count // users for count in counts))
-    sram_bytes = sum(work.sram_bytes for work in works) // users
+    share = VectorWork(*(count // variable_count for count in counts))
+    sram_bytes = sum(work.sram_bytes for work in works) // variable_count
     return Work(
-        vector=share, sram_bytes=sram_bytes, compute_sets=max(sum(work.compute_sets for work in works) // users, 1)
+        vector=share,
+        sram_bytes=sram_bytes,
+        compute_sets=max(sum(work.compute_sets for work in works) // variable_count, 1),
     )
 
 
 def _owners(
     graph: Graph, update: Executable, trained_variables: Mapping[str, Array], slots: Mapping[str, Array]
 ) -> dict[str, str]:
-    """Return the trained variable per slot: updated by the same operation, else part of the slot's name, else the
-    first."""
+    """Return the trained variable that each slot belongs to.
+
+    The same operation updates slot and variable. Otherwise the slot's name contains the variable's name, or the slot
+    belongs to the first trained variable.
+    """
     owners: dict[str, str] = {}
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]

@@ -18,7 +18,7 @@ from ipusim.ipu.imports.rows import Row
 from ipusim.ipu.runtime.offered import resolve
 
 #: Package that TensorFlow 2 offers to imports, but not as an attribute.
-_NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
+_NO_ATTRIBUTE: Final = "tensorflow.python"
 #: Prefix of ipusim's modules, which programs see as Graphcore's.
 _OURS: Final = "ipusim."
 
@@ -63,10 +63,10 @@ class Faces:
         Imports below ``tensorflow.python`` give a package that has ``python`` as an attribute.
         """
         root, *submodules = name.split(".")
-        if not name.startswith(f"{_NOT_BY_ATTRIBUTE}."):
+        if not name.startswith(f"{_NO_ATTRIBUTE}."):
             return self.find(root)
         face = Face(root, self.find(root)._modules, self)
-        setattr(face, submodules[0], self.find(_NOT_BY_ATTRIBUTE))
+        setattr(face, submodules[0], self.find(_NO_ATTRIBUTE))
         return face
 
     @staticmethod
@@ -84,24 +84,25 @@ class Faces:
             pass  # the import statement raises the error
 
     def _make(self, name: str) -> Any:
+        """Return the object under a name that nobody has asked for before; raises as :meth:`find` does."""
         row = self.rows.get(name)
         if isinstance(row, str):
             return resolve(row) if ":" in row else Face(name, (row,), self)
         if row is not None:
             return Face(name, row, self)
-        parent, _, last = name.rpartition(".")
+        parent, _, last_part = name.rpartition(".")
         package = self.find(parent)
-        if self.has(name):  # rows exist only below the name
-            modules = (f"{module}.{last}" for module in package._modules)
+        if self.has(name):  # the table has rows only below the name
+            modules = (f"{module}.{last_part}" for module in package._modules)
             return Face(name, tuple(module for module in modules if find_spec(module)), self)
         if isinstance(package, Face):
             try:
-                return getattr(package, last)
+                return getattr(package, last_part)
             except MissingNameError as error:
                 raise MissingImportError(str(error)) from None
             except AttributeError as error:
                 raise ModuleNotFoundError(f"No module named '{name}'", name=name) from error
-        return _member(package, last)
+        return _member(package, last_part)
 
 
 class Face(ModuleType):
@@ -119,16 +120,17 @@ class Face(ModuleType):
             return [member for member in dir(self) if not member.startswith("_")]
         if name == "__version__" and self.__name__.startswith("tensorflow"):
             return self._faces.version
-        full = f"{self.__name__}.{name}"
-        if full == _NOT_BY_ATTRIBUTE and not self._faces.version.startswith("1."):
+        full_name = f"{self.__name__}.{name}"
+        if full_name == _NO_ATTRIBUTE and not self._faces.version.startswith("1."):
             raise MissingNameError(
                 "module 'tensorflow' has no attribute 'python': use `from tensorflow.python import ipu`"
             )
-        value = self._faces.find(full) if self._faces.has(full) else self._of_installed(name)
+        value = self._faces.find(full_name) if self._faces.has(full_name) else self._installed_member(name)
         setattr(self, name, value)
         return value
 
-    def _of_installed(self, name: str) -> Any:
+    def _installed_member(self, name: str) -> Any:
+        """Return a name of the installed modules, and ipusim's modules as faces."""
         for module in self._modules:
             try:
                 value = _member(import_module(module), name)

@@ -28,10 +28,10 @@ from ipusim.ipu.imports.rows import rows_for
 #: Top-level packages with Graphcore's names.
 ROOTS: Final = frozenset(name.partition(".")[0] for name in rows_for(2))
 #: Part of the file names that Autograph gives to converted functions.
-_CONVERTED: Final = "__autograph_generated_file"
+_CONVERTED_FILE: Final = "__autograph_generated_file"
 
 #: Installed hooks, active until the end of the process or of their block.
-_IN_EFFECT: Final[list[install]] = []
+_ACTIVE_HOOKS: Final[list[install]] = []
 
 
 class install:  # noqa: N801 - callers use it like a function
@@ -63,7 +63,7 @@ class install:  # noqa: N801 - callers use it like a function
         self._version, self._stack, self._has_begun = tensorflow, ExitStack(), False
         self._original_imports = builtins.__import__, importlib.import_module
         builtins.__import__, importlib.import_module = self._import, self._import_module
-        _IN_EFFECT.append(self)
+        _ACTIVE_HOOKS.append(self)
 
     def __enter__(self) -> Self:
         """Return this hook."""
@@ -71,7 +71,7 @@ class install:  # noqa: N801 - callers use it like a function
 
     def __exit__(self, *_: object) -> None:
         """Restore the process's imports."""
-        _IN_EFFECT.remove(self)
+        _ACTIVE_HOOKS.remove(self)
         self._stack.close()
         builtins.__import__, importlib.import_module = self._original_imports
 
@@ -82,7 +82,7 @@ class install:  # noqa: N801 - callers use it like a function
             from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
 
             self._stack.enter_context(hosted(self._version or _version_of_main()))
-            atexit.register(self._stack.close)  # before TensorFlow is unloaded
+            atexit.register(self._stack.close)  # runs before TensorFlow is unloaded
             self._has_begun = True
         return self._has_begun
 
@@ -122,11 +122,11 @@ def serve_program() -> None:
     """
     main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
     if main.get("__file__") is not None and is_own(main):
-        sys.excepthook = _say
+        sys.excepthook = _print_final_error
         install()
 
 
-def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _print_final_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print a program's final error; ipusim's errors take one line and give exit code 2."""
     if not isinstance(error, IpusimError):
         sys.__excepthook__(kind, error, trace)
@@ -154,5 +154,5 @@ def _line_of(error: BaseException | None) -> str:
     """Return ``file:line`` of the innermost frame in the program's own modules, or an empty text."""
     steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
     own_steps = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
-    own_steps = [(file, number) for file, number in own_steps if _CONVERTED not in file]
+    own_steps = [(file, number) for file, number in own_steps if _CONVERTED_FILE not in file]
     return f"{own_steps[-1][0]}:{own_steps[-1][1]}" if own_steps else ""

@@ -17,9 +17,9 @@ from ipusim.ipu.imports.switches import process_of
 from ipusim.ipu.traced import sessions  # noqa: F401 - patches Session.run before programs use it
 
 #: Warnings that recommend names missing in the program's version of TensorFlow.
-_LATER_VERSIONS: Final = r".*is deprecated(, use `learning_rate`| and will be removed in a future version)"
+_ADVICE_WARNINGS: Final = r".*is deprecated(, use `learning_rate`| and will be removed in a future version)"
 #: Warnings about the seed that ipusim gives to the program's graphs.
-_OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
+_SEED_WARNINGS: Final = "Seed .* from outer graph might be getting used by function"
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
         >>> program["tf"].__version__
         '1.15.5'
     """
-    faces, imported = Faces({**rows_for(major), **further}, VERSIONS[major]), builtins.__import__
+    faces, original_import = Faces({**rows_for(major), **further}, VERSIONS[major]), builtins.__import__
     import_module = importlib.import_module
 
     def own_import(
@@ -52,7 +52,7 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
     ) -> ModuleType:
         importing = importer() if globals is None else globals
         if level or name.partition(".")[0] not in faces.roots or not is_own(importing):
-            return imported(name, globals, locals, fromlist or (), level)
+            return original_import(name, globals, locals, fromlist or (), level)
         module = faces.find(name)
         if not fromlist:
             root: ModuleType = faces.root_of(name)
@@ -70,10 +70,10 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
         return import_module(name, package)
 
     with process_of(major), warnings.catch_warnings():
-        for words in (_LATER_VERSIONS, _OF_SEEDS):
-            warnings.filterwarnings("ignore", words, UserWarning)
+        for pattern in (_ADVICE_WARNINGS, _SEED_WARNINGS):
+            warnings.filterwarnings("ignore", pattern, UserWarning)
         builtins.__import__, importlib.import_module = own_import, own_module
         try:
             yield faces
         finally:
-            builtins.__import__, importlib.import_module = imported, import_module
+            builtins.__import__, importlib.import_module = original_import, import_module

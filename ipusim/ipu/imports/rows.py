@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Row of the table: a name's object, as ``module`` or ``module:attribute``; or, for a module that combines others, a
-#: tuple of these modules in order of precedence.
+#: Row of the table: a name's object as ``module`` or ``module:attribute``, or a tuple of modules that a face combines,
+#: in order of precedence.
 Row = str | tuple[str, ...]
 
 _OURS: Final = "ipusim.ipu"
 _SWITCHES: Final = f"{_OURS}.imports.switches"
 _KERAS_SOURCE: Final = "tf_keras.src"
 
-#: Names in TensorFlow 1 and 2 with ipusim's objects; many of TensorFlow's functions would change the process for good.
-_SWITCHING: Final[dict[str, Row]] = {
+#: Names in TensorFlow 1 and 2 with ipusim's objects. TensorFlow's own functions would change the process for good.
+_REPLACED_NAMES: Final[dict[str, Row]] = {
     "device": f"{_OURS}.scopes:device",
     "disable_v2_behavior": f"{_SWITCHES}:version_1",
     "disable_eager_execution": f"{_SWITCHES}:graphs",
@@ -25,7 +25,8 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": f"{_OURS}.estimators",
     "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
-_LISTS: Final[dict[str, Row]] = {
+#: Functions that list devices.
+_DEVICE_LISTS: Final[dict[str, Row]] = {
     f"config.{room}{name}": f"{_OURS}.imports.devices:{name}"
     for room in ("", "experimental.")
     for name in ("list_physical_devices", "list_logical_devices")
@@ -33,7 +34,7 @@ _LISTS: Final[dict[str, Row]] = {
 #: Graphcore's modules that need no graph built by the program.
 _COMMON_MODULES: Final = "autoshard config functional_ops keras"
 #: Graphcore's other modules, with which programs build and run graphs of TensorFlow.
-_TRACED_NAMES: Final = """
+_GRAPH_MODULES: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
     all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
@@ -46,21 +47,24 @@ _STRATEGIES: Final = """
     horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
 #: Modules that make up ``tensorflow.python``, as in the releases that Graphcore's programs are written for.
-_PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
+_PYTHON_MODULES: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
+#: Package of Graphcore's plugin for TensorFlow.
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
+#: Rows of Graphcore's plugin.
 _PLUGIN_ROWS: Final[dict[str, Row]] = {
     "tensorflow.compiler.plugin": (),
     f"{_PLUGIN}.driver.trace_pb2.IpuTraceEvent": f"{_OURS}.utils:IpuTraceEvent",
     f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
     f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
 }
-#: Source modules of Keras from which programs import layers, and which no longer exist.
-_OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
+#: Removed source modules of Keras from which programs import layers.
+_KERAS_LAYER_MODULES: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of control flow; in earlier releases the first module had all functions.
 _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_flow_case"
-#: Module of version 1's layers.
+#: Package with layers of version 1.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
-_OF_V1_LAYERS: Final = "convolutional core normalization pooling"
+#: Modules in the package of version 1's layers.
+_V1_LAYER_MODULES: Final = "convolutional core normalization pooling"
 #: Names in ``tf.data`` that TensorFlow has removed, and classes whose objects lack attributes that programs set.
 _ABSENT_NAMES: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
@@ -78,7 +82,7 @@ _CONTRIB_ROWS: Final[dict[str, Row]] = {
     "tensorflow.contrib.compiler.xla": f"{_OURS}.ipu_compiler",
 }
 #: Modules of TensorFlow's estimators.
-_OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
+_ESTIMATOR_MODULES: Final = "estimator estimator_lib model_fn run_config training"
 #: Modules of Graphcore's addons for TensorFlow 1 with the same content as ``rnn_ops``.
 _ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
 #: Modules inside Graphcore's package ``optimizers``, each with the content of the whole package.
@@ -93,7 +97,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
         'ipusim.ipu.loops'
     """
     modules: dict[str, Row] = {name: f"{_OURS}.{name}" for name in _COMMON_MODULES.split()}
-    modules |= {name: f"{_OURS}.{name}" for name in _TRACED_NAMES.split()}
+    modules |= {name: f"{_OURS}.{name}" for name in _GRAPH_MODULES.split()}
     modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_OURS}.optimizers")
     modules |= {f"optimizers.{name}": f"{_OURS}.optimizers" for name in _OPTIMIZERS.split()}
     modules |= dict.fromkeys(_STRATEGIES.split(), f"{_OURS}.host_strategies")
@@ -120,15 +124,15 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
-        "tensorflow.python": _PYTHON,
+        "tensorflow.python": _PYTHON_MODULES,
         "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
         "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
         "tensorflow.python.ops.array_ops": tuple(f"tensorflow.python.ops.array_ops{end}" for end in ("", "_stack")),
-        "tensorflow.python.layers.layers": tuple(f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()),
-        **{f"tensorflow.python.layers.{name}": f"{_V1_LAYERS}.{name}" for name in _OF_V1_LAYERS.split()},
+        "tensorflow.python.layers.layers": tuple(f"{_V1_LAYERS}.{name}" for name in _V1_LAYER_MODULES.split()),
+        **{f"tensorflow.python.layers.{name}": f"{_V1_LAYERS}.{name}" for name in _V1_LAYER_MODULES.split()},
         "tensorflow.python.estimator": f"{_OURS}.estimators",
-        **{f"tensorflow.python.estimator.{name}": f"{_OURS}.estimators" for name in _OF_ESTIMATORS.split()},
+        **{f"tensorflow.python.estimator.{name}": f"{_OURS}.estimators" for name in _ESTIMATOR_MODULES.split()},
         "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
         "horovod": f"{_OURS}.horovod",
         "horovod.tensorflow": f"{_OURS}.horovod",
@@ -146,7 +150,7 @@ def rows_for(major: int) -> dict[str, Row]:
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):
-        rows |= {f"{parent}.{name}": row for name, row in (_SWITCHING | _LISTS).items()}
+        rows |= {f"{parent}.{name}": row for name, row in (_REPLACED_NAMES | _DEVICE_LISTS).items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
         rows |= {
             f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _ABSENT_NAMES.split()
@@ -162,7 +166,7 @@ def rows_for(major: int) -> dict[str, Row]:
         # Optimizers of the programs' releases, which take `decay` and `lr`.
         rows[f"{parent}.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
-    rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
+    rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _KERAS_LAYER_MODULES.split()}
     # Name of TensorFlow's package in releases around 2.0.
     rows |= {f"tensorflow_core{name.removeprefix('tensorflow')}": rows[name] for name in rows if is_tensorflow(name)}
     return rows

@@ -33,8 +33,9 @@ _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").
 
 #: Default seed of Python, NumPy and TensorFlow, for equal initial values in every run.
 SEED: Final = 1
-#: Sessions that programs entered and never left. Held, as their end would switch eager execution off in later programs.
-_LEFT_ENTERED: Final[list[Any]] = []
+#: Sessions that programs entered and never left. They stay alive, as the end of a session would switch eager execution
+#: off in a later program.
+_OPEN_SESSIONS: Final[list[Any]] = []
 
 
 @contextmanager
@@ -75,6 +76,7 @@ def eager() -> None:
 
 
 def _switch_to(major: int) -> None:
+    """Change the reversible settings to those of a version."""
     if major == 1:
         graphs()
         _V1.disable_v2_tensorshape()
@@ -103,7 +105,7 @@ def _own_stacks() -> Iterator[None]:
     try:
         yield
     finally:
-        _LEFT_ENTERED.extend(sessions.stack)
+        _OPEN_SESSIONS.extend(sessions.stack)
         clear()
         _switch_to(2)
         for stack, contexts in zip(stacks, state, strict=True):
@@ -115,30 +117,30 @@ def _own_stacks() -> Iterator[None]:
 def _own_graphs() -> Iterator[None]:
     """Give the block's graphs seeds, IPU devices and initialized values.
 
-    As in TensorFlow 1, a shape's sizes may be whole numbers given as floats. Names of optimizers, such as "adam", stand
-    for the optimizers of the programs' releases, which ``tf.keras.optimizers`` has too.
+    As in TensorFlow 1, a shape's sizes may be whole numbers given as floats. Names of optimizers, such as "adam", mean
+    legacy optimizers, like those of ``tf.keras.optimizers``.
     """
-    begin: Callable[..., None] = tf.Graph.__init__
-    scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
-    size: Callable[..., None] = _SHAPES.Dimension.__init__
+    original_init: Callable[..., None] = tf.Graph.__init__
+    original_device: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
+    original_dimension_init: Callable[..., None] = _SHAPES.Dimension.__init__
 
-    def seeded(graph: Any, *arguments: Any, **options: Any) -> None:
-        begin(graph, *arguments, **options)
+    def seeded_init(graph: Any, *arguments: Any, **options: Any) -> None:
+        original_init(graph, *arguments, **options)
         if graph.seed is None:
             graph.seed = SEED
 
     def device(graph: Any, name: Any) -> AbstractContextManager[Any]:
         if isinstance(name, str) and ordinal_of(name) is not None:
             return ipu_scope(name)
-        return scope(graph, name)
+        return original_device(graph, name)
 
-    def of_size(dimension: Any, value: Any) -> None:
-        whole = isinstance(value, float) and value.is_integer() and not _SHAPES._TENSORSHAPE_V2_OVERRIDE
-        size(dimension, int(value) if whole else value)
+    def dimension_init(dimension: Any, value: Any) -> None:
+        is_whole = isinstance(value, float) and value.is_integer() and not _SHAPES._TENSORSHAPE_V2_OVERRIDE
+        original_dimension_init(dimension, int(value) if is_whole else value)
 
     with (
-        replaced(tf.Graph, __init__=seeded, device=device),
-        replaced(_SHAPES.Dimension, __init__=of_size),
+        replaced(tf.Graph, __init__=seeded_init, device=device),
+        replaced(_SHAPES.Dimension, __init__=dimension_init),
         replaced(_VARIABLE, initialized_value=_initialized_value),
         replaced(_OPTIMIZERS, get=partial(_OPTIMIZERS.get, use_legacy_optimizer=True)),
     ):

@@ -10,13 +10,13 @@ from typing import Final
 from ipusim.ipu.graph.tensorflow_import import load
 
 #: Names of version 1 that programs for version 2 also use.
-_IN_BOTH: Final = frozenset({"estimator"})
-#: Alternative to ``tensorflow`` in imports of programs for version 1.
-_IN_PLACE: Final = "tensorflow.compat.v1"
-#: Names of version 1, either missing from installed TensorFlow or present in both versions.
-_ONLY_THERE: Final = frozenset({"contrib", "compat.v1"})
-#: Module of version 1's names inside the package, absent from version 2.
-_NAMES_OF_1: Final = "_api.v1"
+_NAMES_IN_BOTH: Final = frozenset({"estimator"})
+#: Package that programs for version 1 may import in place of ``tensorflow``.
+_V1_PACKAGE: Final = "tensorflow.compat.v1"
+#: Further names that show version 1: ``contrib`` is not installed, and ``compat.v1`` is part of version 2, too.
+_FURTHER_V1_NAMES: Final = frozenset({"contrib", "compat.v1"})
+#: Module with names of version 1, absent from version 2.
+_V1_MODULE: Final = "_api.v1"
 
 
 def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
@@ -30,19 +30,19 @@ def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
         1 and a name such as ``tf.placeholder`` if the program, or an imported module of these folders, uses a name that
         exists only in version 1; else 2 and "".
     """
-    ours = load()
-    v1_names = {name for name in dir(ours.compat.v1) if not hasattr(ours, name)} - _IN_BOTH
-    for module in _with_imported(tree, folder, set()):
+    tensorflow = load()
+    v1_names = {name for name in dir(tensorflow.compat.v1) if not hasattr(tensorflow, name)} - _NAMES_IN_BOTH
+    for module in _with_imports(tree, folder, set()):
         for name in _names_of_tensorflow(module):
-            if name in v1_names or name in _ONLY_THERE:
+            if name in v1_names or name in _FURTHER_V1_NAMES:
                 return 1, f"tf.{name}"
     return 2, ""
 
 
-def _with_imported(tree: ast.Module, folder: Path, visited_files: set[Path]) -> Iterator[ast.Module]:
+def _with_imports(tree: ast.Module, folder: Path, visited_files: set[Path]) -> Iterator[ast.Module]:
     """Yield a module and its imports from the folder or its parent, without repetition."""
     yield tree
-    for name in _imported(tree):
+    for name in _imported_names(tree):
         parts = name.split(".")
         stems = [base.joinpath(*parts) for base in (folder, folder.parent)]
         for file in (file for stem in stems for file in (stem.with_suffix(".py"), stem / "__init__.py")):
@@ -52,10 +52,10 @@ def _with_imported(tree: ast.Module, folder: Path, visited_files: set[Path]) -> 
                     imported = ast.parse(file.read_bytes())
                 except (SyntaxError, ValueError):
                     continue  # the program's import raises the error
-                yield from _with_imported(imported, folder, visited_files)
+                yield from _with_imports(imported, folder, visited_files)
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -76,8 +76,8 @@ def _names_of_tensorflow(tree: ast.Module) -> Iterator[str]:
         for alias in node.names
     ]
     aliases = {alias for name, alias in imported if name == "tensorflow"}
-    if any(_NAMES_OF_1 in name for name, _ in imported) or (not aliases and _IN_PLACE in _imported(tree)):
-        yield _IN_PLACE.removeprefix("tensorflow.")
+    if any(_V1_MODULE in name for name, _ in imported) or (not aliases and _V1_PACKAGE in _imported_names(tree)):
+        yield _V1_PACKAGE.removeprefix("tensorflow.")
     for node in ast.walk(tree):
         match node:
             case ast.Attribute(value=ast.Name(id=name)) if name in aliases:

@@ -1,4 +1,4 @@
-"""Offer what ``ipu_tensorflow_addons`` for TensorFlow 2.6 has in place of Graphcore's Keras: an LSTM of two states."""
+"""Offer the layer that ``ipu_tensorflow_addons`` changes in Graphcore's Keras: an LSTM with two separate states."""
 
 from __future__ import annotations
 

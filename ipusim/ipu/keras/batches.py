@@ -28,7 +28,7 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
         handler = original(*args, **kwargs)
         replicas = replicas_of(kwargs.get("model"), handler._dataset.element_spec)
         if replicas is not None and handler._inferred_steps is not None:
-            _count(handler, replicas)
+            _set_steps(handler, replicas)
         return handler
 
     adapters.get_data_handler = get_data_handler
@@ -36,26 +36,26 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
 
     @wraps(compile_model)
     def compile_with_number(self: Any, *args: Any, **kwargs: Any) -> None:
-        if tf.is_tensor(kwargs.get("steps_per_execution")):  # as of a data set's cardinality
+        if tf.is_tensor(kwargs.get("steps_per_execution")):  # for example a data set's cardinality
             kwargs["steps_per_execution"] = int(kwargs["steps_per_execution"])
         compile_model(self, *args, **kwargs)
 
     tf.keras.Model.compile = compile_with_number
 
 
-def _count(handler: Any, replicas: int) -> None:
+def _set_steps(handler: Any, replicas: int) -> None:
     """Set an epoch's steps; raises ProgramError with Graphcore's message for too few or indivisible batches."""
     size = handler._adapter.get_size()
     if size is None and (cardinality := int(handler._dataset.cardinality())) >= 0:
         size = cardinality
     batches = handler._inferred_steps if size is None else size
     has_partial = size is not None and batches > 1 and bool(handler._adapter.has_partial_batch())
-    requested_steps, full = handler._steps_per_epoch, batches - has_partial
-    steps = full // replicas if requested_steps in (None, -1) else requested_steps
+    requested_steps, full_batches = handler._steps_per_epoch, batches - has_partial
+    steps = full_batches // replicas if requested_steps in (None, -1) else requested_steps
     if not steps:
         raise ProgramError(
-            f"The provided dataset contains {full} items, but all {replicas} replicas are requested to run 1 steps "
-            f"each. Make sure the dataset contains at least {replicas} items."
+            f"The provided dataset contains {full_batches} items, but all {replicas} replicas are requested to run 1 "
+            f"steps each. Make sure the dataset contains at least {replicas} items."
         )
     if size is not None and steps * replicas > batches:
         raise ProgramError(

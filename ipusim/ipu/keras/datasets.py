@@ -21,8 +21,8 @@ from ipusim.ipu.runtime.context import replaced
 
 T = TypeVar("T")
 
-#: Upper limit of bytes read from a pickled file, several times the largest of these datasets.
-_MOST_BYTES: Final = 1 << 29
+#: Maximum size of a pickled file in bytes, several times the size of the largest dataset.
+_MAX_BYTES: Final = 1 << 29
 #: Datasets already announced as drawn in this process.
 _ANNOUNCED_NAMES: Final[set[str]] = set()
 
@@ -60,10 +60,11 @@ def arrays_of(path: Path, *names: str) -> list[Array]:
 
 
 def _content(path: Path) -> bytes:
+    """Return a file's bytes; raises FileError if the file is too large."""
     with open_file(path) as file:
-        content = read_up_to(file, _MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise FileError(f"expected at most {_MOST_BYTES >> 20} MiB")
+        content = read_up_to(file, _MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise FileError(f"expected at most {_MAX_BYTES >> 20} MiB")
     return bytes(content)
 
 
@@ -71,13 +72,17 @@ def _content(path: Path) -> bytes:
 TrainTestArrays = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 #: Names of the arrays in Keras' archives.
-_ARRAYS: Final = ("x_train", "y_train", "x_test", "y_test")
-_DIGIT: Final[Shape] = (28, 28)
-_PICTURE: Final[Shape] = (32, 32, 3)
-_PARTS: Final = ("train", "t10k")
+_ARRAY_NAMES: Final = ("x_train", "y_train", "x_test", "y_test")
+#: Shape of images in MNIST and Fashion-MNIST.
+_DIGIT_SHAPE: Final[Shape] = (28, 28)
+#: Shape of CIFAR-10's images.
+_PICTURE_SHAPE: Final[Shape] = (32, 32, 3)
+#: Prefixes of Fashion-MNIST's files for training and for testing.
+_FILE_PREFIXES: Final = ("train", "t10k")
 
 
 def _draw_images(shape: Shape, train: int, seed: int, *, dark: bool) -> TrainTestArrays:
+    """Draw ``train`` images for training and 10,000 for testing, in ten classes."""
     images = DrawnImages(shape, dark=dark, seed=seed)
     (x, y), (x_test, y_test) = images.draw(train), images.draw(10_000, 1)
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
@@ -92,28 +97,33 @@ def _check_arrays(arrays: TrainTestArrays, shape: Shape) -> TrainTestArrays:
 
 
 def _digits(path: Path) -> TrainTestArrays:
-    x, y, x_test, y_test = arrays_of(path, *_ARRAYS)
-    return _check_arrays(((x, y), (x_test, y_test)), _DIGIT)
+    """Read MNIST from Keras' archive."""
+    x, y, x_test, y_test = arrays_of(path, *_ARRAY_NAMES)
+    return _check_arrays(((x, y), (x_test, y_test)), _DIGIT_SHAPE)
 
 
 def _idx_files(path: Path) -> TrainTestArrays:
+    """Read Fashion-MNIST from a folder of compressed idx files."""
+
     def read(name: str) -> Array:
         return datasets.read_idx(path / f"{name}-ubyte.gz")
 
-    train, test = ((read(f"{part}-images-idx3"), read(f"{part}-labels-idx1")) for part in _PARTS)
-    return _check_arrays((train, test), _DIGIT)
+    train, test = ((read(f"{part}-images-idx3"), read(f"{part}-labels-idx1")) for part in _FILE_PREFIXES)
+    return _check_arrays((train, test), _DIGIT_SHAPE)
 
 
 def _batch(path: Path) -> tuple[Array, Array]:
+    """Read images and labels of one of CIFAR-10's pickled files."""
     arrays: dict[bytes, Any] = unpickled(_content(path))
     pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[b"labels"])
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers.astype(np.uint8)
 
 
 def _cifar10(path: Path) -> TrainTestArrays:
+    """Read CIFAR-10 from a folder of pickled files."""
     batches = [_batch(path / f"data_batch_{number}") for number in range(1, 6)]
     x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
-    return _check_arrays(((x, y), _batch(path / "test_batch")), _PICTURE)
+    return _check_arrays(((x, y), _batch(path / "test_batch")), _PICTURE_SHAPE)
 
 
 class mnist:  # noqa: N801 - Keras' name of a module
@@ -122,7 +132,7 @@ class mnist:  # noqa: N801 - Keras' name of a module
     @staticmethod
     def load_data(path: str = "mnist.npz") -> TrainTestArrays:
         """Return training and test (images, labels) in uint8; raises FileError for a file of another form."""
-        return from_file_or_drawn("mnist", path, _digits, lambda: _draw_images(_DIGIT, 60_000, 1, dark=True))
+        return from_file_or_drawn("mnist", path, _digits, lambda: _draw_images(_DIGIT_SHAPE, 60_000, 1, dark=True))
 
 
 class fashion_mnist:  # noqa: N801 - Keras' name of a module
@@ -131,7 +141,7 @@ class fashion_mnist:  # noqa: N801 - Keras' name of a module
     @staticmethod
     def load_data() -> TrainTestArrays:
         """Return training and test (images, labels) in uint8; raises FileError for files of another form."""
-        draw = lambda: _draw_images(_DIGIT, 60_000, 2, dark=True)  # noqa: E731 - one line
+        draw = lambda: _draw_images(_DIGIT_SHAPE, 60_000, 2, dark=True)  # noqa: E731 - one line
         return from_file_or_drawn("fashion_mnist", "fashion-mnist", _idx_files, draw)
 
 
@@ -144,7 +154,7 @@ class cifar10:  # noqa: N801 - Keras' name of a module
 
         Raises FileError for files of another form.
         """
-        draw = lambda: _draw_images(_PICTURE, 50_000, 3, dark=False)  # noqa: E731 - one line
+        draw = lambda: _draw_images(_PICTURE_SHAPE, 50_000, 3, dark=False)  # noqa: E731 - one line
         (x, y), (x_test, y_test) = from_file_or_drawn("cifar10", "cifar-10-batches-py", _cifar10, draw)
         return (x, y[:, None]), (x_test, y_test[:, None])
 
@@ -163,7 +173,7 @@ class imdb:  # noqa: N801 - Keras' name of a module
         Raises FileError for a file of another form, and tf_keras' errors.
         """
         x, y, x_test, y_test = from_file_or_drawn(
-            "imdb", path, lambda file: tuple(arrays_of(file, *_ARRAYS)), lambda: drawn_reviews(25_000)
+            "imdb", path, lambda file: tuple(arrays_of(file, *_ARRAY_NAMES)), lambda: drawn_reviews(25_000)
         )
         archive = io.BytesIO()
         np.savez(archive, x_train=x, y_train=y, x_test=x_test, y_test=y_test)

@@ -39,8 +39,8 @@ __all__ = [
 ]
 
 
-#: Limit of missing stages in a message.
-_MOST_ITEMS: Final = 16
+#: Maximum number of missing stages in a message.
+_MAX_LISTED_STAGES: Final = 16
 
 
 class _Extension:
@@ -150,6 +150,7 @@ class _Extension:
         self.options.change(stage_of=None)
 
     def _assign(self, assignment: list[Any], stage_of: Callable[[Any], Sequence[int]]) -> None:
+        """Set an assignment, and the function from calls to stages."""
         self.__dict__["_assigned"] = assignment
         self.options.change(stage_of=stage_of)
 
@@ -180,6 +181,7 @@ class _Extension:
         raise NotImplementedError
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
+        """Return the table rows of an assignment; implemented by subclasses."""
         raise NotImplementedError
 
 
@@ -246,7 +248,7 @@ def _check_size(value: Any, size: int, number: str, invocation: str, end: str) -
 
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse stages that are not consecutive; raises ProgramError with Graphcore's message."""
-    last = 0
+    previous_stage = 0
     for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
         stage = item.pipeline_stage
         if stage is None:
@@ -261,13 +263,13 @@ def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
                 "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
                 f"however it was assigned to {stage}."
             )
-        if stage not in (last, last + 1):
+        if stage not in (previous_stage, previous_stage + 1):
             raise ProgramError(
                 f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
-                f"Sequential model was assigned to pipeline stage {last}. A layer in a Sequential model can only be "
-                "assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
+                f"Sequential model was assigned to pipeline stage {previous_stage}. A layer in a Sequential model can "
+                "only be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
             )
-        last = stage
+        previous_stage = stage
 
 
 class _GraphExtension(_Extension):
@@ -360,7 +362,9 @@ def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int
     if any(id(node) not in stages for node in calls):
         raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
     result = sorted(set(stages.values()))
-    gaps = [str(item) for item in islice((item for item in range(result[-1]) if item not in result), _MOST_ITEMS)]
+    gaps = [
+        str(item) for item in islice((item for item in range(result[-1]) if item not in result), _MAX_LISTED_STAGES)
+    ]
     if gaps or result[0] < 0:
         raise ProgramError(
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "

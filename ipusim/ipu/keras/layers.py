@@ -80,15 +80,15 @@ class _Normalization(_Layer):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Set the arguments; see :class:`GroupNormalization`."""
-        weight_options = {name: kwargs.pop(name, None) for name in _OF_WEIGHTS}
+        weight_options = {name: kwargs.pop(name, None) for name in _WEIGHT_OPTION_NAMES}
         super().__init__(dtype=dtype, trainable=trainable, name=name, **kwargs)
         self._axis = checks.integer(self._axis_name, channels_axis)
         self._options = {"center": center, "scale": scale, "epsilon": epsilon}
-        self._beginning = {
+        self._initializers = {
             "gamma": tf.keras.initializers.get(gamma_initializer or "ones"),
             "beta": tf.keras.initializers.get(beta_initializer or "zeros"),
         }
-        self._of_weights = {
+        self._weight_options = {
             name: (tf.keras.constraints if name.endswith("constraint") else tf.keras.regularizers).get(value)
             for name, value in weight_options.items()
         }
@@ -111,9 +111,9 @@ class _Normalization(_Layer):  # type: ignore[misc]
             name: self.add_weight(
                 name,
                 (shape[self._axis],),
-                initializer=self._beginning[name],
-                regularizer=self._of_weights[f"{name}_regularizer"],
-                constraint=self._of_weights[f"{name}_constraint"],
+                initializer=self._initializers[name],
+                regularizer=self._weight_options[f"{name}_regularizer"],
+                constraint=self._weight_options[f"{name}_constraint"],
             )
             for name, is_wanted in (("gamma", self._options["scale"]), ("beta", self._options["center"]))
             if is_wanted
@@ -122,8 +122,8 @@ class _Normalization(_Layer):  # type: ignore[misc]
 
     def _move_to_end(self, axes: list[Any]) -> list[Any]:
         """Return axes with the channels moved to the end."""
-        place = self._axis % len(axes)
-        return [*axes[:place], *axes[place + 1 :], axes[place]]
+        axis = self._axis % len(axes)
+        return [*axes[:axis], *axes[axis + 1 :], axes[axis]]
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         """Normalise the input.
@@ -143,19 +143,20 @@ class _Normalization(_Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, Any]:
         """Return the layer's arguments."""
-        beginning = {
-            f"{name}_initializer": tf.keras.initializers.serialize(weight) for name, weight in self._beginning.items()
+        initializers = {
+            f"{name}_initializer": tf.keras.initializers.serialize(weight)
+            for name, weight in self._initializers.items()
         }
         weights = {
             name: (tf.keras.constraints if name.endswith("constraint") else tf.keras.regularizers).serialize(value)
-            for name, value in self._of_weights.items()
+            for name, value in self._weight_options.items()
             if value is not None
         }
-        return {**super().get_config(), self._axis_name: self._axis, **self._options, **beginning, **weights}
+        return {**super().get_config(), self._axis_name: self._axis, **self._options, **initializers, **weights}
 
 
 #: Arguments for the weights of a normalisation.
-_OF_WEIGHTS: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
+_WEIGHT_OPTION_NAMES: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 
 
 @SERIALIZABLE

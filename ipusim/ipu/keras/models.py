@@ -14,7 +14,7 @@ _Sequential: Any = tf.keras.Sequential
 _Model: Any = tf.keras.Model
 
 
-class _Early:
+class _EarlyModel:
     """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``.
 
     A step of ``fit``, ``evaluate`` and ``predict`` has a weight update's batches.
@@ -43,20 +43,22 @@ class _Early:
     def _batches_of(self, steps: int | None) -> int | None:
         return None if steps is None else steps * self._update_batches
 
-    def _accumulate(self: Any, earlier: int, later: int | None) -> None:
-        name = "accumulation_count" if later is None else "gradient_accumulation_count"
-        count = checks.whole(name, earlier if later is None else later, 1)
+    def _accumulate(self: Any, accumulation: int, gradient_accumulation: int | None) -> None:
+        """Set the batches per weight update; ``accumulation`` comes from the argument's earlier name."""
+        name = "accumulation_count" if gradient_accumulation is None else "gradient_accumulation_count"
+        count = checks.whole(name, accumulation if gradient_accumulation is None else gradient_accumulation, 1)
         if count > 1:
             self._update_batches = count
             self.set_gradient_accumulation_options(count)
 
     def _pipeline(self: Any, count: int, options: dict[str, Any]) -> None:
+        """Set the batches per weight update, and the other options of a pipeline."""
         count = options.pop("pipeline_depth", count)
         self._update_batches = checks.whole("gradient_accumulation_count", count, 1)
         self.set_pipelining_options(count, options.pop("device_mapping", None), **options)
 
 
-class Sequential(_Early, _Sequential):  # type: ignore[misc]
+class Sequential(_EarlyModel, _Sequential):  # type: ignore[misc]
     """Keras' sequential model with gradient accumulation over ``accumulation_count`` batches."""
 
     def __init__(
@@ -73,7 +75,7 @@ class Sequential(_Early, _Sequential):  # type: ignore[misc]
         self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
-class Model(_Early, _Model):  # type: ignore[misc]
+class Model(_EarlyModel, _Model):  # type: ignore[misc]
     """Keras' model with gradient accumulation over ``accumulation_count`` batches."""
 
     def __init__(
@@ -89,7 +91,7 @@ class Model(_Early, _Model):  # type: ignore[misc]
         self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
-class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
+class SequentialPipelineModel(_EarlyModel, _Sequential):  # type: ignore[misc]
     """Pipeline of lists of layers, one list per stage."""
 
     def __init__(self, stages: Sequence[Sequence[Any]], gradient_accumulation_count: int = 1, **options: Any) -> None:
@@ -97,11 +99,11 @@ class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
         name = options.pop("name", None)
         with models_on_ipus():
             super().__init__([layer for stage in stages for layer in stage], name)
-        self.set_pipeline_stage_assignment([place for place, stage in enumerate(stages) for _ in stage])
+        self.set_pipeline_stage_assignment([number for number, stage in enumerate(stages) for _ in stage])
         self._pipeline(gradient_accumulation_count, options)
 
 
-class PipelineModel(_Early, _Model):  # type: ignore[misc]
+class PipelineModel(_EarlyModel, _Model):  # type: ignore[misc]
     """Pipeline of the calls of layers in the blocks of ``PipelineStage``."""
 
     def __init__(

@@ -17,8 +17,8 @@ tf = load()
 _KERAS: Any = tf.keras.optimizers.legacy
 
 
-class _InDtype:
-    """A variable for Keras' ``add_slot``, which gives slots the variable's dtype."""
+class _VariableWithDtype:
+    """A variable with another ``true_dtype``, which Keras' ``add_slot`` gives to a slot."""
 
     def __init__(self, variable: Any, dtype: Any) -> None:
         self._variable, self.true_dtype = variable, dtype
@@ -57,7 +57,7 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
     def add_slot(self, var: Any, slot_name: str, initializer: Any = "zeros", shape: Any = None) -> Any:
         """Return the slot of a variable, of the slot's own dtype."""
         dtype = self.get_slot_dtype(var, slot_name)
-        return super().add_slot(var if dtype is None else _InDtype(var, dtype), slot_name, initializer, shape)
+        return super().add_slot(var if dtype is None else _VariableWithDtype(var, dtype), slot_name, initializer, shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return the optimizer's arguments."""
@@ -66,28 +66,30 @@ class IpuOptimizerBase(_KERAS.Optimizer):  # type: ignore[misc]
             "outline_apply_gradients": self.outline_apply_gradients,
             "outline_apply_gradients_kwargs": self.outline_apply_gradients_kwargs,
         }
-        more = {name: value for name in self._own if (value := getattr(self, name)) is not None}
-        return {**super().get_config(), **names, **more}
+        own_arguments = {name: value for name in self._argument_names if (value := getattr(self, name)) is not None}
+        return {**super().get_config(), **names, **own_arguments}
 
-    #: Names of other arguments, kept as attributes.
-    _own: tuple[str, ...] = ()
+    #: Names of a subclass's arguments that are attributes, too.
+    _argument_names: tuple[str, ...] = ()
 
-    def _hyper_in(self, name: str) -> Any:
+    def _hyperparameter(self, name: str) -> Any:
+        """Return a hyperparameter in the first stage's precision."""
         return tf.identity(self._get_hyper(name, self.opt_dtypes[0]))
 
-    def _rate(self, var: Any) -> Any:
+    def _learning_rate_of(self, var: Any) -> Any:
+        """Return a variable's learning rate in the first stage's precision."""
         return tf.cast(self._decayed_lr(var.dtype.base_dtype), self.opt_dtypes[0])
 
 
 class _Moments(IpuOptimizerBase):
-    """Adam's direction: the mean of gradients by the root of the mean of their squares."""
+    """Adam's direction: the mean of gradients divided by the root of the mean square."""
 
     def _direction(self, grad: Any, var: Any) -> tuple[Any, list[Any]]:
         """Return the direction in the precision of the first stage, and the assignments of both moments."""
         dtype, step = self.opt_dtypes[0], tf.cast(self.iterations + 1, self.opt_dtypes[0])
         cast, means, assigns = tf.cast(grad, dtype), [], []
         for name, hyper, value in (("m", "beta_1", cast), ("v", "beta_2", tf.square(cast))):
-            slot, beta = self.get_slot(var, name), self._hyper_in(hyper)
+            slot, beta = self.get_slot(var, name), self._hyperparameter(hyper)
             mean = tf.cast(slot, dtype) * beta + value * (1 - beta)
             assigns.append(slot.assign(tf.cast(mean, slot.dtype)))
             means.append(mean / (1 - tf.pow(beta, step)) if self.debiasing else mean)
@@ -102,7 +104,7 @@ class _Moments(IpuOptimizerBase):
 class AdamIpuOptimizer(_Moments, _KERAS.Adam):  # type: ignore[misc]
     """Adam with a dtype for each moment."""
 
-    _own = ("m_dtype", "v_dtype", "vhat_dtype", "debiasing")
+    _argument_names = ("m_dtype", "v_dtype", "vhat_dtype", "debiasing")
 
     def __init__(
         self,
@@ -124,14 +126,14 @@ class AdamIpuOptimizer(_Moments, _KERAS.Adam):  # type: ignore[misc]
 
     def _resource_apply_dense(self, grad: Any, var: Any, apply_state: Any = None) -> Any:
         direction, assigns = self._direction(grad, var)
-        return tf.group(var.assign_sub(tf.cast(self._rate(var) * direction, var.dtype)), *assigns)
+        return tf.group(var.assign_sub(tf.cast(self._learning_rate_of(var) * direction, var.dtype)), *assigns)
 
 
 @SERIALIZABLE
 class LAMBIpuOptimizer(_Moments):
     """LAMB of You et al. (arXiv 1904.00962): Adam's direction, scaled by the norm of the variable."""
 
-    _own = ("epsilon", "m_dtype", "v_dtype", "debiasing", "weight_norm_clip")
+    _argument_names = ("epsilon", "m_dtype", "v_dtype", "debiasing", "weight_norm_clip")
 
     def __init__(
         self,
@@ -169,12 +171,18 @@ class LAMBIpuOptimizer(_Moments):
         direction, assigns = self._direction(grad, var)
         value = tf.cast(var, direction.dtype)
         if not any(re.search(pattern, var.name) for pattern in self.exclude_from_weight_decay):
-            direction += value * self._hyper_in("weight_decay_rate")
-        scale = self._rate(var)
+            direction += value * self._hyperparameter("weight_decay_rate")
+        scale = self._learning_rate_of(var)
         if not any(re.search(pattern, var.name) for pattern in self.exclude_from_layer_adaptation):
-            own, other = tf.norm(value), tf.norm(direction)
-            own = own if self.weight_norm_clip is None else tf.minimum(own, tf.cast(self.weight_norm_clip, own.dtype))
-            scale = scale * tf.where((own > 0) & (other > 0), own / other, tf.ones_like(own))
+            variable_norm, direction_norm = tf.norm(value), tf.norm(direction)
+            variable_norm = (
+                variable_norm
+                if self.weight_norm_clip is None
+                else tf.minimum(variable_norm, tf.cast(self.weight_norm_clip, variable_norm.dtype))
+            )
+            scale = scale * tf.where(
+                (variable_norm > 0) & (direction_norm > 0), variable_norm / direction_norm, tf.ones_like(variable_norm)
+            )
         change = tf.cast(scale, self.opt_dtypes[-1]) * tf.cast(direction, self.opt_dtypes[-1])
         return tf.group(var.assign_sub(tf.cast(change, var.dtype)), *assigns)
 
@@ -190,7 +198,7 @@ class LAMBIpuOptimizer(_Moments):
 class SGDIpuOptimizer(IpuOptimizerBase, _KERAS.SGD):  # type: ignore[misc]
     """Gradient descent with a separate dtype for the momentum."""
 
-    _own = ("momentum_accum_dtype",)
+    _argument_names = ("momentum_accum_dtype",)
 
     def __init__(
         self,
@@ -213,7 +221,7 @@ class SGDIpuOptimizer(IpuOptimizerBase, _KERAS.SGD):  # type: ignore[misc]
         if not self._momentum:
             return super()._resource_apply_dense(grad, var, apply_state)
         slot, dtype = self.get_slot(var, "momentum"), self.opt_dtypes[0]
-        momentum, change = self._hyper_in("momentum"), self._rate(var) * tf.cast(grad, dtype)
+        momentum, change = self._hyperparameter("momentum"), self._learning_rate_of(var) * tf.cast(grad, dtype)
         velocity = tf.cast(slot, dtype) * momentum - change
         step = velocity * momentum - change if self.nesterov else velocity
         return tf.group(var.assign_add(tf.cast(step, var.dtype)), slot.assign(tf.cast(velocity, slot.dtype)))

@@ -12,23 +12,24 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 from ipusim.ipu.runtime.queues import BUFFER_DEPTH
 
-#: Pipeline arguments and their names in set_pipelining_options.
+#: Names in set_pipelining_options of pipeline arguments, by name.
 _ARGUMENT_NAMES: Final = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-#: Arguments of the accumulating optimizer and their names in set_gradient_accumulation_options.
+#: Names in set_gradient_accumulation_options of the accumulating optimizer's arguments, by name.
 _OPTIMIZER_ARGUMENT_NAMES: Final = {
     "num_mini_batches": "gradient_accumulation_steps_per_replica",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-#: Reasons for refused options.
+#: Reason to refuse an option that Keras sets.
 AUTOMATIC: Final = "This argument is automatically set by Keras."
+#: Reason to refuse an option that Keras does not have.
 INVALID: Final = "This argument is not compatible with Keras."
 #: Refused pipeline arguments with the reason.
-_REASONS: Final = dict.fromkeys(
+_REFUSED_ARGUMENTS: Final = dict.fromkeys(
     ("computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"), AUTOMATIC
 ) | dict.fromkeys(("outfeed_loss", "outfeed_mask", "batch_serialization_iterations"), INVALID)
 
@@ -136,7 +137,9 @@ def check_device_mapping(mapping: Any) -> None:
 def check_pipelining(options: Mapping[str, Any]) -> None:
     """Refuse unknown pipeline arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_pipelining_options"
-    reasons = _set_by(method, _ARGUMENT_NAMES) | {name: _REASONS[name] for name in options if name in _REASONS}
+    reasons = _reasons_to_refuse(method, _ARGUMENT_NAMES) | {
+        name: _REFUSED_ARGUMENTS[name] for name in options if name in _REFUSED_ARGUMENTS
+    }
     check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", reasons)
 
 
@@ -144,12 +147,12 @@ def check_accumulating(options: Mapping[str, Any]) -> None:
     """Refuse unknown optimizer arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_gradient_accumulation_options"
     advice = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
-    reasons = {"opt": advice} | _set_by(method, _OPTIMIZER_ARGUMENT_NAMES)
+    reasons = {"opt": advice} | _reasons_to_refuse(method, _OPTIMIZER_ARGUMENT_NAMES)
     optimizer = "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2"
     check_options(method, "gradient_accumulation_optimizer_kwargs", options, optimizer, reasons)
 
 
-def _set_by(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
+def _reasons_to_refuse(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the reasons to refuse arguments that a method takes under a different name."""
     return {
         name: f"Set the `{argument_name}` argument to `{method}` instead." for name, argument_name in arguments.items()

@@ -20,8 +20,6 @@ SERIALIZABLE: Final = tf.keras.utils.register_keras_serializable("ipu")
 _LSTM: Any = tf.keras.layers.LSTM
 _GRU: Any = tf.keras.layers.GRU
 LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
-
-
 #: Simulator's names of Keras' activations, if different.
 _ACTIVATIONS: Final = {"linear": "identity"}
 
@@ -57,8 +55,8 @@ class _Popnn:
             seed: seed of the default initializer of the input's weights.
             kwargs: arguments of Keras' layer.
         """
-        self._partials = partials_itemsize(partials_dtype)
-        self._rate = dropout
+        self._partials_itemsize = partials_itemsize(partials_dtype)
+        self._dropout_rate = dropout
         if kernel_initializer == "glorot_uniform" and seed is not None:
             kernel_initializer = tf.keras.initializers.GlorotUniform(seed)
         super().__init__(kernel_initializer=kernel_initializer, **kwargs)  # type: ignore[call-arg]
@@ -75,19 +73,19 @@ class _Popnn:
         Returns:
             Outputs of all time steps or of the last; with ``return_state``, a list of outputs and states.
         """
-        if self._rate:
+        if self._dropout_rate:
             inputs = self._apply_dropout(inputs, training)
         layer = None if mask is not None or isinstance(inputs, tf.RaggedTensor) else self._simulated_layer()
         if layer is None:
             return super().call(inputs, mask=mask, training=training, initial_state=initial_state)  # type: ignore[misc]
         x, states, _ = self._process_inputs(inputs, initial_state, None)  # type: ignore[attr-defined]
-        return self._as_one(layer, x, states)
+        return self._run_as_one(layer, x, states)
 
     def _apply_dropout(self, inputs: Any, training: Any) -> Any:
         training = tf.keras.backend.learning_phase() if training is None else training
 
         def drop() -> Any:
-            return tf.nn.dropout(inputs, self._rate)
+            return tf.nn.dropout(inputs, self._dropout_rate)
 
         if tf.is_tensor(training):
             return tf.cond(tf.cast(training, tf.bool), drop, lambda: tf.identity(inputs))
@@ -104,21 +102,22 @@ class _Popnn:
         activations = [_ACTIVATIONS.get(name, name) for name in names]
         if not set(activations) <= set(layers.RECURRENT_ACTIVATIONS):
             return None
-        more = {"reset_after": keras_layer.reset_after} if self.core is layers.GRU else {}
+        options = {"reset_after": keras_layer.reset_after} if self.core is layers.GRU else {}
         core: Any = self.core
         layer: layers.LSTM | layers.GRU = core(
-            keras_layer.units, *activations, keras_layer.use_bias, keras_layer.return_sequences, **more
+            keras_layer.units, *activations, keras_layer.use_bias, keras_layer.return_sequences, **options
         )
         return layer
 
-    def _as_one(self, layer: layers.LSTM | layers.GRU, x: Any, states: Sequence[Any]) -> Any:
+    def _run_as_one(self, layer: layers.LSTM | layers.GRU, x: Any, states: Sequence[Any]) -> Any:
+        """Run the layer as one operation of the simulator; return the results of :meth:`call`."""
         keras_layer: Any = self
         if keras_layer.time_major:
             x = tf.transpose(x, [1, 0, 2])
         weights = {"W": keras_layer.cell.kernel, "U": keras_layer.cell.recurrent_kernel}
         if keras_layer.use_bias:
             weights["b"] = keras_layer.cell.bias
-        operation = ContinuedRecurrence(layer, tuple(weights), self._partials)
+        operation = ContinuedRecurrence(layer, tuple(weights), self._partials_itemsize)
         batch, steps, _ = x.shape.as_list()
         final = (x.dtype, [batch, keras_layer.units])
         outputs = (x.dtype, [batch, steps, keras_layer.units]) if keras_layer.return_sequences else final
@@ -136,8 +135,8 @@ class _Popnn:
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
         return {
             **{name: value for name, value in config.items() if name != "implementation"},
-            "dropout": self._rate,
-            "partials_dtype": f"float{8 * self._partials}",
+            "dropout": self._dropout_rate,
+            "partials_dtype": f"float{8 * self._partials_itemsize}",
         }
 
 

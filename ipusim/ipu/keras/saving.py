@@ -15,18 +15,19 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
 tf = load()
-#: Key of the options in a model's configuration.
+#: Key of all options in a model's configuration.
 _KEY: Final = "ipu"
-_METHOD: Final = "gradient_accumulation_reduction_method"
-#: Saved options, by name in a configuration.
-_ATTRIBUTES: Final = {
+#: Key of the reduction method among the options.
+_METHOD_KEY: Final = "gradient_accumulation_reduction_method"
+#: Attribute of every other saved option, by key.
+_SAVED: Final = {
     "gradient_accumulation_steps_per_replica": "accumulation_steps",
     "pipelining_gradient_accumulation_steps_per_replica": "pipelining_steps",
     "pipelining_device_mapping": "device_mapping",
     "pipelining_accumulate_outfeed": "accumulate_outfeed",
     "asynchronous_callbacks": "asynchronous",
 }
-#: Options that are not saved, with the method to set them again.
+#: Attributes of options that are not saved, with the method that sets them.
 _UNSAVED: Final = {
     "pipelining": "set_pipelining_options",
     "accumulating": "set_gradient_accumulation_options",
@@ -42,10 +43,10 @@ def install(extension_of: Callable[[Any], Any]) -> None:
         extension_of: function that returns options and stages of a model; None for a model on the host.
     """
     for kind in (import_module("tf_keras.src.engine.functional").Functional, tf.keras.Sequential):
-        kind.get_config = _with_options(kind.get_config, extension_of)
-        kind.from_config = classmethod(_taking_options(kind.from_config.__func__, extension_of))
+        kind.get_config = _saving_options(kind.get_config, extension_of)
+        kind.from_config = classmethod(_restoring_options(kind.from_config.__func__, extension_of))
     api: Any = import_module("tf_keras.src.saving.saving_api")
-    api.SupportReadFromRemote = _refusing_arrays(api.SupportReadFromRemote)
+    api.SupportReadFromRemote = _reader_without_arrays(api.SupportReadFromRemote)
     loader = import_module("tf_keras.src.saving.legacy.saved_model.load").KerasObjectLoader
     rebuild = loader._reconstruct_model
 
@@ -58,13 +59,13 @@ def install(extension_of: Callable[[Any], Any]) -> None:
         _set_options(extension_of(model), values["config"])
 
     loader._reconstruct_model = reconstruct
-    _keep_state_of_earlier_optimizers()
+    _keep_state_of_legacy_optimizers()
 
 
-def _keep_state_of_earlier_optimizers() -> None:
-    """Save the state of legacy optimizers in Keras' own file format, which tf_keras omits."""
-    earlier: Any = tf.keras.optimizers.legacy.Optimizer
-    current: Any = tf.keras.optimizers.Optimizer
+def _keep_state_of_legacy_optimizers() -> None:
+    """Save the state of legacy optimizers in Keras' own file format, as tf_keras leaves this state out."""
+    legacy_class: Any = tf.keras.optimizers.legacy.Optimizer
+    current_class: Any = tf.keras.optimizers.Optimizer
     library: Any = import_module("tf_keras.src.saving.saving_lib")
     compile_from, has_state = tf.keras.Model.compile_from_config, library._is_keras_trackable
 
@@ -74,16 +75,16 @@ def _keep_state_of_earlier_optimizers() -> None:
     @wraps(compile_from)
     def compile_from_config(self: Any, config: Any) -> None:
         compile_from(self, config)
-        if isinstance(getattr(self, "optimizer", None), earlier) and self.built:
+        if isinstance(getattr(self, "optimizer", None), legacy_class) and self.built:
             self.optimizer._create_all_weights(self.trainable_variables)
 
-    earlier.save_own_variables = on_variables(current.save_own_variables)
-    earlier.load_own_variables = on_variables(current.load_own_variables)
-    library._is_keras_trackable = lambda item: has_state(item) or isinstance(item, earlier)
+    legacy_class.save_own_variables = on_variables(current_class.save_own_variables)
+    legacy_class.load_own_variables = on_variables(current_class.load_own_variables)
+    library._is_keras_trackable = lambda item: has_state(item) or isinstance(item, legacy_class)
     tf.keras.Model.compile_from_config = compile_from_config
 
 
-def _refusing_arrays(kind: Any) -> Any:
+def _reader_without_arrays(kind: Any) -> Any:
     """Return a reader class that refuses array files of earlier ipusim releases."""
 
     class Reader(kind):  # type: ignore[misc]
@@ -101,20 +102,24 @@ def _refusing_arrays(kind: Any) -> Any:
     return Reader
 
 
-def _with_options(original: Callable[[Any], Any], extension_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _saving_options(original: Callable[[Any], Any], extension_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return ``get_config`` extended by a model's options."""
+
     @wraps(original)
     def get_config(self: Any) -> dict[str, Any]:
         extension = extension_of(self)
         config: dict[str, Any] = original(self)
         if extension is None or not extension.options.version:
             return config
-        _say_unsaved(extension)
+        _report_unsaved(extension)
         return {**config, _KEY: _options_of(extension)}
 
     return get_config
 
 
-def _taking_options(original: Callable[..., Any], extension_of: Callable[[Any], Any]) -> Callable[..., Any]:
+def _restoring_options(original: Callable[..., Any], extension_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return ``from_config`` extended by a model's options."""
+
     @wraps(original)
     def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
         model = original(cls, config, custom_objects)
@@ -130,8 +135,8 @@ def _options_of(extension: Any) -> dict[str, Any]:
     assigned = None
     if options.is_pipelined:
         assigned = list(options.stage_of(extension.graph.nodes if extension.graph else extension.layers))
-    values = {name: getattr(options, attribute) for name, attribute in _ATTRIBUTES.items()}
-    return {"pipeline_stage_assignment": assigned, **values, _METHOD: options.reduction_method.name.lower()}
+    values = {name: getattr(options, attribute) for name, attribute in _SAVED.items()}
+    return {"pipeline_stage_assignment": assigned, **values, _METHOD_KEY: options.reduction_method.name.lower()}
 
 
 def _set_options(extension: Any, config: Any) -> None:
@@ -140,14 +145,14 @@ def _set_options(extension: Any, config: Any) -> None:
         return
     values = config[_KEY]
     extension.options.change(
-        reduction_method=GradientAccumulationReductionMethod.parse(values[_METHOD]),
-        **{attribute: values[name] for name, attribute in _ATTRIBUTES.items()},
+        reduction_method=GradientAccumulationReductionMethod.parse(values[_METHOD_KEY]),
+        **{attribute: values[name] for name, attribute in _SAVED.items()},
     )
     if values["pipeline_stage_assignment"] is not None:
         extension.assign_stages(values["pipeline_stage_assignment"])
 
 
-def _say_unsaved(extension: Any) -> None:
+def _report_unsaved(extension: Any) -> None:
     """Report a model's unsaved options on standard error, once per change of options."""
     options = extension.options
     if extension.__dict__.get("_said") == options.version:

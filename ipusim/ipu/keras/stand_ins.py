@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from ipusim.api import Array, Shape
 
-#: Classes, pictures in total, and rows of noise shared by all images.
-_CLASSES, _PICTURES, _NOISES = 10, 480, 512
-#: Maximum brightness of the noise; a picture's brightness leaves room for it.
-_NOISE: Final = 40
+_CLASSES = 10
+#: Number of different pictures, before noise.
+_PICTURES = 480
+#: Number of different noise patterns, which images share.
+_NOISES = 512
+#: Maximum brightness of noise; a picture is at most so much darker than white.
+_MAX_NOISE: Final = 40
 #: Share of dark pixels in images with a dark background, as in MNIST.
-_DARK: Final = 0.8
-#: Images that get their noise at once, to limit memory.
-_ROWS: Final = 1024
-#: Share of telling words, which indicate a class, that indicate the class of their text.
+_DARK_SHARE: Final = 0.8
+#: Number of images that get noise at once; a limit keeps memory small.
+_IMAGES_AT_ONCE: Final = 1024
+#: Share of indicating words that indicate the class of their text for certain.
 _TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]
@@ -44,13 +47,13 @@ class DrawnImages:
         patterns = _smooth_fields(rng, _CLASSES, shape)
         moves = rng.integers(-2, 3, (_PICTURES, 2))
         images = np.stack([np.roll(patterns[number % _CLASSES], move, (0, 1)) for number, move in enumerate(moves)])
-        ground = _smooth_fields(rng, _PICTURES, shape)
+        backgrounds = _smooth_fields(rng, _PICTURES, shape)
         bright = rng.uniform(0.7, 1.0, (_PICTURES, *[1] * len(shape))).astype(np.float32)
-        images_on_ground = 0.75 * images + (0.25 if dark else 0.5) * ground
-        low, high = np.quantile(images_on_ground, [_DARK, 0.95] if dark else [0.01, 0.99]).astype(np.float32)
-        lit = np.clip((images_on_ground - low) / (high - low), 0, 1) * bright
-        self._pictures: _Bytes = (lit * (255 - _NOISE)).astype(np.uint8).reshape(_PICTURES, -1)
-        self._noise: _Bytes = rng.integers(0, _NOISE + 1, (_NOISES, self._pictures.shape[1]), dtype=np.uint8)
+        images_on_backgrounds = 0.75 * images + (0.25 if dark else 0.5) * backgrounds
+        low, high = np.quantile(images_on_backgrounds, [_DARK_SHARE, 0.95] if dark else [0.01, 0.99]).astype(np.float32)
+        brightness = np.clip((images_on_backgrounds - low) / (high - low), 0, 1) * bright
+        self._pictures: _Bytes = (brightness * (255 - _MAX_NOISE)).astype(np.uint8).reshape(_PICTURES, -1)
+        self._noise: _Bytes = rng.integers(0, _MAX_NOISE + 1, (_NOISES, self._pictures.shape[1]), dtype=np.uint8)
         self._dark = dark
 
     def draw(self, count: int, part: int = 0) -> tuple[_Bytes, npt.NDArray[np.int64]]:
@@ -60,15 +63,15 @@ class DrawnImages:
         pictures = labels + _CLASSES * rng.integers(0, _PICTURES // _CLASSES, count)
         noises = rng.integers(0, _NOISES, count)
         images = np.empty((count, self._pictures.shape[1]), np.uint8)
-        for first in range(0, count, _ROWS):
-            rows = slice(first, first + _ROWS)
-            lit = images[rows]
-            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # the default, "raise", makes a copy
+        for first in range(0, count, _IMAGES_AT_ONCE):
+            rows = slice(first, first + _IMAGES_AT_ONCE)
+            pixels = images[rows]
+            np.take(self._pictures, pictures[rows], 0, out=pixels, mode="clip")  # the default, "raise", makes a copy
             noise = self._noise[noises[rows]]
             if self._dark:
-                noise *= lit > 0
-            lit += noise
-        images[0, 0], images[0, -1] = 0, 255  # a pixel's full range, as in real images
+                noise *= pixels > 0
+            pixels += noise
+        images[0, 0], images[0, -1] = 0, 255  # all values from 0 to 255 occur, as in real images
         return images.reshape(count, *self._shape), labels
 
 
@@ -105,11 +108,11 @@ def drawn_reviews(count: int) -> tuple[Array, Array, Array, Array]:
     total = int(lengths.sum())
     # Words are drawn in proportion to 1 / rank, by Zipf's law.
     words = np.exp(rng.random(total, np.float32) * np.float32(math.log(vocabulary))).astype(np.int64)
-    # Every fourth block of word numbers, one per class, indicates the class of a text.
+    # Every fourth block of word numbers has an indicating word per class.
     block = words // classes
-    tells = (block % 4 == 1) & (rng.random(total, np.float32) < _TELLING_SHARE)
-    telling = block * classes + np.repeat(labels, lengths)
-    flat = np.minimum(np.where(tells, telling, words), vocabulary).tolist()
+    indicates_class = (block % 4 == 1) & (rng.random(total, np.float32) < _TELLING_SHARE)
+    class_words = block * classes + np.repeat(labels, lengths)
+    all_words = np.minimum(np.where(indicates_class, class_words, words), vocabulary).tolist()
     texts = np.empty(2 * count, object)
-    texts[:] = [flat[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
+    texts[:] = [all_words[start:end] for start, end in pairwise([0, *np.cumsum(lengths).tolist()])]
     return texts[:count], labels[:count], texts[count:], labels[count:]

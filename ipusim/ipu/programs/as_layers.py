@@ -25,7 +25,7 @@ NOT_SAID: Final = (
     "its variables; and changes from run to run, such as of a learning rate, which has its last value here.",
 )
 #: Input indices of an optimizer's numbers, by type of the operation that updates a variable.
-_NUMBERS: Final[dict[str, dict[str, int]]] = {
+_INPUTS_OF_NUMBERS: Final[dict[str, dict[str, int]]] = {
     "ResourceApplyGradientDescent": {"learning_rate": 1},
     "ResourceApplyMomentum": {"learning_rate": 2, "momentum": 4},
     "ResourceApplyKerasMomentum": {"learning_rate": 2, "momentum": 4},
@@ -45,22 +45,22 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
     """
     chain, program = chain_of(functions), job.program
     names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
-    flat = [layer for stage in chain for layer in stage]
+    all_layers = [layer for stage in chain for layer in stage]
     flat_names = [name for stage in names for name in stage]
-    name_of = dict(zip(flat, flat_names, strict=True))
+    name_of = dict(zip(all_layers, flat_names, strict=True))
     specs = [
         {"name": name, **_spec_of(_layer_with_source(chained, name_of), layers.rows())}
         for chained, name in name_of.items()
     ]
-    dtypes = {functions.variables[name].dtype for layer in flat for name in layer.variables}
+    dtypes = {functions.variables[name].dtype for layer in all_layers for name in layer.variables}
     if len(dtypes) > 1:
         raise NotLayersError("variables are of several types")
     precision = np.dtype(next(iter(dtypes), np.float32)).name
     samples = program.micro_batch_size * program.shape.micro_batches * program.repeat_count * job.system.learners
-    pipeline: dict[str, Any] = {"stages": _stages(functions, names), "micro_batch_size": flat[0].input.shape[0]}
-    accumulators = _accumulators(functions, flat_names, flat, precision)
+    pipeline: dict[str, Any] = {"stages": _stages(functions, names), "micro_batch_size": all_layers[0].input.shape[0]}
+    accumulators = _accumulators(functions, flat_names, all_layers, precision)
     return {
-        "data": _data(flat, samples),
+        "data": _data(all_layers, samples),
         "model": {"layers": specs},
         "pipeline": pipeline | ({"gradient_accumulation_dtype": accumulators} if accumulators else {}),
         **({"optimizer": _optimizer(functions)} if functions.training else {}),
@@ -77,42 +77,43 @@ def _layer_with_source(chained: Chained, names: Mapping[Chained, str]) -> Any:
 def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
     """Return the layers of the stages, with stage names if functions named all stages."""
     stage_names = [plain_name(name, "stage") for name in functions.shown_names]
-    has_names = [
+    are_named = [
         full_name != shown_name for full_name, shown_name in zip(functions.names, functions.shown_names, strict=True)
     ]
-    if len(set(stage_names)) < len(stage_names) or not all(has_names):
+    if len(set(stage_names)) < len(stage_names) or not all(are_named):
         return [list(stage) for stage in names]
     return [{"name": name, "layers": list(stage)} for name, stage in zip(stage_names, names, strict=True)]
 
 
-def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
+def _row_of(instance: Any, rows: Sequence[models.Row]) -> models.Row:
     """Return the row with the scenario keys of a layer, loss or optimizer; raises NotLayersError without a row."""
-    result = next((row for row in rows if row.kind_class is type(thing)), None)
+    result = next((row for row in rows if row.kind_class is type(instance)), None)
     if result is None:
-        raise NotLayersError(f"a scenario has no {type(thing).__name__}")
+        raise NotLayersError(f"a scenario has no {type(instance).__name__}")
     return result
 
 
-def _spec_of(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
+def _spec_of(instance: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     """Return type and non-default keys of a layer, loss or optimizer."""
-    row = _row(thing, rows)
+    row = _row_of(instance, rows)
     arguments = {
-        key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default
+        key.name: getattr(instance, key.argument) for key in row.keys if getattr(instance, key.argument) != key.default
     }
-    if len(row.keys) != len([field for field in fields(thing) if field.init]):
-        raise NotLayersError(f"a scenario cannot say all of {type(thing).__name__}")
-    return {"type": row.kind, **{name: _plain(value, thing) for name, value in arguments.items()}}
+    if len(row.keys) != len([field for field in fields(instance) if field.init]):
+        raise NotLayersError(f"a scenario cannot say all of {type(instance).__name__}")
+    return {"type": row.kind, **{name: _plain_value(value, instance) for name, value in arguments.items()}}
 
 
-def _plain(value: Any, thing: Any) -> Any:
+def _plain_value(value: Any, instance: Any) -> Any:
+    """Return an option in a scenario's form; raises NotLayersError for other types."""
     if isinstance(value, tuple):
-        return [_plain(item, thing) for item in value]
+        return [_plain_value(item, instance) for item in value]
     if isinstance(value, float):  # the shortest decimal of a float32 number
-        near = float(str(np.float32(value)))
-        return near if np.float32(value) == value else value
+        decimal = float(str(np.float32(value)))
+        return decimal if np.float32(value) == value else value
     if isinstance(value, bool | int | str):
         return value
-    raise NotLayersError(f"a scenario cannot say {value!r} of {type(thing).__name__}")
+    raise NotLayersError(f"a scenario cannot say {value!r} of {type(instance).__name__}")
 
 
 def _optimizer(functions: StepFunctions) -> dict[str, Any]:
@@ -129,9 +130,9 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
         raise NotLayersError("a scenario has no such optimizer")
     if {_gradient(nodes, node) for node in applied} != set(step.accumulators.values()):
         raise NotLayersError("the optimizer changes gradients by functions of its own")
-    rule, places = rule_of(applied[0]), _NUMBERS[applied[0].type]
-    values = _values(functions, [applied[0].inputs[place] for place in places.values()])
-    return _spec_of(type(rule)(**{**vars(rule), **dict(zip(places, values, strict=True))}), learning.rows())
+    rule, input_indices = rule_of(applied[0]), _INPUTS_OF_NUMBERS[applied[0].type]
+    values = _values(functions, [applied[0].inputs[index] for index in input_indices.values()])
+    return _spec_of(type(rule)(**{**vars(rule), **dict(zip(input_indices, values, strict=True))}), learning.rows())
 
 
 def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
@@ -180,14 +181,14 @@ def _accumulators(
     functions: StepFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
 ) -> str | dict[str, str]:
     """Return the accumulators' dtype, or dtypes by parameter if they differ; empty if all equal ``precision``."""
-    slots_of_variable = {
+    dtype_of_parameter = {
         f"{name}/{variable.rpartition('/')[2]}": functions.accumulators.get(
             variable, functions.variables[variable].dtype
         ).name
         for name, layer in zip(names, chain, strict=True)
         for variable in layer.variables
     }
-    kinds = set(slots_of_variable.values())
+    kinds = set(dtype_of_parameter.values())
     if len(kinds) > 1:
-        return {name: kind for name, kind in slots_of_variable.items() if kind != precision}
+        return {name: kind for name, kind in dtype_of_parameter.items() if kind != precision}
     return "" if kinds <= {precision} else kinds.pop()

@@ -16,7 +16,7 @@ from ipusim.ipu.programs import as_layers
 from ipusim.ipu.programs.layer_names import short_names
 
 #: Characters per comment line.
-_LINE: Final = 110
+_LINE_WIDTH: Final = 110
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,23 @@ def as_scenario(job: Job, description: str = "") -> ProgramScenario:
             f"no scenario takes the same time as the program {job.name!r}: its hosts exchange tensors or weights "
             "between its session runs"
         )
-    want = _time_alone(job)
+    expected = _step_timeline(job)
     try:
-        result = _request(job, as_layers.in_layers(job, functions), description)
-        _check_time(result, want)
+        result = _scenario_request(job, as_layers.in_layers(job, functions), description)
+        _check_time(result, expected)
         return ProgramScenario(result, as_layers.NOT_SAID)
     except IpusimError as error:
         reason = str(error)
     try:
-        result = _request(job, in_costs(job, functions), description)
-        _check_time(result, want)
+        result = _scenario_request(job, in_costs(job, functions), description)
+        _check_time(result, expected)
     except IpusimError as error:
         raise UnsupportedProgramError(
             f"no scenario takes the same time as the program {job.name!r}. With its layers: {reason}. With the costs "
             f"of its stages: {error}"
         ) from None
     return ProgramScenario(
-        result, (*NOT_SAID, *textwrap.wrap(f"The scenario has costs in place of layers: {reason}.", _LINE))
+        result, (*NOT_SAID, *textwrap.wrap(f"The scenario has costs in place of layers: {reason}.", _LINE_WIDTH))
     )
 
 
@@ -86,7 +86,7 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
         )
 
 
-def _request(job: Job, sections: Mapping[str, Any], description: str) -> Request:
+def _scenario_request(job: Job, sections: Mapping[str, Any], description: str) -> Request:
     """Return the request of a scenario with the ``sections``; raises RequestError for a refused scenario."""
     options = job.request.without_defaults()
     pipeline = dict(options.get("pipeline", {}))
@@ -113,18 +113,18 @@ def _request(job: Job, sections: Mapping[str, Any], description: str) -> Request
     return replace(result, options=Request.from_dict(result.without_defaults()).options)
 
 
-def _check_time(request: Request, want: Timeline) -> None:
-    """Refuse a request whose Timeline differs from the wanted Timeline in any span, one of its rows.
+def _check_time(request: Request, expected: Timeline) -> None:
+    """Refuse a request whose Timeline has other spans than the expected Timeline.
 
     Raises UnsupportedProgramError, and the errors of ``assemble``.
     """
-    actual = _time_alone(assemble(request))
-    if not all(np.array_equal(getattr(actual, name), getattr(want, name)) for name in Span._fields):
-        cycles = f"a step takes {actual.end.max():,} cycles, expected {want.end.max():,}"
+    actual = _step_timeline(assemble(request))
+    if not all(np.array_equal(getattr(actual, name), getattr(expected, name)) for name in Span._fields):
+        cycles = f"a step takes {actual.end.max():,} cycles, expected {expected.end.max():,}"
         raise UnsupportedProgramError(f"the spans of the run differ: {cycles}")
 
 
-def _time_alone(job: Job) -> Timeline:
+def _step_timeline(job: Job) -> Timeline:
     """Return the Timeline of one step without arithmetic."""
     return Session(replace(job, workload=None)).run()
 
@@ -162,7 +162,7 @@ def in_costs(job: Job, functions: StepFunctions) -> dict[str, Any]:
 
 
 def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the stages by name; an IPU's weight update belongs to its first stage."""
+    """Return the keys of every stage; an IPU's weight update belongs to the IPU's first stage."""
     shape, costs = job.program.shape, job.costs
     updates = dict(costs.updates) if shape.training else {}
     result = []
@@ -175,7 +175,7 @@ def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         sizes = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if job.program.offload.weight_update_variables:
-            # Small tensors stay on the IPU; a scenario only has the bytes of offloaded tensors.
+            # A scenario counts only bytes of offloaded tensors; small tensors stay on the IPU.
             sizes["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
             sizes["accumulator_bytes"] = 0

@@ -21,13 +21,13 @@ from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.profile import ObservedStage
 from ipusim.ipu.graph.traced_functions import StepFunctions
 
-#: Types of nodes whose results depend only on the form of data.
-_OF_FORMS: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
+#: Types of nodes whose results do not depend on input values.
+_VALUE_FREE_TYPES: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
 
 #: Types of nodes that pass labels on, in another form or dtype.
 _SAME_LABELS: Final = VIEWS | {"Cast"}
 #: Types of nodes that turn a gradient into a dense tensor: views, and sums over an embedding's rows.
-_OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
+_DENSE_GRADIENT_TYPES: Final = VIEWS | {"UnsortedSegmentSum"}
 
 
 class NotLayersError(UnsupportedProgramError):
@@ -63,7 +63,7 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
     result: dict[str, None] = {}
     for name, entry in view.entries.items():
         if name in layer_of:
-            result[_scoped(graph, view, layer_of[name])] = None
+            result[_scoped_name(graph, view, layer_of[name])] = None
         elif entry.node.type == "ReadVariableOp" and (handle := graph.nodes.get(entry.node.inputs[0].node)) is not None:
             variable = shared_name(handle)
             if variable not in layer_variables and (scope := variable.rpartition("/")[0]):
@@ -76,12 +76,12 @@ def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
     if any(size > 1 for size in functions.parts):
         raise NotLayersError("stages that run at the same time are known by their cost alone")
     graph, result = functions.step.graph, []
-    end: int | None = None
+    input_index: int | None = None
     for name, observed in zip(functions.shown_names, functions.observed, strict=True):
-        stage = _StageChain(graph, observed, name, end)
+        stage = _StageChain(graph, observed, name, input_index)
         result.append(tuple(stage.layers))
-        end = stage.output_index
-    _check_variables(result)
+        input_index = stage.output_index
+    _check_shared_variables(result)
     return tuple(result)
 
 
@@ -109,8 +109,10 @@ class _StageChain:
         observed, self._view = self.observed, _view(self.graph, self.observed)
         if observed.work.outside_types:
             raise NotLayersError(f"stage {self.name!r} calls {observed.work.outside_types[0]}, which is no layer")
-        self._ends: dict[str, Chained] = {}
-        self._takes = {
+        #: Layer of the chain that a node belongs to, by node name.
+        self._layer_of_node: dict[str, Chained] = {}
+        #: Form of every input tensor of the stage.
+        self._input_forms = {
             tensor: form_of(value) for tensor, value in zip(observed.stage_cut.takes, observed.takes, strict=True)
         }
         if self.input_index is None and not observed.work.layers:
@@ -121,11 +123,11 @@ class _StageChain:
         for layer in observed.work.layers:
             shape = self._add(layer, end, shape)
             end = layer.nodes
-            self._ends |= dict.fromkeys(end, self.layers[-1])
-        ends = [number for number, tensor in enumerate(observed.stage_cut.gives) if self._is_from(tensor, end)]
-        if not ends:
+            self._layer_of_node |= dict.fromkeys(end, self.layers[-1])
+        end_indices = [number for number, tensor in enumerate(observed.stage_cut.gives) if self._is_from(tensor, end)]
+        if not end_indices:
             raise NotLayersError(f"stage {self.name!r} does not return the output of its last layer")
-        self.output_index = ends[0]
+        self.output_index = end_indices[0]
         result_shape = form_of(observed.gives[self.output_index]).shape
         if shape is not None and _is_flattened(shape, result_shape[1:]):
             self._flatten(observed.stage_cut.gives[self.output_index], shape)
@@ -136,7 +138,7 @@ class _StageChain:
         """Refuse gradients that are changed after a layer computes them."""
         for tensor in self.observed.stage_cut.gradients.values():
             maker = self.graph.nodes[tensor.node]
-            while maker.type in _OF_GRADIENTS and not maker.origin and maker.inputs:
+            while maker.type in _DENSE_GRADIENT_TYPES and not maker.origin and maker.inputs:
                 maker = self.graph.nodes[maker.inputs[0].node]
             if not maker.origin:
                 raise NotLayersError("the optimizer changes gradients by functions of its own")
@@ -151,22 +153,22 @@ class _StageChain:
             on_chain, side_tensors = inputs, []
         earlier = None
         if isinstance(layer.layer, layers.Add) and len(side_tensors) == 1:
-            earlier = self._ends.get(self._source(side_tensors[0]).node)
+            earlier = self._layer_of_node.get(self._source(side_tensors[0]).node)
             side_tensors = side_tensors if earlier is None else []
         sources = {self._source(tensor) for tensor in on_chain}
         if len(sources) != 1 or (side_tensors and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
         labels = [self._source(tensor, _SAME_LABELS) for tensor in side_tensors]
-        if is_loss and any(tensor not in self._takes for tensor in labels):
+        if is_loss and any(tensor not in self._input_forms for tensor in labels):
             raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
         (source,) = sources
-        form = self._takes.get(source) or self._view.form(source)
+        form = self._input_forms.get(source) or self._view.form(source)
         sample_form = form.shape if shape is None else shape
         if _is_flattened(sample_form, layer.input_shape):
             self._flatten(on_chain[0], sample_form)
         names = tuple(_variables(self.graph, self._view, layer))
         input_form = Form((layer.batch, *layer.input_shape), form.dtype)
-        label, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, layer)
+        label, scope = self._input_forms.get(labels[0]) if labels else None, _scoped_name(self.graph, self._view, layer)
         self.layers.append(Chained(layer.layer, scope, names, input_form, label, earlier))
         return (layer.batch, *((1,) if is_loss else layer.layer.output_shape(layer.input_shape)))
 
@@ -175,13 +177,13 @@ class _StageChain:
         node, scope = self._view.node(tensor), "flatten"
         while node is not None and node.type in VIEWS:
             if node.type == "Reshape":
-                scope = _LOOP.sub("", node.name).rpartition("/")[0] or scope
+                scope = _LOOP_SCOPE.sub("", node.name).rpartition("/")[0] or scope
             node = self._view.node(node.inputs[0])
         self.layers.append(Chained(layers.Flatten(), scope, (), Form(shape, self._type_of(tensor))))
 
     def _type_of(self, tensor: Output) -> Any:
         source = self._source(tensor)
-        return (self._takes.get(source) or self._view.form(source)).dtype
+        return (self._input_forms.get(source) or self._view.form(source)).dtype
 
     def _inputs(self, layer: FoundLayer) -> list[Output]:
         """Return the data tensors that a layer's nodes take from other nodes."""
@@ -196,8 +198,8 @@ class _StageChain:
         node = self._view.node(tensor)
         if node is None:
             maker = self.graph.nodes.get(tensor.node)
-            return tensor in self._takes or maker is None or maker.type not in _OF_FORMS
-        if node.type in _OF_FORMS or node.type.startswith(("Random", "Stateless")) or node.name in node_names:
+            return tensor in self._input_forms or maker is None or maker.type not in _VALUE_FREE_TYPES
+        if node.type in _VALUE_FREE_TYPES or node.type.startswith(("Random", "Stateless")) or node.name in node_names:
             return False
         node_names.add(node.name)
         return any(self._is_data(operand, node_names) for operand in node.inputs)
@@ -223,14 +225,14 @@ class _StageChain:
 
 
 #: Scope that TensorFlow adds around the body of a loop.
-_LOOP: Final = re.compile(r"^while(_\d+)?/")
+_LOOP_SCOPE: Final = re.compile(r"^while(_\d+)?/")
 #: Loss classes of the simulator.
 _LOSSES: Final = tuple(row.kind_class for row in layers.rows() if row.is_loss)
 
 
-def _is_flattened(form: tuple[int, ...], shape: Sequence[int]) -> bool:
-    """Tell whether ``shape`` is the flattened shape of a sample in ``form``."""
-    return len(form) > 2 and tuple(shape) == (math.prod(form[1:]),)
+def _is_flattened(batch_shape: tuple[int, ...], shape: Sequence[int]) -> bool:
+    """Tell whether ``shape`` is a batch's flattened sample shape."""
+    return len(batch_shape) > 2 and tuple(shape) == (math.prod(batch_shape[1:]),)
 
 
 def _view(graph: Graph, stage: ObservedStage) -> PassView:
@@ -245,24 +247,29 @@ def _variables(graph: Graph, view: PassView, layer: FoundLayer) -> Iterator[str]
     yield from dict.fromkeys(shared_name(graph.nodes[handle]) for handle in view.variables_of(names))
 
 
-def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
+def _scoped_name(graph: Graph, view: PassView, layer: FoundLayer) -> str:
     """Return a layer's scoped name: the scope of its first variable, else the scope of its node."""
     for variable in _variables(graph, view, layer):
         if scope := variable.rpartition("/")[0]:
             return scope
     kind = next((row.kind for row in layers.rows() if row.kind_class is type(layer.layer)), "layer")
-    *scopes, _ = _LOOP.sub("", layer.name).split("/")
-    if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
-        scopes[-1] = kind  # in place of the scope of a TensorFlow function
+    *scopes, _ = _LOOP_SCOPE.sub("", layer.name).split("/")
+    if (
+        scopes
+        and scopes[-1][:1].isupper()
+        and scopes[-1].partition("_")[0] in _spellings_of_type(graph.nodes[layer.name])
+    ):
+        scopes[-1] = kind  # replaces the scope of a TensorFlow function
     return "/".join(scopes) or kind
 
 
-def _types(node: Node) -> tuple[str, ...]:
+def _spellings_of_type(node: Node) -> tuple[str, ...]:
     return node.type, node.type.lower()
 
 
-def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
+def _check_shared_variables(chain: Sequence[Sequence[Chained]]) -> None:
+    """Raise NotLayersError if several layers use a variable."""
     names = [name for stage in chain for layer in stage for name in layer.variables]
     shared_variable = next((name for name in names if names.count(name) > 1), None)
     if shared_variable is not None:
-        raise NotLayersError(f"variable {shared_variable!r} is of several layers")
+        raise NotLayersError(f"variable {shared_variable!r} belongs to several layers")

@@ -1,9 +1,9 @@
-"""Run a program on several hosts: this process is the first host, and starts one process for each other host.
+"""Run a program on several hosts: this process is the first host, and starts a process for every further host.
 
 As under ``mpirun``, a process has separate TensorFlow switches, eager context, seeds, modules and ``__main__``. Only
 one host runs at a time, in order of rank, until it waits for the other hosts: the order of printed lines is the same
-in every run. Processes are forks of a server that imported TensorFlow but ran nothing: a fork loses threads, and the
-server has started none. This process may have run anything before.
+in every run. A fork loses threads, so processes are forks of a server without threads: the server
+only imported TensorFlow. The first host's process may already have threads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError
 
 T = TypeVar("T")
-#: Functions that send a message, and receive a message.
+#: Function that sends a message.
 _Send = Callable[[Any], object]
+#: Function that receives a message.
 _Receive = Callable[[], Any]
 #: Function that a host's process calls with its host.
 Start = Callable[[machine.Host], Any]
 
 #: Modules that the fork server imports once, for programs on hosts.
-_IMPORTED: Final = [
+_PRELOADED_MODULES: Final = [
     "ipusim.ipu.host_strategies",
     "ipusim.ipu.pipelining_ops",
     "ipusim.ipu.programs.host_processes",
@@ -42,6 +43,7 @@ _IMPORTED: Final = [
 ]
 #: Answer to a host that waits for an ended host.
 _NO_ANSWER: Final = object()
+#: Kinds of messages from a host's process.
 _PRINT, _WAITS, _END, _FAILURE = "printed", "waits", "ended", "failed"
 
 
@@ -54,7 +56,7 @@ def run_on_hosts(first: Callable[[], T], host_start: Start, count: int) -> list[
 
     Args:
         first: function called on host 0.
-        host_start: function that the other processes call with their host; must be picklable.
+        host_start: function for the other processes, called with a host; must be picklable.
         count: number of hosts.
 
     Returns:
@@ -90,7 +92,7 @@ def _exchange(send: _Send, receive: _Receive, event: str, value: Any) -> Sequenc
 
 
 def _relay(send: _Send, receive: _Receive) -> Any:
-    """Represent a process among the hosts: let the process run, and answer its messages."""
+    """Represent a process among the hosts: let the process run, and answer messages."""
     answer = None
     try:
         while True:
@@ -114,22 +116,27 @@ def _relay(send: _Send, receive: _Receive) -> Any:
 
 @contextmanager
 def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Receive]]]:
-    """Start the processes of the other hosts; yields, per process, functions that send to it and receive from it."""
+    """Start the processes of the other hosts; yield a sending and a receiving function per process."""
     context = get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
-    surroundings = str(Path.cwd()), dict(os.environ)
+    context.set_forkserver_preload(_PRELOADED_MODULES)
+    environment = str(Path.cwd()), dict(os.environ)
     channels, processes = [], []
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # a process would rerun it
+    main_module, sys.modules["__main__"] = (
+        sys.modules["__main__"],
+        ModuleType("__main__"),
+    )  # otherwise a new process would run the program's file
     try:
         for rank in range(1, count):
-            mine, theirs = context.Pipe()
-            process = context.Process(target=_host, args=(theirs, rank, count, start, surroundings), daemon=True)
+            own_end, process_end = context.Pipe()
+            process = context.Process(
+                target=_run_host, args=(process_end, rank, count, start, environment), daemon=True
+            )
             process.start()
-            theirs.close()
+            process_end.close()
             processes.append(process)
-            channels.append((partial(_send, mine), partial(_receive, mine, rank)))
+            channels.append((partial(_send, own_end), partial(_receive, own_end, rank)))
     finally:
-        sys.modules["__main__"] = main
+        sys.modules["__main__"] = main_module
     try:
         yield channels
     finally:
@@ -150,11 +157,11 @@ def _receive(connection: Any, rank: int) -> Any:
         return _FAILURE, ProgramStateError(f"the process of host {rank} has ended")
 
 
-def _host(connection: Any, rank: int, count: int, start: Start, surroundings: tuple[str, dict[str, str]]) -> None:
+def _run_host(connection: Any, rank: int, count: int, start: Start, environment: tuple[str, dict[str, str]]) -> None:
     """Run a host's process."""
-    os.chdir(surroundings[0])
+    os.chdir(environment[0])
     os.environ.clear()
-    os.environ.update(surroundings[1])
+    os.environ.update(environment[1])
     lock = Lock()
 
     def send(message: Any) -> None:

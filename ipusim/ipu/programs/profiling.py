@@ -95,19 +95,20 @@ class profile:  # noqa: N801 - callers use it like a function
             self._exit = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: Any) -> None:
         """Write the recorded runs, unless the block has failed."""
         assert self._exit is not None
         with self._exit:
-            if kind is None and self._results.is_mine:
+            if error_type is None and self._results.is_mine:
                 self._write()
 
     def _write(self) -> None:
+        """Write the files of every recorded program into its folder."""
         self.recorder.check("the block of a profile")
         programs = self.recorder.programs
         runs: dict[Path, Run] = {}
         files: dict[Path, dict[str, bytes]] = {}
-        for path, record in _places(self._folder, programs).items():
+        for path, record in _program_folders(self._folder, programs).items():
             comments: Sequence[str] = ()
             job = record.as_job(self._name if len(programs) == 1 else "")
             try:
@@ -133,16 +134,16 @@ class profile:  # noqa: N801 - callers use it like a function
         self.folders, self.runs = tuple(runs), tuple(runs.values())
 
 
-def _places(folder: Path, programs: tuple[ProgramRecord, ...]) -> dict[Path, ProgramRecord]:
+def _program_folders(folder: Path, programs: tuple[ProgramRecord, ...]) -> dict[Path, ProgramRecord]:
     """Return the folder of every program: the user's folder, or subfolders for several programs."""
     if len(programs) == 1:
         return {folder: programs[0]}
     result: dict[Path, ProgramRecord] = {}
     for program in programs:
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in program.job.name).strip(".") or "program"
-        numbered, number = name, 1
-        while folder / numbered in result:
+        unique_name, number = name, 1
+        while folder / unique_name in result:
             number += 1
-            numbered = f"{name}_{number}"
-        result[folder / numbered] = program
+            unique_name = f"{name}_{number}"
+        result[folder / unique_name] = program
     return result

@@ -53,8 +53,8 @@ class ProgramFile:
         self.path, self.name = path, path.stem
         self._file = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links, as Python does
         self._tree = _parse(path)
-        first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
-        self.description = " ".join(first.split())
+        paragraph, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
+        self.description = " ".join(paragraph.split())
 
     def run(
         self,
@@ -89,17 +89,17 @@ class ProgramFile:
                 if isinstance(end, ProgramEnded):
                     for note in getattr(end, "__notes__", ()):  # hosts that wait for the ended host
                         print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
-                for thread in self._threads_behind(earlier_threads):
+                for thread in self._new_threads(earlier_threads):
                     if self._is_in_program(thread):  # the thread may wait forever for results
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
                         )
                 raise
-            for thread in self._threads_behind(earlier_threads):
+            for thread in self._new_threads(earlier_threads):
                 thread.join()
 
     @staticmethod
-    def _threads_behind(earlier_threads: Collection[threading.Thread]) -> list[threading.Thread]:
+    def _new_threads(earlier_threads: Collection[threading.Thread]) -> list[threading.Thread]:
         """Return the threads that Python waits for, except ``earlier_threads``."""
         return [thread for thread in threading.enumerate() if thread not in earlier_threads and not thread.daemon]
 
@@ -120,17 +120,18 @@ class ProgramFile:
         with hosted(self._major):
             yield
 
-    def _execute_on(self, hosts: int, first: ModuleType) -> None:
-        """Run the program on several hosts; this process is the first, with ``first`` as its ``__main__``."""
+    def _execute_on(self, hosts: int, module: ModuleType) -> None:
+        """Run the program on several hosts; this process is the first, with ``module`` as its ``__main__``."""
         from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - loads TensorFlow
 
         host_start = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
-            run_on_hosts(lambda: self._execute(first), host_start, hosts)
+            run_on_hosts(lambda: self._execute(module), host_start, hosts)
         except ProgramStateError as error:  # from waiting hosts; a host's own error already has a place
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
+        """Run the program's code in a module; raises as :meth:`run` does."""
         try:
             exec(compile(self._tree, self._file, "exec"), module.__dict__)
         except IpusimError as error:
@@ -143,10 +144,10 @@ class ProgramFile:
             if error.code not in (None, 0):
                 raise ProgramEnded(error.code if isinstance(error.code, int) else 1) from None
         except Exception as error:
-            self._print(error)
+            self._print_exception(error)
             raise ProgramEnded(1) from None
 
-    def _print(self, error: Exception) -> None:
+    def _print_exception(self, error: Exception) -> None:
         """Print the program's exception, without frames above the program."""
         step = error.__traceback__
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
@@ -160,22 +161,24 @@ def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: 
 
 
 def _parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file; raises FileError if the file is not readable or no Python."""
     if path.is_dir():
         raise FileError(f"{path}: expected a program, a Python file, got a folder")
     try:
         with open_file(path) as file:
             return ast.parse(file.read(), str(path))
     except FileNotFoundError:
-        near = did_you_mean(path.stem, sorted(sibling.stem for sibling in path.parent.glob(f"*{_SUFFIX}")))
-        near = near.removesuffix("?") + f"{_SUFFIX}?" if near else ""
-        raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
+        suggestion = did_you_mean(path.stem, sorted(sibling.stem for sibling in path.parent.glob(f"*{_SUFFIX}")))
+        suggestion = suggestion.removesuffix("?") + f"{_SUFFIX}?" if suggestion else ""
+        raise FileError(f"{path}: expected a program, a Python file, got no such file{suggestion}") from None
     except SyntaxError as error:
         raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
     except ValueError as error:  # a null character in the path or in the text
         raise FileError(f"{path}: expected a program, a Python file, got another file: {error}") from None
 
 
-def _main(file: str) -> ModuleType:
+def _empty_main(file: str) -> ModuleType:
+    """Return an empty module ``__main__`` for a file."""
     module = ModuleType("__main__")
     module.__file__ = file
     return module
@@ -184,7 +187,7 @@ def _main(file: str) -> ModuleType:
 @contextmanager
 def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
     """Install a new ``__main__`` module with the program's arguments in the block; yields the module."""
-    module = _main(file)
+    module = _empty_main(file)
     original_state = sys.modules.get("__main__"), sys.argv, sys.path
     sys.modules["__main__"] = module
     sys.argv, sys.path = [str(path), *arguments], [str(path.resolve().parent), *sys.path]

@@ -77,13 +77,15 @@ class Arguments:
         return bool(self.options["accumulate_outfeed"])
 
 
-#: Arguments whose allowed values follow a separate Graphcore rule.
-_OWN_RULE: Final = ("gradient_accumulation_count",)
+#: Arguments that a separate function checks.
+_OWN_CHECKS: Final = ("gradient_accumulation_count",)
 #: Arguments that accept None, with the meaning of False.
 _NONE_IS_FALSE: Final = ("replicated_optimizer_state_sharding",)
-#: Arguments holding options of stages and of the weight update.
+#: Argument with Poplar options of the stages' forward passes.
 FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
+#: Argument with Poplar options of the stages' backward passes.
 BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
+#: Argument with Poplar options of the weight update.
 UPDATE_OPTIONS: Final = "weight_update_poplar_options"
 
 
@@ -93,20 +95,21 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
     Raises ProgramError, ProgramTypeError and UnsupportedProgramError, subclasses of ValueError, TypeError and
     NotImplementedError; Graphcore's text is used if Graphcore has a text.
     """
-    _check_captured(settings["gradient_accumulation_for_captured_grads"])
-    count, training = _count(settings["gradient_accumulation_count"]), settings["optimizer_function"] is not None
+    _check_captured_grads(settings["gradient_accumulation_for_captured_grads"])
+    count = _checked_count(settings["gradient_accumulation_count"])
+    training = settings["optimizer_function"] is not None
     method = settings["reduction_method"]
     if training:
         method = GradientAccumulationReductionMethod.parse(method)
-    plain = {row.path[-1]: row for row in runs.arguments() if row.kind in (bool, int) and row.name not in _OWN_RULE}
+    simple_rows = {row.path[-1]: row for row in runs.arguments() if _is_simple(row)}
 
     def value(key: str) -> Any:
-        return _plain(plain[key], settings)
+        return _simple_argument(simple_rows[key], settings)
 
     batch_iterations = value("batch_serialization_iterations")
     rules.check_serialization(batch_iterations, "SUM" if method is GradientAccumulationReductionMethod.SUM else "other")
     rules.check_weight_updates(value("continuous_weight_updates"))
-    schedule, mode = _modes(settings, batch_iterations)
+    schedule, mode = _schedule_and_mode(settings, batch_iterations)
     mapping = _checked_mapping(settings, schedule, batch_iterations)
     stages = settings["computational_stages"]
     forward, backward = (
@@ -114,7 +117,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         for name in (FORWARD_OPTIONS, BACKWARD_OPTIONS)
     )
     update = check_update_options(settings[UPDATE_OPTIONS] if training else None)
-    mask = _mask(settings["outfeed_mask"])
+    mask = _checked_mask(settings["outfeed_mask"])
     rules.check_outfeed(
         training=training,
         mask=bool(mask),
@@ -123,16 +126,16 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         mode=None if settings["outfeed_queue"] is None else settings["outfeed_queue"].outfeed_mode.value,
     )
     _check_concurrent_stages(stages, mapping)
-    options = {key: value(key) for key in plain}
+    options = {key: value(key) for key in simple_rows}
     _check_objects(settings)
     return Arguments(
         stages=tuple(tuple(stage) if isinstance(stage, list | tuple) else (stage,) for stage in stages),
         count=count,
         options=options,
-        gradient_accumulation_dtype=_dtype("gradient_accumulation_dtype", settings, "f"),
+        gradient_accumulation_dtype=_checked_dtype("gradient_accumulation_dtype", settings, "f"),
         infeed=settings["infeed_queue"],
         optimizer_function=settings["optimizer_function"],
-        mapping=tuple(_flat(mapping)),
+        mapping=tuple(_ipus_of_mapping(mapping)),
         schedule=schedule,
         recomputation_mode=mode,
         reduction_method=method if training else GradientAccumulationReductionMethod.SUM,
@@ -140,13 +143,18 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
         backward_options=tuple(backward),
         update_options=update,
         outfeed_mask=mask,
-        accumulate_outfeed_dtype=_dtype("accumulate_outfeed_dtype", settings, "iuf"),
+        accumulate_outfeed_dtype=_checked_dtype("accumulate_outfeed_dtype", settings, "iuf"),
         name="pipeline" if settings["name"] is None else checks.text("name", settings["name"]) or "pipeline",
     )
 
 
-def _plain(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int | None:
-    """Return the argument that a row of Graphcore's options describes: a boolean, None if allowed, or an integer."""
+def _is_simple(row: runs.GraphcoreOption) -> bool:
+    """Tell whether :func:`_simple_argument` can check an argument."""
+    return row.kind in (bool, int) and row.name not in _OWN_CHECKS
+
+
+def _simple_argument(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int | None:
+    """Return the argument described by a row of Graphcore's options: a boolean, an integer, or None if allowed."""
     if row.kind is int:
         return checks.whole(row.name, options[row.name], row.least)
     if row.name in _NONE_IS_FALSE:
@@ -160,8 +168,8 @@ def _check_objects(options: Mapping[str, Any]) -> None:
     checks.instance("config", options["config"], IPUConfig | None, "an IPUConfig")
 
 
-def _check_captured(value: Any) -> None:
-    """Raise ProgramTypeError for non-booleans, such as a count placed by another release's argument order."""
+def _check_captured_grads(value: Any) -> None:
+    """Raise ProgramTypeError for non-booleans, such as a count at this position in another release."""
     if not isinstance(value, bool):
         raise ProgramTypeError(
             f"gradient_accumulation_for_captured_grads: expected True or False, got {value!r}; the order of pipeline's "
@@ -169,7 +177,7 @@ def _check_captured(value: Any) -> None:
         )
 
 
-def _count(count: Any) -> int:
+def _checked_count(count: Any) -> int:
     if count is None:
         raise CountError("gradient_accumulation_count must be specified.")
     result = checks.integer("gradient_accumulation_count", count)
@@ -177,7 +185,7 @@ def _count(count: Any) -> int:
     return result
 
 
-def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
+def _checked_dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
     """Return the argument ``name``: a dtype, a function returning a dtype, or None."""
     value = options[name]
     if value is None or (callable(value) and not isinstance(value, type)):
@@ -185,12 +193,13 @@ def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
     return checks.dtype(name, value, kinds)
 
 
-def _mask(mask: Any) -> tuple[bool, ...] | None:
+def _checked_mask(mask: Any) -> tuple[bool, ...] | None:
     checks.instance("outfeed_mask", mask, list | tuple | None, "a list or a tuple of True and False")
     return tuple(checks.truth("outfeed_mask", item) for item in mask) if mask else None
 
 
-def _modes(options: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
+def _schedule_and_mode(options: Mapping[str, Any], batch_iterations: int) -> tuple[PipelineSchedule, RecomputationMode]:
+    """Return schedule and recomputation mode, with defaults filled in."""
     schedule, mode = options["pipeline_schedule"], options["recomputation_mode"]
     if schedule is None:
         schedule = PipelineSchedule.Sequential if batch_iterations > 1 else PipelineSchedule.Grouped
@@ -227,11 +236,11 @@ def _checked_mapping(options: Mapping[str, Any], schedule: PipelineSchedule, bat
     if schedule is PipelineSchedule.Interleaved:
         ipus_of_stages = [item if isinstance(item, list | tuple) else [item] for item in mapping]
         rules.check_interleaved(ipus_of_stages, options["optimizer_function"] is not None)
-    rules.check_serialized(batch_iterations, _flat(mapping))
+    rules.check_serialized(batch_iterations, _ipus_of_mapping(mapping))
     return mapping
 
 
-def _flat(mapping: Sequence[Any]) -> list[int]:
+def _ipus_of_mapping(mapping: Sequence[Any]) -> list[int]:
     """Return the IPUs of all functions, listing concurrent stages individually."""
     return [int(ipu) for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])]
 

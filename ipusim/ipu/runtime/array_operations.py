@@ -16,14 +16,13 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """Copies of row slices, on arrays (dst, src, counts, sources, places).
+    """Copies of row slices, on arrays (dst, src, counts, sources, targets).
 
-    Rows sources[i] to sources[i] + counts[i] of src replace rows of dst from places[i] on.
-
-    If slices overlap in dst, the later slice wins.
+    Rows sources[i] to sources[i] + counts[i] of src replace rows of dst from targets[i] on. If
+    slices overlap in dst, the last slice stays.
 
     Attributes:
-        zero_unused: whether the remaining rows become zero.
+        zero_unused: whether rows of dst outside the slices become zero.
     """
 
     zero_unused: bool
@@ -39,14 +38,14 @@ class SequenceSlice:
         return (result,), (sources_of_rows, src.shape)
 
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return gradients of dst's remaining rows, and of src's rows, summed over uses."""
+        """Return the gradients of dst's rows outside the slices, and of src's rows, summed over copies of a row."""
         sources_of_rows, shape = saved_values
         (grad,) = grads
-        of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
+        dst_gradient, src_gradient = np.zeros_like(grad), np.zeros(shape, grad.dtype)
         if not self.zero_unused:
-            of_dst[sources_of_rows < 0] = grad[sources_of_rows < 0]
-        np.add.at(of_src, sources_of_rows[sources_of_rows >= 0], grad[sources_of_rows >= 0])
-        return [(of_dst, of_src)[argument] for argument in argnums]
+            dst_gradient[sources_of_rows < 0] = grad[sources_of_rows < 0]
+        np.add.at(src_gradient, sources_of_rows[sources_of_rows >= 0], grad[sources_of_rows >= 0])
+        return [(dst_gradient, src_gradient)[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: dst is written once; rows are read, exchanged and written.
@@ -54,18 +53,19 @@ class SequenceSlice:
         The backward pass sums gradients into zeros in src's shape.
         """
         dst, src, counts = arrays[:3]
-        elements, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
+        elements, element_size = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
         forward = Work(
-            sram_bytes=(2 * elements + dst.size) * row,
-            exchange_bytes=elements * row,
-            itemsize=max(row, 2),
+            sram_bytes=(2 * elements + dst.size) * element_size,
+            exchange_bytes=elements * element_size,
+            itemsize=max(element_size, 2),
             compute_sets=2,
         )
         backward = Work(
             vector=VectorWork(elements * (1 in argnums)),
-            sram_bytes=(2 * elements + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
-            exchange_bytes=elements * row,
-            itemsize=max(row, 2),
+            sram_bytes=(2 * elements + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0))
+            * element_size,
+            exchange_bytes=elements * element_size,
+            itemsize=max(element_size, 2),
             compute_sets=3,
         )
         return LayerCost(forward, backward)
@@ -102,10 +102,15 @@ class SerializedProduct:
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
         size, y = a.dtype.itemsize, groups * m * n
         traffic = a.size + b.size + y + self.parts.repeated_elements(a.size, b.size, y)
-        whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
-        products = tuple(self.parts.parts(whole[1][number], ("mnk", "kmn")[number]) for number in argnums)
+        full_products = (
+            models.Product(m, k, n, groups),
+            (models.Product(m, n, k, groups), models.Product(k, m, n, groups)),
+        )
+        products = tuple(self.parts.parts(full_products[1][number], ("mnk", "kmn")[number]) for number in argnums)
         return LayerCost(
-            Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=traffic * size, itemsize=size, compute_sets=0),
+            Work(
+                (self.parts.parts(full_products[0], "mkn"),), sram_bytes=traffic * size, itemsize=size, compute_sets=0
+            ),
             Work(products, sram_bytes=len(products) * traffic * size, itemsize=size, compute_sets=0),
         )
 
@@ -189,7 +194,7 @@ class FixedWidthBins:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Histogram counts of (values, levels, before), added to ``before``.
+    """Histogram of (values, levels, old counts), added to the old counts.
 
     The first count is for values below the first level.
 

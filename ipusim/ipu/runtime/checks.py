@@ -18,7 +18,7 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 
 _INT32_MAX: Final = 2**31 - 1
 _SHORT: Final = Repr()
-_SHORT.maxstring = _SHORT.maxother = 60  # a value's characters quoted in messages
+_SHORT.maxstring = _SHORT.maxother = 60  # maximum length of a value in messages
 
 
 def wrong_type(name: str, requirement: str, value: object) -> NoReturn:
@@ -127,7 +127,7 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
     """Return an array of numbers or booleans."""
     try:
         result = np.asarray(value)
-    except ProgramTypeError:  # the value raised a specific message
+    except ProgramTypeError:  # the value itself raised this error, with a better message
         raise
     except (TypeError, ValueError):  # rows of different lengths
         result = None

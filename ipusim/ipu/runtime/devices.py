@@ -36,7 +36,7 @@ class ChosenDevice(NamedTuple):
 
 def device_count(config: Any) -> int:
     """Return the number of TensorFlow devices requested by an IPUConfig; 0 without devices."""
-    return max(len(_numbers(config.auto_select_ipus)), len(_numbers(config.select_ipus)))
+    return max(len(_as_tuple(config.auto_select_ipus)), len(_as_tuple(config.select_ipus)))
 
 
 def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
@@ -51,12 +51,12 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
     Raises:
         DeviceError: if the device does not exist (Graphcore's message).
     """
-    sizes, ids = _numbers(config.auto_select_ipus), _numbers(config.select_ipus)
+    sizes, ids = _as_tuple(config.auto_select_ipus), _as_tuple(config.select_ipus)
     names = (config.machine,) if config.machine else _USUAL_MACHINES
     count = device_count(config)
     if not count:
-        large = [name for name in names if config.machine or hardware.MACHINES[name].count >= least]
-        return ChosenDevice(hardware.find_machine((large or names)[0 if large else -1]))
+        sufficient_names = [name for name in names if config.machine or hardware.MACHINES[name].count >= least]
+        return ChosenDevice(hardware.find_machine((sufficient_names or names)[0 if sufficient_names else -1]))
     if ordinal >= count:
         argument = "auto_select_ipus" if sizes else "select_ipus"
         raise DeviceError(
@@ -67,10 +67,10 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
         (item for item in map(hardware.find_machine, names) if _has_all(item, sizes, ids)),
         hardware.find_machine(names[-1]),
     )
-    result = list(_attached(machine, sizes, ids))[ordinal]
-    if not ids and result == hardware.first_device(machine, result.count):
-        return ChosenDevice(machine, ipus=result.count)
-    return ChosenDevice(machine, device=result.id)
+    device = list(_attached_devices(machine, sizes, ids))[ordinal]
+    if not ids and device == hardware.first_device(machine, device.count):
+        return ChosenDevice(machine, ipus=device.count)
+    return ChosenDevice(machine, device=device.id)
 
 
 def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
@@ -78,17 +78,17 @@ def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool
     if ids:
         return max(ids) < len(hardware.devices_of(machine))
     try:
-        return bool(list(_attached(machine, sizes, ())))
+        return bool(list(_attached_devices(machine, sizes, ())))
     except DeviceError:
         return False
 
 
-def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
+def _attached_devices(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
     """Yield devices in order of attachment, which is the order of ordinals."""
     taken_positions: set[int] = set()
     for ordinal, size_or_id in enumerate(ids or sizes):
         device = (
-            _free(machine, size_or_id, ordinal, taken_positions)
+            _free_device(machine, size_or_id, ordinal, taken_positions)
             if sizes
             else hardware.select_device(machine, size_or_id)
         )
@@ -106,7 +106,7 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
         yield device
 
 
-def _free(machine: Machine, size: int, ordinal: int, taken_positions: set[int]) -> hardware.Device | None:
+def _free_device(machine: Machine, size: int, ordinal: int, taken_positions: set[int]) -> hardware.Device | None:
     """Return the first free device of a size, or None; raises DeviceError for unknown sizes."""
     if size not in machine.sizes:
         raise DeviceError(
@@ -117,14 +117,17 @@ def _free(machine: Machine, size: int, ordinal: int, taken_positions: set[int]) 
     return next((item for item in fitting if taken_positions.isdisjoint(item.positions)), None)
 
 
-def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
+def _as_tuple(value: int | Sequence[int]) -> tuple[int, ...]:
+    """Return an attribute with one number or several numbers as a tuple."""
     return (value,) if isinstance(value, int) else tuple(value)
 
 
+#: Graphcore's message for several pipelines in a program.
 ONE_PIPELINE: Final = (
     "Only a single ipu.pipeline() is allowed in a compiled program - if multiple pipelines are required the program "
     "needs to be split into multiple compilations."
 )
+#: Name of an IPU device.
 _IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
 #: Device number for programs built in this context.
 device_ordinal: Final = Scoped("device_of_programs", 0)
@@ -133,9 +136,7 @@ on_device: Final = device_ordinal.set_to
 #: Whether the caller is a function of a program under construction.
 builds_program: Final = Scoped("builds_program", False)
 #: Device for queues created without a device.
-_QUEUES: Final = Scoped("device_of_queues", 0)
-
-
+_queue_ordinal: Final = Scoped("device_of_queues", 0)
 #: Kind of program under trace: "pipeline", "loop", "inner loop", or an empty text.
 traced_program: Final = Scoped("traced_program", "")
 #: Kind of a loop inside of a program, which is control flow of that program.
@@ -150,8 +151,8 @@ def exclusive_program(kind: str) -> Iterator[None]:
         kind: "pipeline" or "loop".
 
     Raises:
-        ProgramError: for a pipeline in a pipeline, in Graphcore's words.
-        UnsupportedProgramError: for a loop in another program, or a pipeline in a loop.
+        ProgramError: if the pipeline is inside another (Graphcore's message).
+        UnsupportedProgramError: if a loop is inside a program, or a pipeline inside a loop.
     """
     outer_kind = traced_program()
     if outer_kind == kind == "pipeline":
@@ -199,16 +200,16 @@ def ordinal_of(device: str) -> int | None:
 
 def ipu_ordinal(argument: str, device: str) -> int:
     """Return an argument's IPU device number; raises like :func:`ordinal_of`, and ProgramError for the host."""
-    result = ordinal_of(checks.text(argument, device))
-    if result is None:
+    ordinal = ordinal_of(checks.text(argument, device))
+    if ordinal is None:
         checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
-    return result
+    return ordinal
 
 
 @contextmanager
 def all_on_device(ordinal: int) -> Iterator[None]:
-    """Build a block's programs, and queues without a device, for a device."""
-    with _QUEUES.set_to(ordinal), on_device(ordinal):
+    """Build the programs of a block for a device, and queues for which the program states no device."""
+    with _queue_ordinal.set_to(ordinal), on_device(ordinal):
         yield
 
 
@@ -218,12 +219,12 @@ def ordinal_of_queue(ordinal: object) -> int:
     Raises ProgramError unless the ordinal is an integer of at least 0.
     """
     if ordinal is None:
-        return _QUEUES()
+        return _queue_ordinal()
     if not isinstance(ordinal, int) or isinstance(ordinal, bool):
         raise ProgramError("Device ordinal must be an integer")
     if ordinal < 0:
         raise ProgramError("Device ordinal must be >= 0")
-    return ordinal or _QUEUES()
+    return ordinal or _queue_ordinal()
 
 
 def check_queue_on_device(queue: str, ordinal: int) -> None:

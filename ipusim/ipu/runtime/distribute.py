@@ -18,6 +18,7 @@ tf = load()
 
 #: Name of the environment variable, used in messages.
 VARIABLE: Final = "TF_CONFIG"
+#: Task types of TensorFlow.
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
 
 
@@ -92,10 +93,10 @@ def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
         result = None
     if not isinstance(result, dict):
         _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
-    cluster = _part(result, "cluster")
+    cluster = _dictionary_of(result, "cluster")
     if not _is_cluster(cluster):
         _refuse("expected a list of addresses for each type of task of the cluster", cluster)
-    task = _part(result, "task")
+    task = _dictionary_of(result, "task")
     kind, index = task.get("type", _WORKER), task.get("index", 0)
     if not isinstance(kind, str):
         _refuse("expected a text as type of its task", kind)
@@ -104,7 +105,8 @@ def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
     return tf.train.ClusterSpec(cluster), task, kind, index
 
 
-def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _dictionary_of(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a dictionary in TF_CONFIG, empty if missing."""
     part = result.get(name, {})
     if not isinstance(part, dict):
         _refuse(f"expected a dictionary for {name!r}", part)
@@ -217,7 +219,7 @@ class Server:
 
 
 def reduce_op_of(name: str, value: Any) -> Any:
-    """Return a reduction, given as member or case-insensitive name; raises ProgramTypeError and ProgramError."""
+    """Return a reduction by member, or by name in any case; raises ProgramTypeError and ProgramError."""
     operations = tf.distribute.ReduceOp
     if isinstance(value, str):
         if value.upper() not in operations.__members__:

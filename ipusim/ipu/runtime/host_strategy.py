@@ -37,7 +37,10 @@ averages: Final = Scoped("averages", default=False)
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Enter a strategy's scope, or none; raises ProgramStateError inside another strategy's scope."""
+    """Enter a strategy's scope, or leave all scopes with None.
+
+    Raises ProgramStateError inside the scope of another strategy.
+    """
     current = strategy()
     if current is not None and result is not None and result is not current:
         raise ProgramStateError(

@@ -67,12 +67,12 @@ def create_ipu_config(
     options = dict(locals())
     config = IPUConfig()
     _check_profile(profiling, enable_ipu_events, profile_execution)
-    _unset_options(
+    _check_unused(
         config, "create_ipu_config", {name: value for name, value in options.items() if name in WITHOUT_EFFECT}
     )
     options["disable_graph_outlining"] = not checks.truth("disable_graph_outlining", disable_graph_outlining)
     options["scheduler_selection"] = _scheduler(scheduler_selection)
-    return _set(config, **{name: value for name, value in options.items() if name in ATTRIBUTES})
+    return _set_attributes(config, **{name: value for name, value in options.items() if name in ATTRIBUTES})
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
@@ -83,7 +83,7 @@ def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...
     _check_no_devices(opts)
     if not isinstance(num_ipus, int | list | tuple):
         raise ProgramTypeError("`num_ipus` must be an integer, list or tuple.")
-    return _set(opts, num_ipus=num_ipus)
+    return _set_attributes(opts, num_ipus=num_ipus)
 
 
 def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUConfig:
@@ -93,7 +93,7 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
         raise ProgramTypeError("`indices` must be a list or tuple.")
     if any(index in indices[:number] for number, index in enumerate(indices)):
         raise ProgramError("All device indices in `indices` must be unique.")
-    return _set(opts, indices=indices)
+    return _set_attributes(opts, indices=indices)
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
@@ -101,12 +101,12 @@ def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str]
 
     Without effect: ipusim compiles nothing with Poplar.
     """
-    return _add(opts, "compilation_options", compilation_options)
+    return _merge_dictionary(opts, "compilation_options", compilation_options)
 
 
 def set_convolution_options(opts: IPUConfig, convolution_options: dict[str, str] | None = None) -> IPUConfig:
     """Add convolution options for stages without options; raises ProgramTypeError for non-dictionaries."""
-    return _add(opts, "convolution_options", convolution_options)
+    return _merge_dictionary(opts, "convolution_options", convolution_options)
 
 
 def set_experimental_multi_replica_distribution_options(
@@ -120,7 +120,7 @@ def set_experimental_multi_replica_distribution_options(
     count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
     if not 0 <= index < count:
         raise ProgramError("0 <= process_index < process_count")
-    return _set(opts, process_count=count, process_index=index)
+    return _set_attributes(opts, process_count=count, process_index=index)
 
 
 def set_floating_point_behaviour_options(
@@ -131,7 +131,7 @@ def set_floating_point_behaviour_options(
     Without effect: no operation stops a run, and NumPy rounds to nearest. A run's notes name the first value that is
     not finite.
     """
-    return _set(**locals())
+    return _set_attributes(**locals())
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
@@ -141,7 +141,7 @@ def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) 
     """
     if gcl_options is None:
         raise ProgramTypeError("`gcl_options` must be a dictionary")
-    return _add(opts, "gcl_options", gcl_options)
+    return _merge_dictionary(opts, "gcl_options", gcl_options)
 
 
 def set_io_tile_options(
@@ -162,7 +162,7 @@ def set_io_tile_options(
         arguments["place_ops_on_io_tiles"] = checks.truth("place_ops_on_io_tiles", place_ops_on_io_tiles)
     if place_ops_on_io_tiles and checks.integer("num_io_tiles", num_io_tiles) == 0:
         raise ProgramError("Cannot place ops on I/O tiles when num_io_tiles == 0")
-    return _set(opts, **arguments)
+    return _set_attributes(opts, **arguments)
 
 
 def set_ipu_connection_type(
@@ -180,10 +180,14 @@ def set_ipu_connection_type(
     required and missing.
     """
     version = f"ipu{ipu_version}" if is_int(ipu_version) else ipu_version
-    offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
-    if offline and isinstance(version, str) and not version:
+    compiles_without_device = (
+        connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
+    )
+    if compiles_without_device and isinstance(version, str) and not version:
         raise ProgramError(f"`ipu_version` must be specified when `connection_type` isset to `{connection_type}`.")
-    return _set(opts, connection_type=connection_type, ipu_version=version, enable_remote_buffers=enable_remote_buffers)
+    return _set_attributes(
+        opts, connection_type=connection_type, ipu_version=version, enable_remote_buffers=enable_remote_buffers
+    )
 
 
 def set_ipu_model_options(
@@ -194,7 +198,7 @@ def set_ipu_model_options(
     Without effect: Graphcore's IPU Model does not run in ipusim.
     """
     tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
-    return _set(opts, compile_ipu_code=compile_ipu_code, ipu_model_version=ipu_model_version, **tiles)
+    return _set_attributes(opts, compile_ipu_code=compile_ipu_code, ipu_model_version=ipu_model_version, **tiles)
 
 
 def set_matmul_options(
@@ -204,8 +208,8 @@ def set_matmul_options(
 
     ``clear_pass_type`` has no effect: products are planned by shape alone, in any pass.
     """
-    _add(opts, "matmul_options", matmul_options)
-    return _set(opts, clear_pass_type=clear_pass_type)
+    _merge_dictionary(opts, "matmul_options", matmul_options)
+    return _set_attributes(opts, clear_pass_type=clear_pass_type)
 
 
 def set_norm_options(
@@ -217,7 +221,7 @@ def set_norm_options(
 
     ``use_stable_statistics`` has no effect: the mean is always subtracted before the variance is computed.
     """
-    return _set(**locals())
+    return _set_attributes(**locals())
 
 
 def set_optimization_options(
@@ -240,7 +244,7 @@ def set_optimization_options(
     Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; a
     run's notes give reasons for arguments that differ from the defaults.
     """
-    return _set(**locals())
+    return _set_attributes(**locals())
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
@@ -248,12 +252,12 @@ def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None 
 
     Without effect: poolings take equally long under any plan.
     """
-    return _add(opts, "pooling_options", pooling_options)
+    return _merge_dictionary(opts, "pooling_options", pooling_options)
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True) -> IPUConfig:
     """Choose whether stages keep only their inputs and recompute activations."""
-    return _set(opts, allow_recompute=allow_recompute)
+    return _set_attributes(opts, allow_recompute=allow_recompute)
 
 
 def set_report_options(
@@ -266,7 +270,7 @@ def set_report_options(
     arguments = {"graph_options": graph_options, "execution_options": execution_options}
     for name, value in arguments.items():
         _check_dictionary(name, value)
-    return _unset_options(opts, "set_report_options", arguments)
+    return _check_unused(opts, "set_report_options", arguments)
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
@@ -274,7 +278,7 @@ def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUCo
 
     Without effect: ipusim has no compiler, and therefore no executables.
     """
-    return _set(opts, output_folder=output_folder)
+    return _set_attributes(opts, output_folder=output_folder)
 
 
 def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) -> IPUConfig:
@@ -282,7 +286,7 @@ def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) 
 
     Without effect: data on simulated host links are neither encrypted nor checked.
     """
-    return _unset_options(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
+    return _check_unused(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
 
 
 def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
@@ -292,7 +296,7 @@ def set_verification_options(opts: IPUConfig, verification_options: Verification
     """
     if not isinstance(verification_options, VerificationOptions):
         raise ProgramTypeError("`verification_options` must be of type VerificationOptions")
-    return _unset_options(opts, "set_verification_options", {"verification_options": verification_options})
+    return _check_unused(opts, "set_verification_options", {"verification_options": verification_options})
 
 
 def _check_config(opts: Any) -> None:
@@ -328,7 +332,7 @@ def _scheduler(selection: SchedulingAlgorithm | str) -> SchedulingAlgorithm:
     return _SCHEDULERS[selection]
 
 
-def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
+def _set_attributes(opts: IPUConfig, **arguments: Any) -> IPUConfig:
     """Set attributes from arguments; raises the assignment's error, preceded by the argument's name."""
     _check_config(opts)
     for argument, value in arguments.items():
@@ -341,15 +345,15 @@ def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
     return opts
 
 
-def _add(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUConfig:
+def _merge_dictionary(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUConfig:
     """Merge a dictionary into a dictionary attribute; None adds nothing."""
     _check_config(opts)
     _check_dictionary(argument, added)
-    return _set(opts, **{argument: attrgetter(ATTRIBUTES[argument])(opts) | (added or {})})
+    return _set_attributes(opts, **{argument: attrgetter(ATTRIBUTES[argument])(opts) | (added or {})})
 
 
-def _unset_options(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
-    """Check arguments without an attribute; note why a changed value has no effect."""
+def _check_unused(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
+    """Check arguments without an attribute, and note the reason if a changed value has no effect."""
     _check_config(opts)
     for argument, value in options.items():
         row = WITHOUT_EFFECT[argument]

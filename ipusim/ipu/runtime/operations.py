@@ -17,7 +17,7 @@ from ipusim.ipu.runtime import checks
 
 @dataclass(frozen=True)
 class PerExampleCTC:
-    """CTC loss per sample of (outputs, labels, label counts, time-step counts).
+    """CTC loss per sample, on (outputs, labels, label counts, time-step counts).
 
     Attributes:
         loss: ipusim's loss, which takes the number of time steps after the labels.
@@ -100,7 +100,7 @@ class BeamSearch:
             beams, blank, label = self._step(row, beams, blank, label)
         total = np.logaddexp(blank, label)
         order = np.argsort(-total, kind="stable")[: self.paths]
-        return [(beams[place], float(total[place])) for place in order]
+        return [(beams[index], float(total[index])) for index in order]
 
     def _step(
         self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
@@ -108,29 +108,31 @@ class BeamSearch:
         """Advance one time step: beams repeat a label, take a blank, or gain a label."""
         total = np.logaddexp(blank, label)
         last = np.array([beam[-1] if beam else -1 for beam in beams])
-        more = total[:, None] + row
-        ends = last >= 0
-        more[ends, last[ends]] = blank[ends] + row[last[ends]]  # a repeated label without a blank between would merge
-        more[:, self.blank] = -np.inf
+        extended = total[:, None] + row
+        has_label = last >= 0
+        extended[has_label, last[has_label]] = (
+            blank[has_label] + row[last[has_label]]
+        )  # without a blank between, the label would merge with the last label
+        extended[:, self.blank] = -np.inf
         stay_blank = total + row[self.blank]
-        stay_label = np.where(ends, label + row[last], -np.inf)
-        places = {beam: place for place, beam in enumerate(beams)}
-        for place, beam in enumerate(beams):  # merge extensions of another beam that equal this beam
-            parent = places.get(beam[:-1]) if beam else None
+        stay_label = np.where(has_label, label + row[last], -np.inf)
+        index_of = {beam: index for index, beam in enumerate(beams)}
+        for index, beam in enumerate(beams):  # add the extension of another beam that equals this beam
+            parent = index_of.get(beam[:-1]) if beam else None
             if parent is not None:
-                stay_label[place] = np.logaddexp(stay_label[place], more[parent, beam[-1]])
-                more[parent, beam[-1]] = -np.inf
-        scores = np.concatenate([np.logaddexp(stay_blank, stay_label), more.reshape(-1)])
-        best_places = [
-            place for place in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[place] > -np.inf
+                stay_label[index] = np.logaddexp(stay_label[index], extended[parent, beam[-1]])
+                extended[parent, beam[-1]] = -np.inf
+        scores = np.concatenate([np.logaddexp(stay_blank, stay_label), extended.reshape(-1)])
+        best_indices = [
+            index for index in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[index] > -np.inf
         ]
         survivors: list[Any] = []
-        for place in best_places:
-            if place < len(beams):
-                survivors.append((beams[place], stay_blank[place], stay_label[place]))
+        for index in best_indices:
+            if index < len(beams):
+                survivors.append((beams[index], stay_blank[index], stay_label[index]))
             else:
-                parent, symbol = divmod(place - len(beams), len(row))
-                survivors.append(((*beams[parent], symbol), -np.inf, scores[place]))
+                parent, symbol = divmod(index - len(beams), len(row))
+                survivors.append(((*beams[parent], symbol), -np.inf, scores[index]))
         blank, label = (np.array([item[n] for item in survivors], row.dtype) for n in (1, 2))
         return [item for item, _, _ in survivors], blank, label
 
@@ -155,7 +157,7 @@ class BeamSearch:
 
 
 #: Position in Graphcore's kernel, per gate of ipusim's layer (popnn/LstmDef.hpp, popnn/GruDef.hpp).
-_PLACES: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1, 0, 2, 3), layers.GRU: (1, 0, 2)}
+_GATE_ORDERS: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1, 0, 2, 3), layers.GRU: (1, 0, 2)}
 
 
 @dataclass(frozen=True)
@@ -177,15 +179,17 @@ class RecurrentOperation:
     partials_itemsize: int = 4
 
     @property
-    def _places(self) -> tuple[int, ...]:
-        return next(places for kind, places in _PLACES.items() if isinstance(self.layer, kind))
+    def _gate_order(self) -> tuple[int, ...]:
+        """Position in Graphcore's kernel, per gate of the layer."""
+        return next(order for kind, order in _GATE_ORDERS.items() if isinstance(self.layer, kind))
 
     @property
-    def _side_inputs(self) -> int:
+    def _side_input_count(self) -> int:
+        """Number of arguments between biases and states: scores and lengths."""
         return self.layer.extra_elements if isinstance(self.layer, layers.GRU) else 0
 
     @property
-    def _attended(self) -> bool:
+    def _has_attention(self) -> bool:
         return isinstance(self.layer, layers.GRU) and self.layer.attended
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
@@ -193,47 +197,47 @@ class RecurrentOperation:
         x = self._join(arrays)
         parameters = self._unpack(arrays[0].shape[-1], *arrays[1:3])
         outputs, states, saved_values = self.layer.run(
-            parameters, x, arrays[3 + self._side_inputs :] if self.takes_states else None
+            parameters, x, arrays[3 + self._side_input_count :] if self.takes_states else None
         )
         return (outputs.transpose(1, 0, 2), *states), (parameters, saved_values, arrays[0].shape[-1], arrays[2].shape)
 
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``; lengths have no gradient."""
-        parameters, inner, elements, biases = saved_values
+        parameters, layer_values, elements, biases = saved_values
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
-        needs_x = bool({0, 3} & set(argnums)) if self._attended else 0 in argnums
-        dx, dbefore, remainder = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
+        needs_x = bool({0, 3} & set(argnums)) if self._has_attention else 0 in argnums
+        dx, dinitial_states, remainder = self.layer.go_back(parameters, layer_values, grad, dstates, needs_x)
         result: dict[int, Any] = {}
         if dx is not None:
             result[0] = dx[..., :elements].transpose(1, 0, 2)
-            if self._attended:
+            if self._has_attention:
                 result[3] = dx[..., elements]
         if {1, 2} & set(argnums):
             result[1], result[2] = self._pack(self.layer.backward_weights(parameters, remainder), biases)
-        result |= {3 + self._side_inputs + argument: item for argument, item in enumerate(dbefore)}
+        result |= {3 + self._side_input_count + argument: item for argument, item in enumerate(dinitial_states)}
         return [result[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of the layer."""
         steps, batch, elements = arrays[0].shape
-        need = 0 in argnums or (self._attended and 3 in argnums)
-        result = self.layer.cost((steps, elements + self._side_inputs), batch, arrays[0].dtype.itemsize, need)
+        need = 0 in argnums or (self._has_attention and 3 in argnums)
+        result = self.layer.cost((steps, elements + self._side_input_count), batch, arrays[0].dtype.itemsize, need)
         return LayerCost(result.forward, result.backward).with_partials(self.partials_itemsize)
 
     def _join(self, arrays: Sequence[Array]) -> Array:
         """Return the layer's input: batch first, with scores and mask after the elements."""
         x = arrays[0].transpose(1, 0, 2)
         parts = [x]
-        if self._attended:
+        if self._has_attention:
             parts.append(arrays[3][..., None].astype(x.dtype))
         if isinstance(self.layer, layers.GRU) and self.layer.masked:
-            mask = np.arange(x.shape[1]) < arrays[2 + self._side_inputs][:, None]
+            mask = np.arange(x.shape[1]) < arrays[2 + self._side_input_count][:, None]
             parts.append(mask[..., None].astype(x.dtype))
         return np.concatenate(parts, axis=-1)
 
     def _unpack(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
         """Return the parameters of ipusim's layer from Graphcore's kernel and biases."""
-        order, units = list(self._places), self.layer.units
+        order, units = list(self._gate_order), self.layer.units
         columns = kernel.reshape(len(kernel), len(order), units)[:, order].reshape(kernel.shape)
         biases_in_order = biases[order]
         bias = biases_in_order.reshape(-1) if biases.ndim == 2 else biases_in_order.transpose(1, 0, 2).reshape(2, -1)
@@ -241,7 +245,7 @@ class RecurrentOperation:
 
     def _pack(self, gradients: dict[str, Array], biases: tuple[int, ...]) -> tuple[Array, Array]:
         """Return the gradients of kernel and biases in Graphcore's layout."""
-        order, units = list(np.argsort(self._places)), self.layer.units
+        order, units = list(np.argsort(self._gate_order)), self.layer.units
         columns = np.concatenate([gradients["W"], gradients["U"]])
         kernel = columns.reshape(len(columns), len(order), units)[:, order].reshape(columns.shape)
         bias = gradients["b"]
@@ -276,14 +280,16 @@ class ContinuedRecurrence:
 
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``."""
-        parameters, inner, shape = saved_values
+        parameters, layer_values, shape = saved_values
         grad = grads[0]
         if not self.layer.return_sequences:
             grad = np.zeros_like(grads[0], shape=shape)
             grad[:, -1] = grads[0]
-        dx, dbefore, remainder = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in argnums)
+        dx, dinitial_states, remainder = self.layer.go_back(
+            parameters, layer_values, grad, tuple(grads[1:]), 0 in argnums
+        )
         gradients = self.layer.backward_weights(parameters, remainder)
-        result: list[Any] = [dx, *(gradients[name] for name in self.names), *dbefore]
+        result: list[Any] = [dx, *(gradients[name] for name in self.names), *dinitial_states]
         return [result[index] for index in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:

@@ -62,12 +62,14 @@ class GradientAccumulationReductionMethod(Enum):
         )
 
 
-#: Simulated Poplar options.
-_PROPORTION: Final = "availableMemoryProportion"
-_PARTIALS: Final = "partialsType"
-#: Number as text, of limited length: 1e999999999 would have a thousand million digits.
+#: Poplar option for the share of a tile's memory that a product may use.
+_MEMORY_PROPORTION: Final = "availableMemoryProportion"
+#: Poplar option for the type of partial sums.
+_PARTIALS_TYPE: Final = "partialsType"
+#: A number as text. The length is limited, as 1e999999999 would have a thousand million digits.
 _NUMBER: Final = re.compile(r"\s*\+?(\d{1,40}(/\d{1,40})?|(?=\.?\d)\d{0,40}\.?\d{0,40}([eE][+-]?\d{1,3})?)\s*")
-_ZERO_BELOW: Final = re.compile(r"/0+\s*$")
+#: A denominator of zero.
+_ZERO_DENOMINATOR: Final = re.compile(r"/0+\s*$")
 
 
 class PipelineStageOptions:
@@ -107,31 +109,37 @@ def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOption
     Raises UnsupportedProgramError for other options. Raises ProgramError for a proportion outside 0 to 1, and for a
     type other than half and float.
     """
-    unknown_options = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
+    unknown_options = sorted(map(str, options.keys() - {_MEMORY_PROPORTION, _PARTIALS_TYPE}))
     if unknown_options:
-        requirement = f"{_PROPORTION} and {_PARTIALS}"
+        requirement = f"{_MEMORY_PROPORTION} and {_PARTIALS_TYPE}"
         raise UnsupportedProgramError(
             f"{argument}: expected no option but {requirement}, got {', '.join(unknown_options)}"
         )
     partials = None
-    if _PARTIALS in options:
-        partials = models.PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
+    if _PARTIALS_TYPE in options:
+        partials = (
+            models.PARTIALS_BYTES.get(options[_PARTIALS_TYPE]) if isinstance(options[_PARTIALS_TYPE], str) else None
+        )
         if partials is None:
             requirement = " or ".join(models.PARTIALS_BYTES)
             raise ProgramError(
-                f"{argument}: expected {requirement} as {_PARTIALS}, got {runs.show(options[_PARTIALS])}"
+                f"{argument}: expected {requirement} as {_PARTIALS_TYPE}, got {runs.show(options[_PARTIALS_TYPE])}"
             )
     return models.PlanOptions(_proportion(options, argument), partials)
 
 
 def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
-    if _PROPORTION not in options:
+    if _MEMORY_PROPORTION not in options:
         return None
-    value = options[_PROPORTION]
+    value = options[_MEMORY_PROPORTION]
     spelling = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else runs.show(value)
-    result = Fraction(spelling) if _NUMBER.fullmatch(spelling) and not _ZERO_BELOW.search(spelling) else Fraction(0)
+    result = (
+        Fraction(spelling) if _NUMBER.fullmatch(spelling) and not _ZERO_DENOMINATOR.search(spelling) else Fraction(0)
+    )
     if not 0 < result <= 1:
-        raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {runs.show(value)}")
+        raise ProgramError(
+            f"{argument}: expected an {_MEMORY_PROPORTION} above 0 and at most 1, got {runs.show(value)}"
+        )
     return result
 
 
@@ -140,8 +148,8 @@ def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
     share = options.memory_proportion
     names = {size: name for name, size in models.PARTIALS_BYTES.items()}
     return {
-        _PROPORTION: None if share is None else float(share),
-        _PARTIALS: None if options.partials_itemsize is None else names[options.partials_itemsize],
+        _MEMORY_PROPORTION: None if share is None else float(share),
+        _PARTIALS_TYPE: None if options.partials_itemsize is None else names[options.partials_itemsize],
     }
 
 

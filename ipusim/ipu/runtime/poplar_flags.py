@@ -11,9 +11,11 @@ from ipusim.ipu.runtime.context import Scoped
 
 #: Name of the environment variable.
 VARIABLE: Final = "TF_POPLAR_FLAGS"
-_SYNTHETIC: Final = "use_synthetic_data"
-#: Reason why a Graphcore flag has no effect.
+#: Flag that selects synthetic data.
+_SYNTHETIC_FLAG: Final = "use_synthetic_data"
+#: Reason common to flags of Graphcore's compiler.
 _NO_GRAPH: Final = "nothing is compiled to a graph"
+#: Reason why a flag has no effect, by flag.
 _WITHOUT_EFFECT: Final = {
     "dump_schedule_as_dot": _NO_GRAPH,
     "executable_cache_path": _NO_GRAPH,
@@ -32,32 +34,32 @@ _WITHOUT_EFFECT: Final = {
     "use_ipu_model": "every device is simulated",
     "while_loop_brute_force_max_trip_count": "the condition of a loop is evaluated until it no longer holds",
 }
-_SYNTHETIC_HERE: Final = Scoped("synthetic", False)
+#: Whether a block selects synthetic data.
+_synthetic_in_block: Final = Scoped("synthetic", False)
 
 
 def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
-    """Use synthetic data for programs placed on IPUs in the block, if ``enabled``: no data travel from or to the host.
+    """Use synthetic data, if ``enabled``, for programs that begin to run in the block.
 
-    Programs are placed when they run, not when they are built.
-    """
-    return _SYNTHETIC_HERE.set_to(enabled or _SYNTHETIC_HERE())
+    Host and IPUs then exchange no data."""
+    return _synthetic_in_block.set_to(enabled or _synthetic_in_block())
 
 
 def uses_synthetic_data() -> bool:
     """Tell whether a block or the environment selects synthetic data."""
-    return _SYNTHETIC_HERE() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC)
+    return _synthetic_in_block() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC_FLAG)
 
 
 def notes() -> tuple[str, ...]:
     """Return a note with a reason per environment flag without effect."""
-    return tuple(_note(name) for name in dict.fromkeys(map(_name, _flags())) if name != _SYNTHETIC)
+    return tuple(_note(name) for name in dict.fromkeys(map(_name, _flags())) if name != _SYNTHETIC_FLAG)
 
 
 def _note(name: str) -> str:
     if name in _WITHOUT_EFFECT:
         return f"{VARIABLE}: --{name} has no effect here: {_WITHOUT_EFFECT[name]}."
-    near = did_you_mean(name, [_SYNTHETIC, *_WITHOUT_EFFECT])
-    return f"{VARIABLE}: --{name} is no flag of Graphcore's TensorFlow{near}; it has no effect."
+    suggestion = did_you_mean(name, [_SYNTHETIC_FLAG, *_WITHOUT_EFFECT])
+    return f"{VARIABLE}: --{name} is no flag of Graphcore's TensorFlow{suggestion}; it has no effect."
 
 
 def _flags() -> list[str]:

@@ -38,7 +38,7 @@ from ipusim.ipu.runtime.program_state import configured
 _SINGLE: Final = schedules.find("single")
 #: Option without a scenario key: number of replicas that normalise a batch together.
 STATISTICS_GROUP: Final = "statistics_group"
-#: Note on I/O tiles for loops without a pipeline.
+#: Note for loops: without a pipeline, I/O tiles do not overlap feeds with computation.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: only pipelines with PipelineSchedule.Grouped overlap their "
     "feeds with computation, loops do not; the I/O tiles still compute nothing."
@@ -54,26 +54,26 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
         notes_of_queue: sentences about arguments of the outfeed.
 
     Raises:
-        ProgramError: for an invalid request; the schedule may raise UnsupportedProgramError and CountError.
-        DeviceError: for an unknown device.
-        RemoteMemoryError: for offloads without Streaming Memory.
+        ProgramError: if the request is invalid; a schedule may raise UnsupportedProgramError and CountError.
+        DeviceError: if the device does not exist.
+        RemoteMemoryError: if the program offloads without Streaming Memory.
         OutOfMemoryError: if the program does not fit the IPUs.
     """
-    with _in_graphcores_names():
+    with _errors_in_graphcores_names():
         job = assemble(request)
     configuration = config or configured() or IPUConfig()
-    overlaps_missing = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, configuration) else ()
-    return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlaps_missing))
+    overlap_note = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, configuration) else ()
+    return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlap_note))
 
 
 def validate_options(options: Mapping[str, Any]) -> runs.Options:
     """Return validated request options by key; raises ProgramError for invalid options."""
-    with _in_graphcores_names():
+    with _errors_in_graphcores_names():
         return runs.validate({key: value for key, value in options.items() if key != STATISTICS_GROUP})
 
 
 @contextmanager
-def _in_graphcores_names() -> Iterator[None]:
+def _errors_in_graphcores_names() -> Iterator[None]:
     """Raise the first problem of a request as an error under Graphcore's option name."""
     try:
         yield
@@ -81,8 +81,8 @@ def _in_graphcores_names() -> Iterator[None]:
         check_memory(error.job.memory, error.job.system, error.job.schedule)
         raise
     except RequestError as error:
-        first = error.problems[0]
-        raise first.error or ProgramError(f"{_argument(first.path)}: {first.text}") from None
+        problem = error.problems[0]
+        raise problem.error or ProgramError(f"{_argument_name(problem.path)}: {problem.text}") from None
 
 
 def options_of_loop(
@@ -137,13 +137,13 @@ def request_options(arguments: Arguments, config: IPUConfig, configured: bool, o
     number = device_ordinal() if ordinal is None else ordinal
     device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
     options = _options_of_device(config, device, schedule)
-    options["pipeline"] |= _pipeline(arguments)
+    options["pipeline"] |= _pipeline_options(arguments)
     if arguments.infeed is not None:
         options["infeed"] = {"prefetch_depth": arguments.infeed.prefetch_depth}
     return options
 
 
-def _pipeline(arguments: Arguments) -> dict[str, Any]:
+def _pipeline_options(arguments: Arguments) -> dict[str, Any]:
     """Return the pipeline options under Graphcore's names."""
     ipus = iter(arguments.mapping)
     devices = [[next(ipus) for _ in functions] for functions in arguments.stages]
@@ -154,13 +154,13 @@ def _pipeline(arguments: Arguments) -> dict[str, Any]:
         "gradient_accumulation_count": arguments.count,
         "recomputation_mode": arguments.recomputation_mode.value,
         "reduction_method": arguments.reduction_method.value,
-        FORWARD_OPTIONS: [_options(options, FORWARD_OPTIONS) for options in arguments.forward_options],
-        BACKWARD_OPTIONS: [_options(options, BACKWARD_OPTIONS) for options in arguments.backward_options],
-        UPDATE_OPTIONS: _options(arguments.update_options, UPDATE_OPTIONS),
+        FORWARD_OPTIONS: [_stage_options(options, FORWARD_OPTIONS) for options in arguments.forward_options],
+        BACKWARD_OPTIONS: [_stage_options(options, BACKWARD_OPTIONS) for options in arguments.backward_options],
+        UPDATE_OPTIONS: _stage_options(arguments.update_options, UPDATE_OPTIONS),
     }
 
 
-def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
+def _stage_options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
     option = options.stage_options(argument)
     return {
         "matmul_options": poplar_options(option.matmul),
@@ -168,8 +168,8 @@ def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
     }
 
 
-def _argument(path: KeyPath) -> str:
-    """Return an option's name in Graphcore's API, or a name formed by analogy."""
+def _argument_name(path: KeyPath) -> str:
+    """Return an option's name in Graphcore's API, or a similar name for an option of ipusim."""
     for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
         for row in rows:
             if path[: len(row.path)] == row.path:
@@ -180,6 +180,7 @@ def _argument(path: KeyPath) -> str:
     return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(fields))
 
 
+#: What a remedy advises to cut.
 _STAGES: Final = "the model into more computational_stages on more IPUs"
 
 

@@ -8,7 +8,8 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_EMPTY: Final = object()
+#: Marks contexts without a value.
+_UNSET: Final = object()
 
 
 class ContextValue(Generic[T]):
@@ -25,9 +26,9 @@ class ContextValue(Generic[T]):
 
     def __call__(self) -> T:
         """Return the active value."""
-        result = self._variable.get(_EMPTY)
-        if result is not _EMPTY:
-            return result  # type: ignore[return-value]  # any other object is a value
+        result = self._variable.get(_UNSET)
+        if result is not _UNSET:
+            return result  # type: ignore[return-value]  # every object but the mark is a value
         return self._default if threading.current_thread() is threading.main_thread() else self._last
 
     def set(self, value: T) -> None:

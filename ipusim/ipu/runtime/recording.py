@@ -97,7 +97,7 @@ class Recorder:
     """
 
     def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:
-        """Keep ``steps`` session runs per program; by default the capacity of one trace."""
+        """Keep ``steps`` session runs per program; by default as many as one trace can hold."""
         self._steps, self.folder = steps, folder
         self._records: dict[int, ProgramRecord] = {}
         self._lock = Lock()
@@ -121,20 +121,20 @@ class Recorder:
         with self._lock:
             result = self._records.setdefault(id(job), ProgramRecord(job))
             result.run_count += 1
-            if result.steps == result.run_count - 1 and result.steps < self._most(session):
+            if result.steps == result.run_count - 1 and result.steps < self._max_session_runs(session):
                 result.keep(session, timeline)
 
-    def _most(self, session: Session) -> int:
-        """Return the number of session runs to keep, limited by a scenario's maximum."""
+    def _max_session_runs(self, session: Session) -> int:
+        """Return the number of session runs to keep, at most a scenario's maximum."""
         job = session.job
         first = [np.asarray(item) for results in session.results for element in results[:1] for item in element]
-        # Three copies exist: the results as they arrive, one joined array, and the file.
+        # Memory holds three copies: the results as they arrive, one joined array, and the file.
         results = 3 * sum(item.nbytes for item in first) * max(map(len, session.results), default=0)
-        fit = runs.most_session_runs(job, results)
-        return fit if self._steps is None else min(self._steps, fit)
+        capacity = runs.most_session_runs(job, results)
+        return capacity if self._steps is None else min(self._steps, capacity)
 
 
 #: Active recorder; None if nothing is recorded.
 recorder: Final[Scoped[Recorder | None]] = Scoped("recorder", None)
-#: Sets the recorder of a block, unless None; programs built in the block and run in a thread are included.
+#: Sets a block's recorder. Programs built in the block are recorded in other threads, too.
 recording: Final = recorder.set_to

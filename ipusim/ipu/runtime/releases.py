@@ -1,8 +1,8 @@
 """Accept the argument orders of Graphcore's releases, told apart by types of positional arguments.
 
-``pipeline`` up to SDK 2.1 has one argument fewer than today; queues begin with a name. Programs of these releases pass
-arguments by position, and ``pipeline_depth`` by name, for example graphcore/examples at commit 3c88014,
-code_examples/tensorflow/pipelining/pipelining.py; other programs follow today's reference.
+Up to SDK 2.1 ``pipeline`` has one argument fewer than today, and the first argument of a queue is a name. Programs of
+these releases pass arguments by position, and ``pipeline_depth`` by name, for example graphcore/examples at commit
+3c88014, code_examples/tensorflow/pipelining/pipelining.py.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from ipusim.base.errors import ProgramTypeError
 _ReturnT = TypeVar("_ReturnT")
 
 #: Position of gradient_accumulation_for_captured_grads, a boolean; SDK 2.1 has repeat_count at this position.
-_CAPTURED: Final = 3
+_CAPTURED_POSITION: Final = 3
 #: Name of the gradient accumulation count before SDK 1.4.
-_DEPTH: Final = "pipeline_depth"
+_OLD_COUNT_NAME: Final = "pipeline_depth"
 
-#: Queue arguments in today's order, after an infeed's dataset; the declared order is SDK 2.1's.
+#: Arguments of an infeed after the dataset, in today's order; the class declares SDK 2.1's order.
 _INFEED: Final = ("device_ordinal", "prefetch_depth", "optimise_latency")
+#: Arguments of an outfeed in today's order; the class declares SDK 2.1's order.
 _OUTFEED: Final = ("outfeed_mode", "device_ordinal", "buffer_depth", "optimise_latency")
-#: Outfeed modes by name: these texts are more likely modes than queue names.
-_MODES: Final = ("ALL", "LAST")
+#: Names of outfeed modes. A text in this position is more likely a mode than a queue's name.
+_MODE_NAMES: Final = ("ALL", "LAST")
 
 
 def accepts_old_order(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
@@ -33,28 +34,28 @@ def accepts_old_order(function: Callable[..., _ReturnT]) -> Callable[..., _Retur
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> _ReturnT:
-        if kwargs.get(_DEPTH) is not None:
-            kwargs["gradient_accumulation_count"] = kwargs[_DEPTH]
-        kwargs.pop(_DEPTH, None)
-        return function(*_in_order(args), **kwargs)
+        if kwargs.get(_OLD_COUNT_NAME) is not None:
+            kwargs["gradient_accumulation_count"] = kwargs[_OLD_COUNT_NAME]
+        kwargs.pop(_OLD_COUNT_NAME, None)
+        return function(*_in_todays_order(args), **kwargs)
 
     return call
 
 
-def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
+def _in_todays_order(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return positional arguments in today's order.
 
     Raises ProgramTypeError for the order before SDK 1.4, which had a count in place of the accumulators' dtype.
     """
-    count, dtype = [*args[1:_CAPTURED], None, None][:2]
+    count, dtype = [*args[1:_CAPTURED_POSITION], None, None][:2]
     if isinstance(dtype, int) and not isinstance(dtype, bool):
         raise ProgramTypeError(
             f"gradient_accumulation_dtype: expected a dtype, a function or None, got {dtype!r}; before SDK 1.4 the "
             f"gradient accumulation count stood there, behind pipeline_depth {count!r}: name the arguments"
         )
-    if len(args) <= _CAPTURED or isinstance(args[_CAPTURED], bool):
+    if len(args) <= _CAPTURED_POSITION or isinstance(args[_CAPTURED_POSITION], bool):
         return tuple(args)
-    return (*args[:_CAPTURED], True, *args[_CAPTURED:])
+    return (*args[:_CAPTURED_POSITION], True, *args[_CAPTURED_POSITION:])
 
 
 def infeed_accepts_old_order(init: Callable[..., None]) -> Callable[..., None]:
@@ -67,10 +68,10 @@ def infeed_accepts_old_order(init: Callable[..., None]) -> Callable[..., None]:
     def call(self: Any, *args: Any, **kwargs: Any) -> None:
         value = args[1:]
         if value and value[0] is not None:
-            later = not isinstance(value[0], str)
+            is_new = not isinstance(value[0], str)
         else:
-            later = _is_later("IPUInfeedQueue", "prefetch_depth", value[1:])
-        init(self, *args[:1], *([] if later else value), **_by_name(_INFEED if later else (), value), **kwargs)
+            is_new = _is_new_order("IPUInfeedQueue", "prefetch_depth", value[1:])
+        init(self, *args[:1], *([] if is_new else value), **_by_name(_INFEED if is_new else (), value), **kwargs)
 
     return call
 
@@ -85,20 +86,20 @@ def outfeed_accepts_old_order(init: Callable[..., None]) -> Callable[..., None]:
     def call(self: Any, *values: Any, **kwargs: Any) -> None:
         name, mode = (*values, None, None)[:2]
         if name is not None:
-            later = not isinstance(name, str) or name.upper() in _MODES
+            is_new = not isinstance(name, str) or name.upper() in _MODE_NAMES
         elif mode is not None:
-            later = not isinstance(mode, Enum)
+            is_new = not isinstance(mode, Enum)
         else:
-            later = _is_later("IPUOutfeedQueue", "buffer_depth", values[2:])
-        init(self, *([] if later else values), **_by_name(_OUTFEED if later else (), values), **kwargs)
+            is_new = _is_new_order("IPUOutfeedQueue", "buffer_depth", values[2:])
+        init(self, *([] if is_new else values), **_by_name(_OUTFEED if is_new else (), values), **kwargs)
 
     return call
 
 
-def _is_later(queue: str, depth: str, values: Sequence[Any]) -> bool:
-    """Tell whether positions after None are in today's order: ``depth``, optimise_latency.
+def _is_new_order(queue: str, depth: str, values: Sequence[Any]) -> bool:
+    """Tell whether the arguments after None are in today's order: ``depth``, then optimise_latency.
 
-    SDK 2.1's order is device_ordinal, replication_factor and more. Raises ProgramTypeError for an ambiguous position.
+    SDK 2.1 has device_ordinal, replication_factor and others. Raises ProgramTypeError for an ambiguous position.
     """
     if len(values) > 1:
         return len(values) == 2 and isinstance(values[1], bool)

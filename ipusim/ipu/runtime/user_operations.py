@@ -24,9 +24,9 @@ class UserOperation:
     Attributes:
         name: name in messages.
         run: takes the inputs and ``attributes``; returns an array or several arrays.
-        pull_back: takes gradients of results, results, inputs and ``attributes``; returns the inputs' gradients. With
-            ``separate`` set, an input's position is the first argument, and only that input's gradient is returned.
-            None for operations without a gradient.
+        pull_back: takes the results' gradients, results, inputs and ``attributes``; returns the inputs' gradients. With
+            ``separate``, takes an input's position first, and returns the gradient of this input only. None for an
+            operation without a gradient.
         cycles: takes the inputs; returns the cycles of both passes, ``forward`` and ``backward``. None counts one
             operation per element written.
         outputs: dtype and shape per result.
@@ -53,7 +53,8 @@ class UserOperation:
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
-                f"user operation {self.name!r}: expected results {_text(self.outputs)}, as in outs, got {_text(forms)}"
+                f"user operation {self.name!r}: expected results {_forms_text(self.outputs)}, as in outs, "
+                f"got {_forms_text(forms)}"
             )
         return result, (arrays, result)
 
@@ -68,46 +69,52 @@ class UserOperation:
             raise ModelError(
                 f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
             )
-        places = list(range(len(arrays)) if self.positions_with_gradients is None else self.positions_with_gradients)
+        positions = list(range(len(arrays)) if self.positions_with_gradients is None else self.positions_with_gradients)
         operands = list(grads), list(results), list(arrays)
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
-                places = [place for place in places if place in argnums]
-                values = [self.pull_back(place, *operands, attributes=self.gradient_attributes) for place in places]
+                positions = [position for position in positions if position in argnums]
+                values = [
+                    self.pull_back(position, *operands, attributes=self.gradient_attributes) for position in positions
+                ]
             else:
                 outcome = self.pull_back(*operands, attributes=self.gradient_attributes)
                 values = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
-            if len(values) != len(places):
-                raise ModelError(f"expected gradients of {len(places)} inputs, got {len(values)}")
+            if len(values) != len(positions):
+                raise ModelError(f"expected gradients of {len(positions)} inputs, got {len(values)}")
             result = {}
-            for place, item in zip(places, values, strict=True):
+            for position, item in zip(positions, values, strict=True):
                 if item is not None:
-                    result[place] = np.asarray(item, arrays[place].dtype)
-                elif place in argnums:
-                    raise ModelError(f"expected a gradient of input {place}, of shape {arrays[place].shape}, got None")
-            for place, item in result.items():
-                if item.shape != arrays[place].shape:
+                    result[position] = np.asarray(item, arrays[position].dtype)
+                elif position in argnums:
                     raise ModelError(
-                        f"expected a gradient of shape {arrays[place].shape} for input {place}, got {item.shape}"
+                        f"expected a gradient of input {position}, of shape {arrays[position].shape}, got None"
                     )
-        return [result.get(place, np.zeros_like(arrays[place])) for place in argnums]
+            for position, item in result.items():
+                if item.shape != arrays[position].shape:
+                    raise ModelError(
+                        f"expected a gradient of shape {arrays[position].shape} for input {position}, got {item.shape}"
+                    )
+        return [result.get(position, np.zeros_like(arrays[position])) for position in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the user's cycles, or one operation per element written by a pass."""
-        size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
+        itemsize = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
             with functions.Failing(f"cost of user operation {self.name!r}"):
                 value = self.cycles(*arrays)
-                return LayerCost(_measured_work(value, "forward", size), _measured_work(value, "backward", size))
+                return LayerCost(
+                    _measured_work(value, "forward", itemsize), _measured_work(value, "backward", itemsize)
+                )
         elements = sum(math.prod(shape) for _, shape in self.outputs)
         bytes_written = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
-        read = sum(array.nbytes for array in arrays)
-        gradient_elements = sum(arrays[place].size for place in argnums)
-        forward = Work(vector=VectorWork(elements), sram_bytes=read + bytes_written, itemsize=size)
+        bytes_read = sum(array.nbytes for array in arrays)
+        gradient_elements = sum(arrays[position].size for position in argnums)
+        forward = Work(vector=VectorWork(elements), sram_bytes=bytes_read + bytes_written, itemsize=itemsize)
         backward = Work(
             vector=VectorWork(gradient_elements),
-            sram_bytes=read + 2 * bytes_written + sum(arrays[place].nbytes for place in argnums),
-            itemsize=size,
+            sram_bytes=bytes_read + 2 * bytes_written + sum(arrays[position].nbytes for position in argnums),
+            itemsize=itemsize,
             compute_sets=len(argnums) if self.separate else 1,
         )
         return LayerCost(forward, backward)
@@ -139,21 +146,22 @@ class Expression:
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of all operations as one compute set; arrays move once."""
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        size = max(array.dtype.itemsize for array in arrays)
+        itemsize = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]
         with np.errstate(all="ignore"):
             passes, _ = functions.count_passes(self.function, floats, range(len(floats)))
-        sram_bytes = sum(array.nbytes for array in arrays) + math.prod(shape) * size
-        work = replace(passes.work(size), sram_bytes=sram_bytes, compute_sets=1)
-        return LayerCost(work, Work(itemsize=size))
+        sram_bytes = sum(array.nbytes for array in arrays) + math.prod(shape) * itemsize
+        work = replace(passes.work(itemsize), sram_bytes=sram_bytes, compute_sets=1)
+        return LayerCost(work, Work(itemsize=itemsize))
 
 
-def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
+def _forms_text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
     return "[" + ", ".join(f"{dtype}{list(shape)}" for dtype, shape in forms) + "]"
 
 
-def _measured_work(value: Any, side: str, itemsize: int) -> Work:
-    cycles = value.get(side, 0) if isinstance(value, dict) else None
+def _measured_work(value: Any, pass_name: str, itemsize: int) -> Work:
+    """Return a pass's work from the result of a user's function ``cycles``."""
+    cycles = value.get(pass_name, 0) if isinstance(value, dict) else None
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
         raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {value!r}")
     return models.MeasuredWork(cycles=cycles, itemsize=itemsize)
@@ -188,5 +196,5 @@ def library_of(library: str) -> ModuleType:
 
 @lru_cache(maxsize=64)
 def _load(library: str, path: Path, _modification_time: int) -> ModuleType:
-    """Run an unchanged file only once: a stage's function requests the file in every micro-batch."""
+    """Run a file, once for each modification; stages request the module again for every micro-batch."""
     return functions.load_file(library, path)[0]

@@ -39,7 +39,7 @@ def program_of_body(
         body: names of the body's nodes.
         options: returns the request's system options, keyed like a scenario.
         infeed: queue with one element per iteration.
-        carried: shared names of variables that hold loop values.
+        carried: shared names of the variables that hold loop values.
         iterations: iterations per run.
         config: configuration of the program; None for the active configuration.
 
@@ -48,17 +48,18 @@ def program_of_body(
     """
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
     sending = [graph.nodes[node_name] for node_name in sorted(body) if isinstance(items.get(node_name), EnqueueItem)]
-    main = _main(graph, sending, body)
-    queue, results = (None, []) if main is None else (items[main.name].queue, list(main.inputs))
+    result_node = _result_enqueue(graph, sending, body)
+    queue, results = (None, []) if result_node is None else (items[result_node.name].queue, list(result_node.inputs))
     feeds = {name for name in body if infeed is not None and items.get(name) is infeed}
-    nodes = body - ({main.name} if main is not None else set())
+    nodes = body - ({result_node.name} if result_node is not None else set())
     accumulation = _accumulation(graph, nodes, iterations)
-    step, shards = _step(graph, nodes, feeds, results)
+    step, shards = _traced_step(graph, nodes, feeds, results)
     if shards.stage_count > 1 and len({id(items[node.name].queue) for node in sending}) > 1:
         raise UnsupportedProgramError("body: expected one outfeed queue in a sharded loop, got several")
     if not step.update_nodes and accumulation.count > 1:
         raise UnsupportedProgramError(
-            "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
+            "body: expected an update operation for each accumulated gradient, and results that do not depend on "
+            "gradients"
         )
     accumulators = {
         name: mark.dtype
@@ -82,7 +83,7 @@ def program_of_body(
 
 def _outfeed_of(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
     """Return the outfeed settings for a body with a given number of results."""
-    names = (analysis.LOSS,) if results == 1 else tuple(f"output {place}" for place in range(results))
+    names = (analysis.LOSS,) if results == 1 else tuple(f"output {number}" for number in range(results))
     return pipelines.Outfeed(
         names=names,
         mask=(False,) * results,
@@ -107,10 +108,12 @@ def _options(
     return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **body_options}}
 
 
-def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]) -> tuple[TracedStep, Shards]:
-    """Return a body as training or as one pass, and the placement of nodes.
+def _traced_step(
+    graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]
+) -> tuple[TracedStep, Shards]:
+    """Return a body as a training step or as one pass, and the placement of nodes.
 
-    Training has a separate weight update.
+    Only a training step has a separate weight update.
     """
     parts = split_body(graph, nodes - feeds)
     shards = shards_of(graph, {*parts.forward, *feeds})
@@ -125,8 +128,8 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return a body's gradient accumulation.
 
-    Raises ProgramError with Graphcore's message for a count that does not divide ``iterations``,
-    UnsupportedProgramError for several optimizers that accumulate gradients.
+    Raises ProgramError with Graphcore's message if the count does not divide ``iterations``, and
+    UnsupportedProgramError if several optimizers accumulate gradients.
     """
     accumulations = [
         accumulation
@@ -145,21 +148,25 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
     return result
 
 
-def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
-    """Return the node that enqueues a loop's results: the first in the forward pass, else the first outside the update.
+def _result_enqueue(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
+    """Return the node that enqueues a loop's results; other enqueues are copies to the host inside a pass.
 
-    Other enqueues are copies to the host inside a pass.
+    The node is the first enqueue of the forward pass, else the first enqueue outside the update.
     """
     if not sending:
         return None
-    places = {name: place for place, name in enumerate(graph.nodes)}
-    enqueues = sorted(sending, key=lambda node: places[node.name])
+    order = {name: number for number, name in enumerate(graph.nodes)}
+    enqueues = sorted(sending, key=lambda node: order[node.name])
     forward = set(split_body(graph, body).forward)
-    plain = [node for node in enqueues if node.name in forward]
+    forward_enqueues = [node for node in enqueues if node.name in forward]
     later_enqueues = [node for node in enqueues if node.name not in forward]
-    of_update = [
+    update_enqueues = [
         node
         for node in later_enqueues
         if any(value_of(graph.nodes[tensor.node], Accumulation) for tensor in node.inputs)
     ]
-    return plain[0] if plain else next((node for node in later_enqueues if node not in of_update), None)
+    return (
+        forward_enqueues[0]
+        if forward_enqueues
+        else next((node for node in later_enqueues if node not in update_enqueues), None)
+    )

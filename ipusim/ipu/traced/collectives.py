@@ -1,4 +1,4 @@
-"""Add collective nodes between a stage's replicas, with transposed collectives as gradients."""
+"""Add collective nodes between a stage's replicas; gradients are transposed collectives."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Meeting:
     """Mark of nodes in which a program's replicas communicate or report their replica number."""
 
 
+#: Value of all collective nodes.
 _MEETING: Final = Meeting()
 
 
@@ -60,6 +61,7 @@ def add_collective(
 
 
 def _entry(function: Callable[..., Any]) -> Entry:
+    """Return the registry entry of a collective node that calls a function of arrays."""
     return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))), value=_MEETING)
 
 

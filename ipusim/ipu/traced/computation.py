@@ -1,4 +1,4 @@
-"""Compile a computation: one host operation that runs nodes and programs on simulated IPUs."""
+"""Compile a computation into one host operation, which runs nodes and programs on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compile_computation(
 
 
 def _values_of_iteration(graph: Any, start: int) -> list[Any]:
-    """Return queues and collectives from operation ``start`` on; empty if one is a loop or pipeline."""
+    """Return queues and collectives from operation ``start`` on; empty if operations contain a loop or pipeline."""
     nodes = read_graph(graph).nodes
     nodes_of_iteration = [nodes[node.name] for node in graph.get_operations()[start:]]
     values = [entry.value for node in nodes_of_iteration if (entry := entry_of(node)) is not None]
@@ -78,10 +78,10 @@ class Computation:
     """Nodes of a compiled computation, and the operation that runs the nodes."""
 
     def __init__(self, graph: Any, start: int, tensors: Sequence[Any]) -> None:
-        """Read the nodes written from number ``start`` on; ``tensors`` are the computation's results.
+        """Read the nodes from operation ``start`` on; ``tensors`` are the computation's results.
 
         Raises:
-            ProgramError: for several pipelines, with Graphcore's text.
+            ProgramError: if the computation has several pipelines (Graphcore's message).
         """
         variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
         initial = {variable.initializer.name for variable in variables if variable.initializer is not None}
@@ -106,10 +106,10 @@ class Computation:
         }
         self._variables = [variable for variable in variables if variable_name(variable) in names]
         self._reads = [variable.read_value() for variable in self._variables]
-        self._values = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in self._variables]
+        self._placeholders = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in self._variables]
         self._assigns = [
             variable.assign(value, read_value=False)
-            for variable, value in zip(self._variables, self._values, strict=True)
+            for variable, value in zip(self._variables, self._placeholders, strict=True)
         ]
 
     def results(self) -> Any:
@@ -153,13 +153,14 @@ class Computation:
         return results if results else np.int32(0)
 
     def _assign(self, host: RunningSession, variables: dict[str, Variable]) -> None:
+        """Assign changed values to TensorFlow's variables inside the session's run."""
         changes = [
-            (assign, place, variables[variable_name(variable)].value)
-            for variable, assign, place in zip(self._variables, self._assigns, self._values, strict=True)
+            (assign, placeholder, variables[variable_name(variable)].value)
+            for variable, assign, placeholder in zip(self._variables, self._assigns, self._placeholders, strict=True)
             if variables[variable_name(variable)].assigned
         ]
         if changes:
-            host.run([assign for assign, _, _ in changes], {place: value for _, place, value in changes})
+            host.run([assign for assign, _, _ in changes], {placeholder: value for _, placeholder, value in changes})
 
 
 def _variables_of(program: DeviceProgram) -> set[str]:

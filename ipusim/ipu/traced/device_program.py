@@ -41,12 +41,12 @@ from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
-#: Program runs per session since the last query.
+#: Name and Timeline of every program run, by session, until :func:`events_of` returns the runs.
 _RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
-#: Maximum number of runs kept without a query.
-_LATEST_RUNS: Final = 64
-#: Accumulators with the dtype of their variables.
-_VARIABLES_DTYPE: Final[Mapping[str, np.dtype[Any]]] = {}
+#: Maximum number of kept runs per session; older runs are dropped.
+_MAX_KEPT_RUNS: Final = 64
+#: Default: all gradient accumulators have the dtype of their variable.
+_NO_OTHER_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 def events_of(session: Any) -> list[str]:
@@ -58,6 +58,7 @@ def events_of(session: Any) -> list[str]:
 
 
 def _report(timeline: Timeline) -> str:
+    """Return a run's times as JSON text."""
     return json.dumps(analysis.run_times_of(timeline).times_dict())
 
 
@@ -87,7 +88,7 @@ class DeviceProgram:
         name: name of the program.
         step: the step.
         outside: tensors from outside the step.
-        carried: shared names of loop-value variables, which exist only in the program.
+        carried: shared names of variables for loop values, which exist only in the program.
         pipelined: whether the program is a pipeline of named stages rather than a loop.
         timelines: Timeline of the last run per session.
     """
@@ -104,7 +105,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
-        accumulators: Mapping[str, np.dtype[Any]] = _VARIABLES_DTYPE,
+        accumulators: Mapping[str, np.dtype[Any]] = _NO_OTHER_DTYPES,
         picture_names: Sequence[str] = (),
         summed_names: Collection[str] = (),
         config: IPUConfig | None = None,
@@ -117,11 +118,12 @@ class DeviceProgram:
             options: returns the request options, keyed like a scenario, at placement.
             infeed: queue for the first stage.
             outfeed: queue for the last stage.
-            outfeed_settings: results to send.
+            outfeed_settings: what the outfeed takes of the last stage's results.
             reduction: accumulation rule for gradients.
             outside: tensors from outside the step.
-            carried: shared names of loop-value variables, which exist only in the program.
-            accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
+            carried: shared names of variables for loop values, which exist only in the program.
+            accumulators: dtype of the gradient accumulator by shared name, for accumulators whose dtype differs from
+                the variable's dtype.
             picture_names: stage names in pictures; empty or repeated names fall back to the stage's name.
             summed_names: shared names of variables that receive the sum of all replicas' changes; other variables
                 receive replica 0's values.
@@ -134,16 +136,16 @@ class DeviceProgram:
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
         self._outfeed_settings, self._reduction, self._sum_names = outfeed_settings, reduction, frozenset(summed_names)
         self._host, self._distribution = machine.this_host(), distribution()
-        self._on_host = variables_on_host()
+        self._has_host_variables = variables_on_host()
         nodes = step.graph.nodes
         sending = {name: item for name in nodes if (item := value_of(nodes[name], EnqueueItem)) is not None}
-        of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
-        self._sends_in_update = bool(of_update)
+        update_items = [item.queue for name, item in sending.items() if name in step.update_nodes]
+        self._sends_in_update = bool(update_items)
         #: Queues that need the number of sending replicas.
         self._queues = [] if outfeed is None else [outfeed]
-        self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
-        #: Numbers of element tensors that the first stage takes or forwards.
-        self._element_places = [tensor.number for tensor in cut_stages(step.trace)[0].takes]
+        self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *update_items]
+        #: Indices of the tensors of an element that the first stage takes or forwards.
+        self._input_indices = [tensor.number for tensor in cut_stages(step.trace)[0].takes]
         self._placements: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
         self._recorder = recorder()
@@ -164,15 +166,19 @@ class DeviceProgram:
             invocation: values of TensorFlow's variables.
             runner: session that runs the program.
             values: values of :attr:`outside`, then values of the carried variables.
-            executions: executions of the program; by default the number from the program's options.
-            earlier_executions: executions before this run, which continue random draws; by default the program's count.
+            executions: number of executions in this run; by default the number in the program's options.
+            earlier_executions: number of executions before this run, from which random draws continue; by default the
+                program counts them.
 
         Returns:
             Values of the carried variables after the run.
         """
         outer = values[: len(self.outside)]
-        carries = zip(self.carried, values[len(self.outside) :], strict=True)
-        variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in carries}}
+        initial_values = zip(self.carried, values[len(self.outside) :], strict=True)
+        variables = {
+            **invocation.variables,
+            **{name: Variable(name, np.array(value)) for name, value in initial_values},
+        }
         if self._infeed is not None:
             self._infeed.connect(runner)
         options = self._options_on_hosts(executions)
@@ -189,26 +195,26 @@ class DeviceProgram:
             self._placements[runner.session] = placement
         placement.constants.update(zip(self.outside, outer, strict=True))
         session = placement.session
-        bytes_updated = self._take(variables, session, earlier_executions)
+        bytes_updated = self._take_host_variables(variables, session, earlier_executions)
         if earlier_executions is not None:
             placement.pull_count = session.elements
-        self._begin_alike(session)
-        owed = () if self._host is None else self._host.settle()
-        if self._on_host and bytes_updated:
-            owed = (*owed, *pricing.weight_copies(bytes_updated))
-        sink = None if self._outfeed is None else lambda element: self._hand_over(runner, element)
-        with self._receiving(runner.session, session.job.system.replicas):
-            timeline = session.run(sink=sink, before=owed)
+        self._share_first_variables(session)
+        exchanges = () if self._host is None else self._host.settle()
+        if self._has_host_variables and bytes_updated:
+            exchanges = (*exchanges, *pricing.weight_copies(bytes_updated))
+        sink = None if self._outfeed is None else lambda element: self._add_to_outfeed(runner, element)
+        with self._receiving_enqueues(runner.session, session.job.system.replicas):
+            timeline = session.run(sink=sink, before=exchanges)
         self.timelines[runner.session] = timeline
         active = recorder() or self._recorder
         if active is not None:
             active.note(session, timeline)
-        _RUNS.setdefault(runner.session, deque(maxlen=_LATEST_RUNS)).append((self.name, timeline))
+        _RUNS.setdefault(runner.session, deque(maxlen=_MAX_KEPT_RUNS)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
     @contextmanager
-    def _receiving(self, session: Any, replicas: int) -> Iterator[None]:
+    def _receiving_enqueues(self, session: Any, replicas: int) -> Iterator[None]:
         """Receive enqueues from passes and updates during the block."""
         if replicas > 1 and self._sends_in_update:
             raise UnsupportedProgramError(
@@ -222,29 +228,30 @@ class DeviceProgram:
             for queue in self._queues:
                 queue.receive(None, 1)
 
-    def _hand_over(self, runner: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
+    def _add_to_outfeed(self, runner: RunningSession | EagerHost, element: tuple[Array, ...]) -> None:
         assert self._outfeed is not None
         self._outfeed.add(runner.session, element)
 
-    def _begin_alike(self, session: Session) -> None:
-        """Take the first host's variables before the first training run on several hosts."""
+    def _share_first_variables(self, session: Session) -> None:
+        """Give every host the first host's variables before the first training run on several hosts."""
         hosts = self._distribution
         if hosts is None or session.executions or not session.job.plan.shape.training:
             return
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
-    def _take(self, variables: Mapping[str, Variable], session: Session, executions: int | None) -> int:
+    def _take_host_variables(self, variables: Mapping[str, Variable], session: Session, executions: int | None) -> int:
         """Copy the host's variables and the number of earlier executions into a session.
 
-        None as ``executions`` keeps the session's number.
+        The session keeps its number if ``executions`` is None.
 
         Returns:
             Bytes of untrained variables changed by the host.
         """
         state = session.state()
         host_values = {name: np.asarray(variable.value) for name, variable in variables.items()}
-        # Replicas keep separate untrained values; the host sees replica 0's values, or sums.
+        # Replicas keep separate untrained values, and the host has replica 0's values or sums. Values changed by the
+        # host go to all replicas.
         changes = {
             name: host_values[name]
             for name, old in state.untrained[0].items()
@@ -261,7 +268,7 @@ class DeviceProgram:
         return sum(value.nbytes for value in changes.values())
 
     def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
-        """Assign changed variables."""
+        """Assign the session's changed values to the host's variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
@@ -284,16 +291,16 @@ class DeviceProgram:
         group = request_options.get(STATISTICS_GROUP, 1)
         functions = StepFunctions(
             self.name,
-            _normalised_in_groups(self.step, group),
+            _with_group_statistics(self.step, group),
             {name: np.asarray(variable.value) for name, variable in variables.items()},
             lambda index: self._element(program, index),
             self._reduction,
             self._outfeed_settings,
             self._accumulators,
             constants,
-            () if self._infeed is None else self._of_element(self._infeed.zeros()),
+            () if self._infeed is None else self._stage_inputs(self._infeed.zeros()),
             self._stage_names,
-            from_checkpoints=_recomputes_inside(options.pipeline),
+            from_checkpoints=_recomputes_in_backward_pass(options.pipeline),
         )
         request = Request(options, name=self.name, functions=functions)
         job = placed_job(request, self._config, () if self._outfeed is None else self._outfeed.notes)
@@ -310,37 +317,38 @@ class DeviceProgram:
         system = options["system"]
         host_options = system.get("host") or {}
         if self._distribution is None and self._host is not None and host_options.get("count", 1) > 1:
-            self._distribution = Distribution(self._host, over_links=True)  # from the configuration
+            self._distribution = Distribution(self._host, over_links=True)  # the configuration asks for several hosts
         if self._distribution is not None:
             options["system"] = {**system, "host": {**host_options, **self._distribution.options()}}
         return options
 
-    def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
-        """Return the first stage's inputs from an element."""
-        return tuple(values[number] for number in self._element_places)
+    def _stage_inputs(self, values: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the tensors of an element that the first stage takes."""
+        return tuple(values[number] for number in self._input_indices)
 
     def _element(self, placement: PlacedProgram, index: int) -> Sequence[Array]:
         """Return an infeed element by the session's element number; elements are pulled in order."""
         if self._infeed is None:
             return ()
         while placement.pull_count <= index:
-            placement.elements[placement.pull_count] = self._of_element(self._infeed.pull())
+            placement.elements[placement.pull_count] = self._stage_inputs(self._infeed.pull())
             placement.pull_count += 1
         return placement.elements.pop(index)
 
 
 def _is_same(a: Array, b: Array) -> bool:
+    """Tell whether two arrays are equal, with NaN equal to NaN."""
     return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
-def _normalised_in_groups(step: TracedStep, group: int) -> TracedStep:
+def _with_group_statistics(step: TracedStep, group: int) -> TracedStep:
     """Return a step whose batch normalisations share statistics between groups of replicas."""
     if group == 1:
         return step
     return replace(step, trace=replace(step.trace, graph=with_attribute(step.graph, BATCH_NORMS, GROUP, group)))
 
 
-def _recomputes_inside(pipeline: Any) -> bool:
+def _recomputes_in_backward_pass(pipeline: Any) -> bool:
     """Tell whether backward passes recompute activations under given pipeline options."""
     modes = schedules.find(pipeline.schedule).recomputation_modes
     mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode

@@ -28,10 +28,11 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
-_NUMBERS: Final = count()
-_HANDLE: Final = np.dtype(object)
-#: Maximum iterations of a loop counted in advance.
-_MOST_ITERATIONS: Final = 10_000_000
+_TOKEN_NUMBERS: Final = count()
+#: Dtype of handles in nodes.
+_HANDLE_DTYPE: Final = np.dtype(object)
+#: Maximum number of iterations: ipusim counts iterations before a loop begins.
+_MAX_ITERATIONS: Final = 10_000_000
 
 
 def next_element(iterator: Any, node: Node) -> list[Array]:
@@ -92,7 +93,7 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
     Args:
         graph: the graph.
         options: returns the request's system options, keyed like a scenario.
-        owner: concrete function; the programs are removed after the function's end.
+        owner: concrete function; the programs disappear together with the function.
     """
     nodes = dict(graph.nodes)
     for name, node in graph.nodes.items():
@@ -107,7 +108,7 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
 def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
     """Return a loop's node as a program; None for other loops."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
-    counter = _counter(loop)
+    counter = _counter_of(loop)
     sends = any(value_of(node, EnqueueItem) is not None for node in loop.body.nodes.values())
     if len(feeds) > 1 or not (feeds or sends) or counter is None:
         return None
@@ -119,27 +120,29 @@ def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, 
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
     runner = _Runner(loop, program, infeed, carried, outside, counter)
     entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
-    return replace(loop.node, type="PyFunc", attributes=_token(entry, owner))
+    return replace(loop.node, type="PyFunc", attributes=_token_attributes(entry, owner))
 
 
-def _token(entry: Entry, owner: Any) -> dict[str, str]:
-    """Return node attributes for one of Graphcore's operations, which is forgotten with the owner."""
-    token = f"ipusim:loop:{next(_NUMBERS)}"
+def _token_attributes(entry: Entry, owner: Any) -> dict[str, str]:
+    """Register an entry until its owner disappears; return the node attributes that find the entry."""
+    token = f"ipusim:loop:{next(_TOKEN_NUMBERS)}"
     register_token(token, entry)
     finalize(owner, forget_token, token)
     return {"token": token}
 
 
 def _takes_element(node: Node) -> bool:
+    """Tell whether a node reads elements of an iterator or queue."""
     return node.type == "IteratorGetNext" or value_of(node, Infeed) is not None
 
 
 def _as_body(
-    graph: Graph, loop: _Loop, infeed: Infeed | None, counters: Collection[int], owner: Any
+    graph: Graph, loop: _Loop, infeed: Infeed | None, internal_places: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
-    """Return a body that keeps the loop's values in variables, the variables' names by place, and places of constants.
+    """Return a loop's body as program body, names of variables by place, and places of constants.
 
-    Counters that the body only uses to count are not variables, since the program counts iterations.
+    Variables keep the loop's changing values between iterations. Values that only count iterations need no variable,
+    since the program counts iterations.
     """
     nodes: dict[str, Node] = {}
     later_nodes: list[Node] = []
@@ -150,13 +153,16 @@ def _as_body(
         kind, unchanged = node.output_types[0], loop.body.outputs[place] == tensor
         if source.type == "VarHandleOp":
             nodes[node.name] = replace(node, type="VarHandleOp", attributes={"shared_name": shared_name(source)})
-        elif kind == _HANDLE or unchanged or place in counters:
+        elif kind == _HANDLE_DTYPE or unchanged or place in internal_places:
             nodes[node.name] = node
             outside[tensor] = place
         else:
             carried[place] = f"{loop.node.name}/value{place}"
             handle = Node(
-                f"{carried[place]}/handle", "VarHandleOp", {"shared_name": carried[place]}, output_types=(_HANDLE,)
+                f"{carried[place]}/handle",
+                "VarHandleOp",
+                {"shared_name": carried[place]},
+                output_types=(_HANDLE_DTYPE,),
             )
             nodes[handle.name] = handle
             nodes[node.name] = replace(node, type="ReadVariableOp", attributes={}, inputs=handle.outputs)
@@ -170,9 +176,9 @@ def _as_body(
 
 
 def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
-    """Return an iterator's element node as a queue's dequeue node."""
-    entry = Entry(lambda _iterator: infeed.pull, effect=True, value=infeed)
-    return replace(node, type="PyFunc", attributes=_token(entry, owner), inputs=())
+    """Return the node that reads an iterator's element, changed to a node that takes an element from a queue."""
+    entry = Entry(lambda _iterator_place: infeed.pull, effect=True, value=infeed)
+    return replace(node, type="PyFunc", attributes=_token_attributes(entry, owner), inputs=())
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +186,8 @@ class _Counter:
     """Counter of a loop.
 
     Attributes:
-        places: places of the values that decide the end of the loop.
-        internal_places: places among these whose values the body only uses to compute the next deciding values.
+        places: places of deciding values, on which the end of the loop depends.
+        internal_places: places of deciding values used only for the next deciding values.
         condition: computes from the deciding values whether the loop continues.
         next_values: computes the next deciding values.
     """
@@ -192,42 +198,42 @@ class _Counter:
     next_values: Executable
 
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
-        """Return the number of iterations, and the deciding values after the last iteration."""
+        """Return the number of iterations, and the deciding values after the last iteration, by place."""
         state = [values[place] for place in self.places]
-        for number in range(_MOST_ITERATIONS):
+        for number in range(_MAX_ITERATIONS):
             if not bool(self.condition.run(invocation, state)[0]):
                 return number, dict(zip(self.places, state, strict=True))
             state = self.next_values.run(invocation, state)
-        raise OverflowError(f"a loop of more than {_MOST_ITERATIONS} iterations")
+        raise OverflowError(f"a loop of more than {_MAX_ITERATIONS} iterations")
 
 
-def _counter(loop: _Loop) -> _Counter | None:
+def _counter_of(loop: _Loop) -> _Counter | None:
     """Return a loop's counter; None if data or variables decide the loop's end."""
     places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
     inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
-    condition = _by_data(loop.condition, loop.condition.outputs)
+    condition = _data_nodes(loop.condition, loop.condition.outputs)
     places_read = sorted({places[tensor] for tensor in condition.inputs})
     while True:
-        step = _by_data(loop.body, [loop.body.outputs[place] for place in places_read])
+        step = _data_nodes(loop.body, [loop.body.outputs[place] for place in places_read])
         if any(runs_for_effect(node) or node.type == "ReadVariableOp" for node in step.nodes.values()):
             return None
-        more = sorted({*places_read, *(inputs[tensor] for tensor in step.inputs)})
-        if more == places_read:
+        extended = sorted({*places_read, *(inputs[tensor] for tensor in step.inputs)})
+        if extended == places_read:
             break
-        places_read = more
+        places_read = extended
     read = {tensor for node in loop.body.nodes.values() if node.name not in step.nodes for tensor in node.inputs}
-    fed = [loop.condition.inputs[place] for place in places_read]
-    next_fed = [loop.body.inputs[place] for place in places_read]
+    condition_feeds = [loop.condition.inputs[place] for place in places_read]
+    next_feeds = [loop.body.inputs[place] for place in places_read]
     return _Counter(
         tuple(places_read),
         frozenset(place for place in places_read if loop.body.inputs[place] not in read),
-        Executable(condition, fed, condition.outputs),
-        Executable(step, next_fed, step.outputs),
+        Executable(condition, condition_feeds, condition.outputs),
+        Executable(step, next_feeds, step.outputs),
     )
 
 
-def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
-    """Return the part of a function needed for given results, without control edges."""
+def _data_nodes(graph: Graph, fetches: Sequence[Output]) -> Graph:
+    """Return the nodes of a function that given results need, following data edges but no control edges."""
     arguments = set(graph.inputs)
     nodes: dict[str, Node] = {}
     read: dict[Output, None] = {}
@@ -256,12 +262,16 @@ class _Runner:
         counter: _Counter,
     ) -> None:
         self._program, self._infeed, self._carried, self._counter = program, infeed, carried, counter
-        self._outer = [outside[tensor] for tensor in program.outside]
-        self._iterator = next(
-            (place for tensor, place in outside.items() if loop.body.nodes[tensor.node].output_types[0] == _HANDLE),
+        self._places_of_constants = [outside[tensor] for tensor in program.outside]
+        self._iterator_place = next(
+            (
+                place
+                for tensor, place in outside.items()
+                if loop.body.nodes[tensor.node].output_types[0] == _HANDLE_DTYPE
+            ),
             None,
         )
-        self._single = len(loop.body.outputs) == 1
+        self._has_one_value = len(loop.body.outputs) == 1
 
     def kernel(self, _: Node) -> Callable[..., Any]:
         """Return the kernel of the loop's node."""
@@ -272,12 +282,15 @@ class _Runner:
         results = list(values)
         iterations, state = self._counter.count(invocation, values)
         if iterations:
-            if isinstance(self._infeed, IteratorFeed) and self._iterator is not None:
-                self._infeed.iterator = values[self._iterator]
-            operands = [*(values[place] for place in self._outer), *(values[place] for place in self._carried)]
+            if isinstance(self._infeed, IteratorFeed) and self._iterator_place is not None:
+                self._infeed.iterator = values[self._iterator_place]
+            operands = [
+                *(values[place] for place in self._places_of_constants),
+                *(values[place] for place in self._carried),
+            ]
             outputs = self._program.run(invocation, invocation.session, operands, iterations)
             for place, value in zip(self._carried, outputs, strict=True):
                 results[place] = value
         for place, value in state.items():
             results[place] = value
-        return results[0] if self._single else tuple(results)
+        return results[0] if self._has_one_value else tuple(results)

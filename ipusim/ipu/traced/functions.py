@@ -73,10 +73,10 @@ class ConcreteProgram:
         part = nodes.nodes.keys() - claimed
         effects = [name for name in nodes.nodes if name in part and runs_for_effect(nodes.nodes[name])]
         feeds = [tensor for tensor in nodes.inputs if nodes.nodes[tensor.node].type != "VarHandleOp"]
-        self._arguments = len(graph.inputs) - len(graph.captures)
+        self._argument_count = len(graph.inputs) - len(graph.captures)
         self._captured = [outside for outside, _ in graph.captures if not self._is_variable(outside)]
         self._handles = {handle_name(outside): outside for outside, _ in graph.captures if self._is_variable(outside)}
-        # AutoGraph has converted what a traced function calls: kernels would have it convert the whole simulator.
+        # AutoGraph converts every function called under a traced function: without this mark, the whole simulator.
         executable = Executable(nodes, feeds, nodes.outputs, effects, part)
         self._run = tf.autograph.experimental.do_not_convert(executable.run)
         self._structure = graph.structured_outputs
@@ -90,8 +90,10 @@ class ConcreteProgram:
         """Run all nodes on argument values, and assign changed variables."""
         leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
         arrays = [tf.constant(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf for leaf in leaves]
-        flat = [leaf for leaf in arrays if tf.is_tensor(leaf)]  # Python numbers are constants of the function
-        values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
+        argument_tensors = [
+            leaf for leaf in arrays if tf.is_tensor(leaf)
+        ]  # Python numbers are constants of the function
+        values = [self._value(tensor) for tensor in (*argument_tensors[: self._argument_count], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
             variables = {name: Variable(name, self._read(name)) for name in self._handles}
             tables = [(table, Variable("", table.variable.numpy())) for table in self._tables]

@@ -15,7 +15,7 @@ tf = load()
 def call_collective(
     function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]
 ) -> list[Any]:
-    """Call a collective function on tensors, at once if eager, else in every run.
+    """Call a collective function on tensors: at once in eager mode, else in every session run.
 
     Args:
         function: takes and returns arrays of the tensors' dtypes, called on all hosts at the same time.

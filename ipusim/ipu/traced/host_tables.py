@@ -1,4 +1,4 @@
-"""Keep tables in host memory, in which stages look up rows, and to which they send gradients."""
+"""Keep tables of rows in host memory; stages look up rows, and send gradients of rows back."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class _State:
 
     Attributes:
         values: current rows.
-        variable: TensorFlow variable of the current run.
+        variable: variable during the current program run, for the assignment after an update.
         sums: gradients not applied yet.
         gradient_rows: row numbers with gradients in ``sums``.
-        complete: number of complete mini-batches in ``sums``.
+        complete_count: number of complete mini-batches in ``sums``.
         looked_up: rows whose gradients have not yet arrived, by micro-batch and look-up.
     """
 
@@ -53,7 +53,7 @@ class _State:
     variable: Variable
     sums: Array
     gradient_rows: list[Array] = field(default_factory=list)
-    complete: int = 0
+    complete_count: int = 0
     looked_up: dict[tuple[int, ...], dict[int, Array]] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ class HostTable:
 
     Attributes:
         variable: TensorFlow variable holding the rows.
-        registered: number of blocks that allow programs to use the table.
+        registered: number of open ``register`` blocks; programs may use the table only inside such a block.
     """
 
     def __init__(self, variable: Any, rule: Rule | None, name: str) -> None:
@@ -70,9 +70,9 @@ class HostTable:
         self.variable, self.registered, self._rule, self._name = variable, 0, rule, name
         self._states: WeakKeyDictionary[Any, _State] = WeakKeyDictionary()
         self._state: _State | None = None
-        self._numbers = count()
-        #: Empty variable that carries gradients of rows back to the table during differentiation.
-        self._learns = None if rule is None else _empty_variable(f"{name}/host")
+        self._look_up_numbers = count()
+        #: Empty variable as an input of look-ups: TensorFlow then writes the node for the rows' gradients.
+        self._gradient_carrier = None if rule is None else _empty_variable(f"{name}/host")
 
     @property
     def shared_name(self) -> str:
@@ -94,47 +94,48 @@ class HostTable:
 
         Args:
             ids: integers.
-            clip: whether to clip numbers out of range; otherwise refuse them.
+            clip: whether to clip numbers out of range; otherwise such numbers raise ProgramError.
         """
         advice = "its rows come to the IPU, so look them up outside of the scope"
         check_on_ipu(f"table {self._name!r} is looked up", advice)
-        number, width = next(self._numbers), int(self.variable.shape[1])
+        number, width = next(self._look_up_numbers), int(self.variable.shape[1])
         form = (self.variable.dtype.base_dtype, [*ids.shape.as_list(), width])
 
-        def ahead(invocation: Invocation, places: Array, *_: Any) -> Array:
-            rows = self._in_range(np.asarray(places), clip=clip)
+        def take_rows(invocation: Invocation, ids: Array, *_: Any) -> Array:
+            rows = self._in_range(np.asarray(ids), clip=clip)
             return self._rows(rows, (*invocation.key, number))
 
-        def go_back(invocation: Invocation, places: Array, upstream: Array) -> Array:
-            rows = self._in_range(np.asarray(places), clip=clip)
-            self._learn(rows, np.asarray(upstream), (*invocation.key, number))
+        def take_gradients(invocation: Invocation, ids: Array, upstream: Array) -> Array:
+            rows = self._in_range(np.asarray(ids), clip=clip)
+            self._add_gradients(rows, np.asarray(upstream), (*invocation.key, number))
             return np.zeros(0, np.float32)
 
-        forward = Entry(lambda _: ahead, invoked=True, value=self)
-        backward = Entry(lambda _: go_back, invoked=True, value=self)
-        if self._learns is None:
+        forward = Entry(lambda _: take_rows, invoked=True, value=self)
+        backward = Entry(lambda _: take_gradients, invoked=True, value=self)
+        if self._gradient_carrier is None:
             return tf.stop_gradient(add_node(forward, [ids], [form], "host_rows")[0])
 
-        def call(places: Any, learns: Any) -> Any:
-            (rows,) = add_node(forward, [places, learns], [form], "host_rows")
+        def call(ids: Any, carrier: Any) -> Any:
+            (rows,) = add_node(forward, [ids, carrier], [form], "host_rows")
 
             def pull_back(upstream: Any) -> Any:
-                inputs = [places, tf.convert_to_tensor(upstream)]
+                inputs = [ids, tf.convert_to_tensor(upstream)]
                 return None, add_node(backward, inputs, [(tf.float32, [0])], "host_rows_grad")[0]
 
             return rows, pull_back
 
-        return tf.custom_gradient(call)(ids, self._learns.read_value())
+        return tf.custom_gradient(call)(ids, self._gradient_carrier.read_value())
 
     def _in_range(self, ids: Array, *, clip: bool) -> Array:
-        tokens = int(self.variable.shape[0])
+        """Return row numbers clipped to the table's range, or check the range."""
+        row_count = int(self.variable.shape[0])
         if clip:
-            return np.clip(ids, 0, tokens - 1)
-        check_ids(self._name, tokens, ids)
+            return np.clip(ids, 0, row_count - 1)
+        check_ids(self._name, row_count, ids)
         return ids
 
     def _rows(self, ids: Array, key: tuple[int, ...]) -> Array:
-        """Return rows; a repeated look-up of a micro-batch returns the same rows again."""
+        """Return rows; a recomputed look-up of a micro-batch returns the rows of the first look-up."""
         look_ups = functions.surroundings().look_ups
         if look_ups is not None:
             dtype = self.variable.dtype.as_numpy_dtype
@@ -155,8 +156,8 @@ class HostTable:
             rows_of_look_ups[look_up] = state.values.take(ids, axis=0)
         return rows_of_look_ups[look_up]
 
-    def _learn(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
-        """Add up gradients; update the table after all look-ups of enough micro-batches."""
+    def _add_gradients(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
+        """Add gradients to the sums; update the table when enough micro-batches are complete."""
         if functions.surroundings().look_ups is not None:
             return
         assert self._rule is not None
@@ -170,12 +171,12 @@ class HostTable:
         if open_look_ups:
             return
         state.looked_up.pop(tuple(micro_batch), None)
-        state.complete += 1
-        if state.complete == self._rule.mini_batches:
+        state.complete_count += 1
+        if state.complete_count == self._rule.mini_batches:
             rows = np.unique(np.concatenate(state.gradient_rows))
             state.values[rows] -= state.values.dtype.type(self._rule.get_learning_rate()) * state.sums[rows]
             state.sums[rows] = 0
-            state.complete = 0
+            state.complete_count = 0
             state.gradient_rows.clear()
             state.variable.assign(state.values)
 
@@ -184,11 +185,13 @@ class HostTable:
         return self._state
 
 
-def check_ids(name: str, tokens: int, ids: Array) -> None:
+def check_ids(name: str, row_count: int, ids: Array) -> None:
     """Raise ProgramError for row numbers outside the table."""
-    if ids.size and (ids.min() < 0 or ids.max() >= tokens):
+    if ids.size and (ids.min() < 0 or ids.max() >= row_count):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
-        raise ProgramError(f"indices: expected numbers from 0 to {tokens - 1}, as the table {name!r} has, got {wrong}")
+        raise ProgramError(
+            f"indices: expected numbers from 0 to {row_count - 1}, as the table {name!r} has, got {wrong}"
+        )
 
 
 def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTable]:

@@ -23,8 +23,8 @@ from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 tf = load()
 
-#: Maximum iterations of a loop with a condition.
-_MOST_ITERATIONS: Final = 10_000_000
+#: Maximum number of iterations under a condition.
+_MAX_ITERATIONS: Final = 10_000_000
 
 
 def add_loop(
@@ -50,7 +50,7 @@ def add_loop(
         config: configuration of the loop; None for the active configuration.
 
     Returns:
-        Loop values after the last iteration, or a list holding the operation if the loop has no values.
+        Loop values after the last iteration, or only the operation in a list if the loop has no values.
 
     Raises:
         UnsupportedProgramError: if the body sends to several outfeeds, values change dtype, or the condition depends
@@ -61,7 +61,7 @@ def add_loop(
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
     carried = [
-        _LoopValue(tensor, f"loop/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
+        _LoopValue(tensor, f"loop/value{number}") for number, tensor in enumerate(map(tf.convert_to_tensor, inputs))
     ]
     values, keywords = [value.read for value in carried], {}
     if infeed is not None:
@@ -98,15 +98,15 @@ def add_iteration(
     Returns:
         Queue of the results, or None for loops without results.
     """
-    graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
+    graph, queue = tf.compat.v1.get_default_graph(), _ComputationResults(keeps_all=False) if results else None
     if queue is not None:
         queue.enqueue(list(results))
     _add_program(graph, _claim(graph, start), "computation", options, infeed, (), 1)
     return queue
 
 
-class _Results(Outfeed):
-    """Queue for a computation's results, taken from the first replica."""
+class _ComputationResults(Outfeed):
+    """Queue that takes a computation's results from the first replica."""
 
     def add(self, session: Any, element: Sequence[Array]) -> None:
         """Add the first replica's results."""
@@ -114,7 +114,7 @@ class _Results(Outfeed):
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim operations from number ``start`` on for a program; return their names, excluding initializers."""
+    """Claim operations from number ``start`` on for a program; return names without initializers."""
     names = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     CLAIMED.setdefault(graph, set()).update(names)
@@ -132,10 +132,12 @@ def _add_program(
     counter: _IterationCounter | None = None,
     config: IPUConfig | None = None,
 ) -> list[Any]:
-    """Add the node for a body's program; return results or [operation]."""
-    executions_inside = iterations if counter is None else 1
-    carries = [value.name for value in carried]
-    program = program_of_body(name, read_graph(graph), names, options, infeed, carries, executions_inside or 1, config)
+    """Add the node for a body's program; return the results of ``add_program``."""
+    iterations_per_run = iterations if counter is None else 1
+    names_of_values = [value.name for value in carried]
+    program = program_of_body(
+        name, read_graph(graph), names, options, infeed, names_of_values, iterations_per_run or 1, config
+    )
     executions = {} if counter is None else {"executions": counter.count}
     return add_program(program, [value.tensor for value in carried], **executions)
 
@@ -149,7 +151,7 @@ class _IterationCounter:
         carried: Sequence[_LoopValue],
         tensors: Sequence[Any],
         body: set[str],
-        most: int | None,
+        max_iterations: int | None,
     ) -> None:
         """Trace the condition on the loop's values; ``tensors`` are the values of the next iteration."""
         graph = tf.compat.v1.get_default_graph()
@@ -164,20 +166,20 @@ class _IterationCounter:
         part = {name for name in body | condition_names if not runs_for_effect(nodes.nodes[name])}
         self._holds = Executable(nodes, feeds, [output_of(holds)], (), part)
         self._next = Executable(nodes, feeds, [output_of(value) for value in next_values], (), part)
-        self._most = _MOST_ITERATIONS if most is None else most
+        self._max_iterations = _MAX_ITERATIONS if max_iterations is None else max_iterations
         if self._holds.external or self._holds.variables:
             _refuse_condition()
 
     def count(self, values: Sequence[Any]) -> int:
-        """Return the number of iterations; raises UnsupportedProgramError if data decides that number."""
+        """Return the number of iterations; raises UnsupportedProgramError if the number depends on data."""
         count, invocation = 0, Invocation({})
-        while count < self._most and bool(self._holds.run(invocation, values)[0]):
+        while count < self._max_iterations and bool(self._holds.run(invocation, values)[0]):
             if self._next.external or self._next.variables:
                 _refuse_condition()
             values = self._next.run(invocation, values)
             count += 1
-        if count == _MOST_ITERATIONS:
-            raise UnsupportedProgramError(f"condition: expected one that holds fewer than {_MOST_ITERATIONS} times")
+        if count == _MAX_ITERATIONS:
+            raise UnsupportedProgramError(f"condition: expected one that holds fewer than {_MAX_ITERATIONS} times")
         return count
 
 

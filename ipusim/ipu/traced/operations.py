@@ -1,4 +1,4 @@
-"""Add Graphcore's operations with separate passes, as nodes differentiable by TensorFlow."""
+"""Add Graphcore's operations, with forward and backward pass, as nodes that TensorFlow can differentiate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ipusim.ipu.graph.registry import Entry, Price
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
-#: Python functions called by TensorFlow for host nodes, by token.
-_OF_THE_HOST: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
+#: TensorFlow's table of the Python functions that host nodes call, by token.
+_HOST_FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 #: Dtype and static shape of a tensor.
 Form = tuple[Any, Any]
 
@@ -27,13 +27,13 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
     Outside compiled computations the host runs the operation.
 
     Args:
-        operation: passes and costs on arrays, like the classes in ``ipusim.ipu.runtime.operations``.
+        operation: object with passes and costs on arrays, like the classes in ``ipusim.ipu.runtime.operations``.
         tensors: arguments; integer tensors have no gradient.
         forms: dtype and static shape per result.
         name: name of the node.
 
     Returns:
-        Results; a node without results runs for the effect.
+        Result tensors; an empty list if ``forms`` is empty. A node without results runs for its effect.
     """
     arguments = [tf.convert_to_tensor(tensor) for tensor in tensors]
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
@@ -43,8 +43,8 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         work: Work = operation.cost(_arrays(values), argnums).forward
         return work
 
-    def price_backward(values: Sequence[Any], read: Collection[int]) -> Work:
-        cost = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read)])
+    def price_backward(values: Sequence[Any], read_indices: Collection[int]) -> Work:
+        cost = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read_indices)])
         work: Work = cost.backward
         return work
 
@@ -79,7 +79,7 @@ def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequ
     """Add the node of an operation without gradient; see :func:`operate`.
 
     Returns:
-        Results; a list holding the operation if no results exist.
+        Result tensors, or only the operation in a list if ``forms`` is empty.
     """
 
     def price(values: Sequence[Any], _: Collection[int]) -> Work:
@@ -108,7 +108,7 @@ def add_function(
         price: function for the node's work; None for a node without work.
 
     Returns:
-        Results; a list holding the operation if no results exist.
+        Result tensors, or only the operation in a list if ``forms`` is empty.
     """
 
     def run(*arrays: Any) -> Any:
@@ -126,8 +126,11 @@ def add_function(
 
 def let_host_run(node: Any, function: Callable[..., Any]) -> None:
     """Let TensorFlow call a function when the host runs a node."""
-    _OF_THE_HOST._funcs[node.get_attr("token").decode()] = function
-    node.graph._ipusim_functions = [*getattr(node.graph, "_ipusim_functions", ()), function]  # TensorFlow's are weak
+    _HOST_FUNCTIONS._funcs[node.get_attr("token").decode()] = function
+    node.graph._ipusim_functions = [
+        *getattr(node.graph, "_ipusim_functions", ()),
+        function,
+    ]  # TensorFlow holds only weak references
 
 
 def _arrays(values: Sequence[Any]) -> list[Array]:
@@ -155,8 +158,8 @@ class LayerOperation:
 
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``."""
-        parameters, inner = saved_values
-        dx, gradients = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
+        parameters, layer_values = saved_values
+        dx, gradients = self.layer.backward(parameters, layer_values, grads[0], 0 in argnums)
         input_gradients: list[Any] = [dx, *(gradients[name] for name in self.names)]
         return [input_gradients[number] for number in argnums]
 

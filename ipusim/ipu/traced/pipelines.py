@@ -48,10 +48,11 @@ def add_program(
     Args:
         program: the program.
         carried: initial values of variables that the program changes and returns, such as those of a loop.
-        executions: returns the executions of a run, given these values; None for the number in the program's options.
+        executions: returns the executions of a run, given the carried values; None takes the number from the program's
+            options.
 
     Returns:
-        Carried values after the run; a list holding the operation if no values are carried.
+        Carried values after the run, or only the operation in a list without carried values.
     """
 
     def run(invocation: Invocation, *values: Any) -> Any:
@@ -77,7 +78,7 @@ class Training:
     Attributes:
         optimizer: an optimizer of TensorFlow 1 or Keras.
         loss: the loss.
-        compute: returns pairs (gradient, variable); if it is None, gradients of all trainable variables are computed.
+        compute: returns pairs (gradient, variable); None computes gradients of all trainable variables.
         arguments: other positional arguments of ``apply_gradients``.
         keywords: other keyword arguments of ``apply_gradients``.
     """
@@ -95,7 +96,7 @@ class Sending:
 
     Attributes:
         loss: whether to send the loss instead of the results.
-        mask: flags of results that are not sent; empty if no result is masked.
+        mask: per result, whether the outfeed leaves out the result; empty if the outfeed takes all results.
         accumulate: whether an execution sends the sum of results.
         dtype: dtype of the sum; None for the results' dtypes.
     """
@@ -135,22 +136,22 @@ def add_pipeline(
         sending: selection of results to send.
         reduction: accumulation rule for gradients.
         accumulators: returns a variable's accumulator dtype; None for the variable's dtype.
-        mapping: IPU per stage, if stages on different IPUs must not share variables.
+        mapping: IPU per stage, to refuse variables shared by different IPUs; empty without this check.
         config: configuration of the pipeline; None for the active configuration.
 
     Returns:
         Operation of the node.
 
     Raises:
-        ProgramError: for results without a queue, a mask of wrong length, a training without variables, or a stage
-            that uses a host tensor.
+        ProgramError: if results have no queue, the mask has the wrong length, training has no variables, or a stage
+            uses a host tensor.
         UnsupportedProgramError: if stages on several IPUs use a variable.
         ProgramTypeError: if a stage does not take the results of the previous stage.
     """
     with _claiming() as names:
         traces = _StageTraces(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
     _check_captures(traces.step, inputs, names)
-    _check_users(traces.step, mapping)
+    _check_shared_variables(traces.step, mapping)
     program = DeviceProgram(
         name,
         traces.step,
@@ -169,7 +170,7 @@ def add_pipeline(
 
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
-    """Claim the block's operations for a pipeline; yield a set for their names."""
+    """Claim the block's operations for a pipeline; yield a set, which gets the operations' names at the end."""
     graph, names = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):
@@ -184,7 +185,8 @@ class _StageTraces:
     Attributes:
         step: the step.
         outfeed_settings: outfeed settings of the last stage.
-        accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
+        accumulators: dtype of the gradient accumulator by shared name, for accumulators whose dtype differs from the
+            variable's dtype.
     """
 
     def __init__(
@@ -235,16 +237,18 @@ class _StageTraces:
         self._send(tracer, outfeed, training.loss if sending.loss else values, training.loss)
 
     def _send(self, tracer: StepTracer, outfeed: Outfeed | None, results: Any, loss: Any) -> None:
-        """Record the sent results, and read the graph."""
-        sending, single = self._sending, not isinstance(results, list)
+        """Set outfeed settings from the results to send, and read the graph."""
+        sending, is_single = self._sending, not isinstance(results, list)
         mask = list(sending.mask)
         if mask:
             rules.check_outfeed_mask(mask, len(results))
-            outputs = [result for result, masked in zip(results, mask, strict=True) if not masked]
-            masked = [masks for result, masks in zip(results, mask, strict=True) for _ in tf.nest.flatten(result)]
+            outputs = [result for result, is_masked in zip(results, mask, strict=True) if not is_masked]
+            flat_mask = [
+                is_masked for result, is_masked in zip(results, mask, strict=True) for _ in tf.nest.flatten(result)
+            ]
         else:
-            outputs, masked = results, []
-        flat = tf.nest.flatten(results)
+            outputs, flat_mask = results, []
+        flat_results = tf.nest.flatten(results)
         if outfeed is None and tf.nest.flatten(outputs) and not sending.loss:
             raise ProgramError(
                 f"The last computational stage has tensor outputs: {', '.join(map(str, tf.nest.flatten(outputs)))}, "
@@ -253,8 +257,8 @@ class _StageTraces:
         if outfeed is not None:
             outfeed.describe(outputs, sending.dtype if sending.accumulate else None)
         names = tuple(
-            analysis.LOSS if result is loss or (single and loss is not None) else f"output {place}"
-            for place, result in enumerate(flat)
+            analysis.LOSS if result is loss or (is_single and loss is not None) else f"output {number}"
+            for number, result in enumerate(flat_results)
         )
         self.outfeed_settings = pipelines.Outfeed(names=names, mask=(True,) * len(names))
         if outfeed is not None:
@@ -265,13 +269,14 @@ class _StageTraces:
                 buffer_depth=outfeed.buffer_depth,
                 accumulate=sending.accumulate,
                 names=names,
-                mask=tuple(masked),
+                mask=tuple(flat_mask),
                 accumulate_dtype=dtype,
             )
-        self.step = tracer.step(flat)
+        self.step = tracer.step(flat_results)
 
 
 def _check_pairs(pairs: Any) -> Any:
+    """Return the result of ``compute_gradients`` after a check of its type."""
     checks.instance("compute_gradients", pairs, list | tuple, "pairs of a gradient and a variable")
     return pairs
 
@@ -300,17 +305,17 @@ def _check_captures(step: TracedStep, inputs: Sequence[Any], names: set[str]) ->
                 )
 
 
-def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
+def _check_shared_variables(step: TracedStep, mapping: Sequence[int]) -> None:
     """Raise UnsupportedProgramError with Graphcore's message if stages on several IPUs use a variable."""
-    users: dict[str, int] = {}
+    stage_of_variable: dict[str, int] = {}
     positions = step.trace.position_of
     for number, stage_cut in enumerate(cut_stages(step.trace) if mapping else ()):
         for name in StagePasses(step.graph, stage_cut).variables:
-            first = users.setdefault(name, number)
-            if mapping[first] != mapping[number]:
+            first_stage = stage_of_variable.setdefault(name, number)
+            if mapping[first_stage] != mapping[number]:
                 raise UnsupportedProgramError(
                     f"The PipelineStage with ID {positions[number]} is trying to use an input ({name}) which is "
-                    f"already used by the PipelineStage with ID {positions[first]}. This violates the dataflow "
+                    f"already used by the PipelineStage with ID {positions[first_stage]}. This violates the dataflow "
                     "constraints because an input can only be used by pipeline stages on the same IPU.\nIf the model "
                     "requires for multiple pipeline stages to access the same `tf.Variable` then these pipeline "
                     "stages need to placed onto the same IPU using the `device_mapping` argument to "
@@ -352,7 +357,7 @@ def as_list(values: Any) -> list[Any]:
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
-    """Return external tensors of a step's passes and weight update."""
+    """Return the tensors that a step's passes and weight update read but do not compute."""
     constants_of_stages = [StagePasses(step.graph, stage_cut).constants for stage_cut in cut_stages(step.trace)]
     if step.update_nodes:
         constants_of_stages.append(step.weight_update().external)

@@ -14,18 +14,19 @@ from ipusim.ipu.graph.tensorflow_import import load
 tf = load()
 #: TensorFlow's table of functions behind ``numpy_function`` and ``py_function``.
 _FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
-_EAGER: Final = import_module("tensorflow.python.eager.context").eager_mode
+#: Context manager in which TensorFlow runs operations at once.
+_EAGER_MODE: Final = import_module("tensorflow.python.eager.context").eager_mode
 
 
 @register(" ".join(sorted(PYTHON_FUNCTION_TYPES)), effect=True)
 def _call(node: Node) -> Kernel:
-    """Call the function on arrays; ``py_function`` functions take eager tensors."""
+    """Call the program's function on arrays, or on eager tensors if ``py_function`` added the node."""
     token, dtypes = node.attributes["token"], node.output_types
     function = _FUNCTIONS._funcs[token]
 
     def run(*values: Any) -> Any:
         if node.type == "EagerPyFunc":
-            with _EAGER():
+            with _EAGER_MODE():
                 outcome = function._func(*map(tf.constant, values))
                 arrays = [np.asarray(item) for item in tf.nest.flatten(outcome)]
         else:

@@ -1,4 +1,4 @@
-"""Define host queues: infeeds pull from TensorFlow's data sets, outfeeds keep elements sent by IPUs."""
+"""Provide host queues: infeeds pull from TensorFlow's data sets, outfeeds keep elements sent by IPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Infeed:
         structure: element structure, with ``tf.TensorSpec`` leaves.
         initializer: operation that starts the data set.
         deleter: operation that ends the queue.
-        dequeued: whether a pipeline or loop takes elements.
+        dequeued: whether programs take elements of the queue.
     """
 
     def __init__(self, dataset: Any, name: str = "infeed") -> None:
@@ -48,7 +48,7 @@ class Infeed:
             self._elements, self.initializer, self.deleter = iter(dataset), None, None
             return
         iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-        self._next = tf.nest.flatten(iterator.get_next())
+        self._next_tensors = tf.nest.flatten(iterator.get_next())
         self.initializer, self.deleter = iterator.initializer, tf.no_op()
 
     def dequeue(self) -> Any:
@@ -56,7 +56,7 @@ class Infeed:
         self.dequeued = True
         forms = [(spec.dtype, spec.shape) for spec in tf.nest.flatten(self.structure)]
         return tf.nest.pack_sequence_as(
-            self.structure, add_node(Entry(self._maker, effect=True, value=self), [], forms, DEQUEUE)
+            self.structure, add_node(Entry(self._dequeue_kernel, effect=True, value=self), [], forms, DEQUEUE)
         )
 
     def connect(self, session: RunningSession | EagerHost) -> None:
@@ -70,12 +70,12 @@ class Infeed:
             ProgramError: if the queue feeds another program with a different number of replicas (Graphcore's
                 message).
         """
-        for program_fed, factor in self._replicas.items():
-            if program_fed is not program and factor != replicas:
+        for program_fed, earlier_replicas in self._replicas.items():
+            if program_fed is not program and earlier_replicas != replicas:
                 raise ProgramError(
-                    f"Iterator for feed {self._name} has already been setup with a replication factor of {factor} when "
-                    f"it should have {replicas}.Infeeds can not be shared across graphs with different replication "
-                    "factors. Please create a new InfeedQueue."
+                    f"Iterator for feed {self._name} has already been setup with a replication factor of "
+                    f"{earlier_replicas} when it should have {replicas}.Infeeds can not be shared across graphs with "
+                    "different replication factors. Please create a new InfeedQueue."
                 )
         self._replicas[program] = replicas
 
@@ -88,7 +88,7 @@ class Infeed:
         """
         try:
             if isinstance(self._session, RunningSession):
-                return [np.asarray(value) for value in self._session.run(self._next)]
+                return [np.asarray(value) for value in self._session.run(self._next_tensors)]
             return [value.numpy() for value in tf.nest.flatten(next(self._elements))]
         except (StopIteration, tf.errors.OutOfRangeError):
             raise EndOfDataError("End of sequence") from None
@@ -102,7 +102,7 @@ class Infeed:
         """Return an element of zeros with the data set's static shapes."""
         return [np.zeros(spec.shape.as_list(), spec.dtype.as_numpy_dtype) for spec in tf.nest.flatten(self.structure)]
 
-    def _maker(self, _: Any) -> Any:
+    def _dequeue_kernel(self, _: Any) -> Any:
         """Return the kernel for a dequeue outside pipelines and loops."""
 
         def take() -> Any:
@@ -113,7 +113,7 @@ class Infeed:
 
 
 def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:
-    """Return a string tensor computed from a data set's elements, from the start.
+    """Return a string tensor that a function computes from all elements of a data set.
 
     Args:
         dataset: the data set.
@@ -174,17 +174,17 @@ class Outfeed:
         """Add a node that sends an element out of a loop body; return the operation."""
         tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
         self.describe(tensors)
-        entry = Entry(self._sending, effect=True, invoked=True, value=EnqueueItem(self))
+        entry = Entry(self._enqueue_kernel, effect=True, invoked=True, value=EnqueueItem(self))
         return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
 
     def receive(self, session: Any, replicas: int) -> None:
-        """Receive enqueues from passes for a session from now on; None stops receiving."""
+        """Receive enqueues from passes for a session; None ends the reception."""
         self._receiver, self._replicas = session, replicas
-        self._came: set[Any] = set()
+        self._received_keys: set[Any] = set()
         self._arrivals: dict[int, deque[tuple[Array, ...]]] = {}
 
-    def _sending(self, _: Any) -> Any:
-        """Return the kernel for an enqueue; recomputed passes send no second time."""
+    def _enqueue_kernel(self, _: Any) -> Any:
+        """Return the kernel for an enqueue; a recomputed pass does not send again."""
 
         def send(invocation: Invocation, *values: Any) -> None:
             if self._receiver is None:
@@ -193,9 +193,9 @@ class Outfeed:
                 return
             replica = functions.surroundings().replica.index
             key = replica, invocation.key
-            if len(invocation.key) > 1 and key in self._came:
+            if len(invocation.key) > 1 and key in self._received_keys:
                 return
-            self._came.add(key)
+            self._received_keys.add(key)
             self._arrivals.setdefault(replica, deque()).append(tuple(np.array(value) for value in values))
             if len(self._arrivals) == self._replicas and all(self._arrivals.values()):
                 elements = [self._arrivals[number].popleft() for number in range(self._replicas)]
@@ -255,7 +255,7 @@ class Outfeed:
     def _take_elements(self, session: Any, completed: bool) -> list[Array]:
         with LOCK if completed else nullcontext(), self._lock:
             elements = self._elements.pop(session, [])
-            if not self.keeps_all:  # the last element can be read repeatedly
+            if not self.keeps_all:  # programs may read the last element repeatedly
                 self._elements[session] = elements[-1:]
         if not self.keeps_all and not elements:
             raise ProgramStateError(
@@ -266,8 +266,8 @@ class Outfeed:
             return list(elements[-1])
         specs = tf.nest.flatten(self._structure)
         return [
-            np.stack([element[place] for element in elements])
+            np.stack([element[number] for element in elements])
             if elements
             else np.zeros((0, *spec.shape), spec.dtype.as_numpy_dtype)
-            for place, spec in enumerate(specs)
+            for number, spec in enumerate(specs)
         ]

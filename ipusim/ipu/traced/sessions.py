@@ -1,4 +1,4 @@
-"""Find TensorFlow's running session, and run nested runs inside the session's run.
+"""Find TensorFlow's running session, and run host nodes inside the session's run.
 
 An import of this module extends TensorFlow's Session: operations can ask for the session that runs them.
 """
@@ -21,11 +21,12 @@ tf = load()
 
 #: Session and caller's context per run, by the number handed to the graph's operations.
 _RUNS: Final[dict[int, tuple[Any, Context]]] = {}
-_NUMBERS: Final = count()
-#: Tensor per graph whose value is the number of the running session.
+#: Numbers of session runs.
+_RUN_NUMBERS: Final = count()
+#: Tensor per graph that holds the number of the session's run.
 _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
 #: Options for nested runs: use the caller's thread, since sessions with a single thread would deadlock.
-_INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
+_NESTED_OPTIONS: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
 #: Error of the program that ended a session's last run.
 FAILURES: Final[WeakKeyDictionary[Any, IpusimError]] = WeakKeyDictionary()
 #: Lock held while a program reads variables, runs and assigns, so that concurrent runs lose no change.
@@ -50,18 +51,18 @@ class RunningSession:
     """
 
     def __init__(self, number: int) -> None:
-        """Find the session by token value."""
+        """Find the session by the number of its run."""
         self.session, self.context = _RUNS[number]
 
     def run(self, fetches: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> list[Any]:
         """Run host nodes inside the session's run, and return the fetched values."""
-        values: list[Any] = _RUN(self.session, list(fetches), feeds, _INSIDE)
+        values: list[Any] = _RUN(self.session, list(fetches), feeds, _NESTED_OPTIONS)
         return values
 
 
 @contextmanager
 def failing(host: RunningSession) -> Iterator[None]:
-    """Let the session's run fail with the IpusimError raised in the block."""
+    """Make the session's run raise the IpusimError that the block raises."""
     try:
         yield
     except IpusimError as error:
@@ -80,23 +81,24 @@ class EagerHost:
 
 #: Host of TensorFlow 2 programs.
 EAGER: Final = EagerHost()
+#: TensorFlow's own method.
 _RUN: Final = tf.compat.v1.Session.run
 
 
 def _run_with_token(
     session: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
 ) -> Any:
-    """Run TensorFlow's session, and tell the graph's operations the session's identity.
+    """Run TensorFlow's session, and feed the run's number to the graph's operations.
 
     Raises:
-        IpusimError: if the program failed, in place of the error that TensorFlow derives.
+        IpusimError: if the program failed; this error replaces TensorFlow's error about the operation.
     """
     token = _TOKENS.get(session.graph)
     if machine.this_host() is not None:
-        options = _in_order(options)
+        options = _in_caller_thread(options)
     if token is None:
         return _RUN(session, fetches, feed_dict, options, run_metadata)
-    number = next(_NUMBERS)
+    number = next(_RUN_NUMBERS)
     _RUNS[number] = session, copy_context()
     FAILURES.pop(session, None)
     try:
@@ -109,14 +111,14 @@ def _run_with_token(
         del _RUNS[number]
 
 
-def _in_order(options: Any) -> Any:
+def _in_caller_thread(options: Any) -> Any:
     """Return run options for the caller's thread.
 
-    All hosts then call collectives in the same order.
+    One thread runs operations in a fixed order, so every host calls collectives in this order.
     """
     result = tf.compat.v1.RunOptions()
-    result.MergeFrom(options or _INSIDE)
-    result.inter_op_thread_pool = _INSIDE.inter_op_thread_pool
+    result.MergeFrom(options or _NESTED_OPTIONS)
+    result.inter_op_thread_pool = _NESTED_OPTIONS.inter_op_thread_pool
     return result
 
 

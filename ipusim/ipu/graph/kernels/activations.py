@@ -22,7 +22,7 @@ def _relu6(x: Array) -> Any:
 
 def select_gradient(condition: Array, gradient: Array) -> Array:
     """Return the gradient where a condition of the same shape holds, 0 elsewhere."""
-    bits = np.dtype(f"i{gradient.itemsize}")  # bit masks take a tenth of the time of ``np.where``
+    bits = np.dtype(f"i{gradient.itemsize}")  # a bit mask takes a tenth of the time of ``np.where``
     return np.asarray((gradient.view(bits) & -condition.astype(bits)).view(gradient.dtype))
 
 
@@ -91,17 +91,17 @@ register_function("LogSoftmax", in_float32(log_softmax))
 
 @register("SparseSoftmaxCrossEntropyWithLogits")
 def _sparse_cross_entropy(node: Node) -> Kernel:
-    """Losses for integer labels, and the gradient; NaN for labels outside the classes."""
+    """Return losses for integer labels, and their gradient; both are NaN for labels outside the classes."""
 
     def run(logits: Array, labels: Array) -> tuple[Array, Array]:
         wide = widened(logits)
         log_probabilities = log_softmax(wide)
         rows = np.arange(len(labels))
         valid = (labels >= 0) & (labels < logits.shape[-1])
-        places = np.where(valid, labels, 0)
-        losses = -log_probabilities[rows, places]
+        label_indices = np.where(valid, labels, 0)
+        losses = -log_probabilities[rows, label_indices]
         gradient = np.exp(log_probabilities)
-        gradient[rows, places] -= 1
+        gradient[rows, label_indices] -= 1
         if not valid.all():
             losses = np.where(valid, losses, np.nan)
             gradient[~valid] = np.nan
@@ -112,7 +112,7 @@ def _sparse_cross_entropy(node: Node) -> Kernel:
 
 @register("SoftmaxCrossEntropyWithLogits")
 def _cross_entropy(node: Node) -> Kernel:
-    """Losses for labels given as distributions, and the gradient."""
+    """Return losses for labels that are distributions over classes, and their gradient."""
 
     def run(logits: Array, labels: Array) -> tuple[Any, Any]:
         logits, labels = np.broadcast_arrays(logits, labels)

@@ -8,14 +8,14 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
-from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
 
 def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
-    """Return windows as rows (batch x positions, kernel x channels), ordered like kernel elements."""
+    """Return windows as a matrix: a row per window, with columns ordered like the kernel's elements."""
     views = windows.views(x, kernel)
     axes = len(kernel)
     order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)
@@ -23,7 +23,7 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
 
 
 def _split_channels(x: Array, groups: int) -> list[Array]:
-    """Return the channels per group."""
+    """Return one array per group of channels."""
     return [x] if groups == 1 else np.split(x, groups, -1)
 
 
@@ -34,7 +34,7 @@ def _convolution(node: Node) -> Kernel:
     def run(images: Array, kernel: Array) -> Array:
         x, w = windows.channels_last(widened(images)), widened(kernel)
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
-        positions = windows.positions(x.shape[1:-1], size)
+        positions = windows.window_counts(x.shape[1:-1], size)
         parts = [
             _patches(windows, part, size) @ block.reshape(-1, block.shape[-1])
             for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
@@ -71,7 +71,7 @@ def _convolution_kernel_gradient(node: Node) -> Kernel:
 
     def run(images: Array, shape: Array, grad: Array) -> Array:
         x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
-        return _kernel_gradient(windows, x, whole(shape), arriving).astype(dtype, copy=False)
+        return _kernel_gradient(windows, x, int_tuple(shape), arriving).astype(dtype, copy=False)
 
     return run
 
@@ -105,7 +105,7 @@ def _depthwise_kernel_gradient(node: Node) -> Kernel:
 
     def run(images: Array, shape: Array, grad: Array) -> Any:
         x, arriving = windows.channels_last(widened(images)), windows.channels_last(widened(grad))
-        size = whole(shape)
+        size = int_tuple(shape)
         blocks = arriving.reshape(*arriving.shape[:3], *size[2:])
         result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), blocks, optimize=True)
         return result.astype(dtype, copy=False)

@@ -11,39 +11,39 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.base.errors import ProgramError
-from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
-#: Bounds for truncated normal draws, in standard deviations.
-_LIMIT = 2.0
+#: Largest magnitude of truncated normal draws, in standard deviations.
+_MAX_DEVIATIONS = 2.0
 
 
 def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw standard normal numbers, redrawing numbers out of bounds."""
     result = generator.standard_normal(shape)
-    while (out := np.abs(result) > _LIMIT).any():
-        result[out] = generator.standard_normal(int(out.sum()))
+    while (out_of_bounds := np.abs(result) > _MAX_DEVIATIONS).any():
+        result[out_of_bounds] = generator.standard_normal(int(out_of_bounds.sum()))
     return result
 
 
-_CONTINUOUS = {
+_CONTINUOUS_DRAWS = {
     "RandomUniform": lambda generator, shape: generator.random(shape),
     "RandomStandardNormal": lambda generator, shape: generator.standard_normal(shape),
     "TruncatedNormal": _truncated,
 }
 
 
-@register(" ".join(_CONTINUOUS), draws=True)
+@register(" ".join(_CONTINUOUS_DRAWS), draws=True)
 def _continuous(node: Node) -> Kernel:
-    function, dtype = _CONTINUOUS[node.type], node.output_types[0]
-    return lambda generator, shape: np.asarray(function(generator, whole(shape))).astype(dtype)
+    function, dtype = _CONTINUOUS_DRAWS[node.type], node.output_types[0]
+    return lambda generator, shape: np.asarray(function(generator, int_tuple(shape))).astype(dtype)
 
 
 @register("RandomUniformInt", draws=True)
 def _whole_numbers(node: Node) -> Kernel:
     dtype = node.output_types[0]
-    return lambda generator, shape, low, high: generator.integers(low, high, whole(shape), dtype)
+    return lambda generator, shape, low, high: generator.integers(low, high, int_tuple(shape), dtype)
 
 
 @register("RandomShuffle", draws=True)
@@ -64,25 +64,28 @@ def _classes(node: Node) -> Kernel:
 
 
 def _stateless(key: Array, counter: Array) -> np.random.Generator:
-    bits = [int(word) for word in np.ravel(counter)]
-    return np.random.Generator(np.random.Philox(key=int(np.ravel(key)[0]), counter=[*bits, *[0] * (4 - len(bits))]))
+    """Return the generator that a key and a counter of TensorFlow determine."""
+    words = [int(word) for word in np.ravel(counter)]
+    return np.random.Generator(np.random.Philox(key=int(np.ravel(key)[0]), counter=[*words, *[0] * (4 - len(words))]))
 
 
 @register("StatelessRandomUniformV2 StatelessRandomNormalV2 StatelessTruncatedNormalV2")
 def _stateless_continuous(node: Node) -> Kernel:
     names = {"StatelessRandomUniformV2": "RandomUniform", "StatelessRandomNormalV2": "RandomStandardNormal"}
-    function, dtype = _CONTINUOUS[names.get(node.type, "TruncatedNormal")], node.output_types[0]
-    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), whole(shape))).astype(dtype)
+    function, dtype = _CONTINUOUS_DRAWS[names.get(node.type, "TruncatedNormal")], node.output_types[0]
+    return lambda shape, key, counter, _: np.asarray(function(_stateless(key, counter), int_tuple(shape))).astype(dtype)
 
 
 @register("StatelessRandomUniformIntV2")
 def _stateless_whole_numbers(node: Node) -> Kernel:
     dtype = node.output_types[0]
-    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(low, high, whole(shape), dtype)
+    return lambda shape, key, counter, _, low, high: _stateless(key, counter).integers(
+        low, high, int_tuple(shape), dtype
+    )
 
 
 def _key_and_counter(seed: Array) -> tuple[Array, Array]:
-    """Return a Philox key and counter from two seeds."""
+    """Return a Philox generator's key and counter from two seeds."""
     words = seed.astype(np.int64).view(np.uint64)
     return words[:1], np.array([0, words[1]], np.uint64)
 
@@ -94,17 +97,17 @@ register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_cou
 
 @register("LogUniformCandidateSampler", draws=True)
 def _log_uniform_candidates(node: Node) -> Kernel:
-    """Draw classes with logarithmic probabilities, and return expected counts.
+    """Draw classes, and return them with the expected counts of the true and of the drawn classes.
 
-    P(k) = log((k + 2) / (k + 1)) / log(classes + 1).
+    Class k has the probability log((k + 2) / (k + 1)) / log(classes + 1).
     """
     count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
     if unique and count > classes:
         raise ProgramError(f"num_sampled: expected at most range_max, {classes}, with unique classes, got {count}")
-    width = np.log(classes + 1)
+    log_range = np.log(classes + 1)
 
     def draw(generator: np.random.Generator, number: int) -> Array:
-        result: Array = np.minimum(np.exp(generator.random(number) * width).astype(np.int64) - 1, classes - 1)
+        result: Array = np.minimum(np.exp(generator.random(number) * log_range).astype(np.int64) - 1, classes - 1)
         return result
 
     def run(generator: np.random.Generator, true: Array) -> Any:
@@ -114,7 +117,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
             tries += 1
 
         def expected_counts(values: Array) -> Array:
-            share = np.log((values + 2.0) / (values + 1.0)) / width
+            share = np.log((values + 2.0) / (values + 1.0)) / log_range
             result: Array = np.asarray(-np.expm1(tries * np.log1p(-share)) if unique else share * count, np.float32)
             return result
 
@@ -125,14 +128,14 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
 @register("ComputeAccidentalHits")
 def _accidental_hits(node: Node) -> Kernel:
-    """Find drawn classes that are true.
+    """Find drawn classes that are among the true classes of a row.
 
-    Return each hit's row, its position among the drawn classes, and, as its weight, the lowest float32.
+    Return three arrays: the hits' rows, their indices among the drawn classes, and the lowest float32 as weight.
     """
 
     def run(true: Array, candidates: Array) -> Any:
-        rows, _, places = np.nonzero(true[:, :, None] == candidates)
+        rows, _, indices = np.nonzero(true[:, :, None] == candidates)
         lowest = np.full(rows.size, np.finfo(np.float32).min, np.float32)
-        return rows.astype(np.int32), places.astype(np.int64), lowest
+        return rows.astype(np.int32), indices.astype(np.int64), lowest
 
     return run

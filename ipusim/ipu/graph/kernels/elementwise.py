@@ -18,7 +18,8 @@ def _zero(x: Array) -> Any:
 
 
 def _divide(x: Array, y: Array) -> Array:
-    """Divide; integers round towards zero."""
+    """Divide; a quotient of integers is rounded towards zero."""
+    # NumPy gives bfloat16 the kind V
     return np.divide(x, y) if x.dtype.kind in "fcV" else _truncated_quotient(x, y)
 
 
@@ -38,11 +39,11 @@ def _without_division_by_zero(x: Array, y: Array) -> Array:
 
 
 def _zero_where_first_is(function: Kernel) -> Kernel:
-    """Return a binary function that is 0 where the first argument is 0."""
+    """Return a function of two arrays whose result is 0 where the first array is 0."""
     return lambda x, y: np.where(x == 0, _zero(x), function(x, y)).astype(x.dtype)
 
 
-def _zero_where_second_is(x: Array, y: Array) -> Array:
+def _product_zero_where_second_is(x: Array, y: Array) -> Array:
     return np.asarray(np.where(y == 0, _zero(x), x * y))
 
 
@@ -54,7 +55,7 @@ _TWO_ARRAYS: Final[dict[str, Kernel]] = {
     "Div": _divide,
     "TruncateDiv": _truncated_quotient,
     "DivNoNan": _without_division_by_zero,
-    "MulNoNan": _zero_where_second_is,
+    "MulNoNan": _product_zero_where_second_is,
     "FloorDiv": _floored_quotient,
     "FloorMod": np.mod,
     "Mod TruncateMod": np.fmod,
@@ -125,7 +126,7 @@ _ONE_ARRAY: Final[dict[str, Kernel]] = {
     "IsNan": np.isnan,
     "IsInf": np.isinf,
 }
-#: Gradient operations: arguments are the function's result or input, and the arriving gradient.
+#: Gradient operations, which take the function's result and the arriving gradient.
 _GRADIENTS: Final[dict[str, Kernel]] = {
     "RsqrtGrad": lambda y, grad: grad * (y.dtype.type(-0.5) * y * y * y),
     "SqrtGrad": lambda y, grad: grad * y.dtype.type(0.5) / y,
@@ -169,7 +170,7 @@ def _clip(node: Node) -> Kernel:
 
 @register("Select")
 def _select(node: Node) -> Kernel:
-    """A condition with one axis selects rows."""
+    """Select elements, or whole rows if the condition has one axis."""
 
     def run(condition: Array, x: Array, y: Array) -> Array:
         rows = np.ndim(condition) == 1 and np.ndim(x) > 1

@@ -8,32 +8,32 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
-from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _scale(length: int, size: int, *, corners: bool) -> float:
-    """Return the distance in source pixels between two result pixels."""
+    """Return the distance between neighbouring result pixels, in source pixels."""
     return (length - 1) / (size - 1) if corners and size > 1 else length / size
 
 
 def _centres(node: Node, length: int, size: int) -> Array:
-    """Return positions of result pixels along a source axis."""
+    """Return where the result pixels lie along the source axis."""
     scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
-    places = np.arange(size, dtype=np.float32)
+    indices = np.arange(size, dtype=np.float32)
     if node.attributes["half_pixel_centers"]:
-        return (places + np.float32(0.5)) * scale - np.float32(0.5)
-    return places * scale
+        return (indices + np.float32(0.5)) * scale - np.float32(0.5)
+    return indices * scale
 
 
 def _weights(node: Node, length: int, size: int) -> Array:
     """Return the linear interpolation matrix (result pixels, source pixels)."""
-    places = _centres(node, length, size)
-    floor = np.floor(places)
+    centres = _centres(node, length, size)
+    floor = np.floor(centres)
     low = np.clip(floor, 0, length - 1).astype(int)
     high = np.clip(floor + 1, 0, length - 1).astype(int)
-    share = (places - floor).astype(np.float32)
+    share = (centres - floor).astype(np.float32)
     rows = np.arange(size)
     matrix = np.zeros((size, length), np.float32)
     np.add.at(matrix, (rows, low), 1 - share)
@@ -44,7 +44,7 @@ def _weights(node: Node, length: int, size: int) -> Array:
 @register("ResizeBilinear")
 def _bilinear(node: Node) -> Kernel:
     def run(images: Array, size: Array) -> Any:
-        height, width = whole(size)
+        height, width = int_tuple(size)
         rows, columns = _weights(node, images.shape[1], height), _weights(node, images.shape[2], width)
         return np.einsum("ph,nhwc,qw->npqc", rows, images.astype(np.float32), columns, optimize=True)
 
@@ -62,20 +62,20 @@ def _bilinear_gradient(node: Node) -> Kernel:
 
 
 def _nearest(node: Node, length: int, size: int) -> Any:
-    """Return the source pixel per result pixel."""
+    """Return the index of the nearest source pixel for every result pixel."""
     scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
-    places = np.arange(size, dtype=np.float32)
+    indices = np.arange(size, dtype=np.float32)
     if node.attributes["half_pixel_centers"]:
-        places = places + np.float32(0.5)
-    positions = places * scale
-    indices = np.floor(positions + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(positions)
-    return np.clip(indices, 0, length - 1).astype(int)
+        indices = indices + np.float32(0.5)
+    positions = indices * scale
+    nearest = np.floor(positions + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(positions)
+    return np.clip(nearest, 0, length - 1).astype(int)
 
 
 @register("ResizeNearestNeighbor")
 def _nearest_neighbour(node: Node) -> Kernel:
     def run(images: Array, size: Array) -> Any:
-        height, width = whole(size)
+        height, width = int_tuple(size)
         rows, columns = _nearest(node, images.shape[1], height), _nearest(node, images.shape[2], width)
         return images[:, rows[:, None], columns]
 
@@ -85,7 +85,7 @@ def _nearest_neighbour(node: Node) -> Kernel:
 @register("ResizeNearestNeighborGrad")
 def _nearest_neighbour_gradient(node: Node) -> Kernel:
     def run(grad: Array, size: Array) -> Array:
-        height, width = whole(size)
+        height, width = int_tuple(size)
         rows, columns = _nearest(node, height, grad.shape[1]), _nearest(node, width, grad.shape[2])
         result = np.zeros((height, width, grad.shape[0], grad.shape[3]), grad.dtype)
         np.add.at(result, (rows[:, None], columns), grad.transpose(1, 2, 0, 3))
@@ -96,9 +96,9 @@ def _nearest_neighbour_gradient(node: Node) -> Kernel:
 
 def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
     """Pad with zeros, then move blocks of pixels into the batch axis."""
-    sizes = whole(block)
+    sizes = int_tuple(block)
     count = len(sizes)
-    widths = [(0, 0), *(whole(pad) for pad in pads), *[(0, 0)] * (x.ndim - count - 1)]
+    widths = [(0, 0), *(int_tuple(pad) for pad in pads), *[(0, 0)] * (x.ndim - count - 1)]
     padded = np.pad(x, widths)
     lengths = [length // size for length, size in zip(padded.shape[1:], sizes, strict=False)]
     shape = [part for pair in zip(lengths, sizes, strict=True) for part in pair]
@@ -115,7 +115,7 @@ def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
 
 def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
     """Move blocks of pixels out of the batch axis, then crop borders."""
-    sizes = whole(block)
+    sizes = int_tuple(block)
     count = len(sizes)
     batch = x.shape[0] // int(np.prod(sizes))
     lengths, tail = x.shape[1 : count + 1], x.shape[count + 1 :]
@@ -124,12 +124,11 @@ def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
     for axis in range(count):
         order += [count + 1 + axis, axis]
     grid = parts.transpose(*order, *range(2 * count + 1, parts.ndim))
-    whole_images = grid.reshape(batch, *(length * size for length, size in zip(lengths, sizes, strict=True)), *tail)
+    images = grid.reshape(batch, *(length * size for length, size in zip(lengths, sizes, strict=True)), *tail)
     cuts = tuple(
-        slice(int(start), length - int(end))
-        for (start, end), length in zip(crops, whole_images.shape[1:], strict=False)
+        slice(int(start), length - int(end)) for (start, end), length in zip(crops, images.shape[1:], strict=False)
     )
-    return whole_images[(slice(None), *cuts)]
+    return images[(slice(None), *cuts)]
 
 
 register_function("SpaceToBatchND", _space_to_batch)

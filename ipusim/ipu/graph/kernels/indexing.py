@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from ipusim.api import Array
-from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _slice(x: Array, begin: Array, size: Array) -> Array:
-    """Return a block; size -1 extends to the end of the axis."""
+    """Return an array's block; size -1 extends to the axis' end."""
     return x[
         tuple(slice(int(low), None if count < 0 else int(low + count)) for low, count in zip(begin, size, strict=True))
     ]
@@ -23,12 +23,12 @@ register_function("Slice", _slice)
 
 
 def _index(node: Node) -> Kernel:
-    """Return a function from begin, end and strides to a NumPy index."""
+    """Return a function that turns begin, end and strides into a NumPy index."""
     names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     masks = {name: node.attributes[f"{name}_mask"] for name in names}
 
-    def part(place: int, begin: Any, end: Any, step: Any) -> Any:
-        bit = 1 << place
+    def axis_index(axis: int, begin: Any, end: Any, step: Any) -> Any:
+        bit = 1 << axis
         if masks["ellipsis"] & bit:
             return Ellipsis
         if masks["new_axis"] & bit:
@@ -39,7 +39,7 @@ def _index(node: Node) -> Kernel:
         return slice(start, None if masks["end"] & bit else int(end), int(step))
 
     return lambda begin, end, steps: tuple(
-        part(place, *bounds) for place, bounds in enumerate(zip(begin, end, steps, strict=True))
+        axis_index(axis, *bounds) for axis, bounds in enumerate(zip(begin, end, steps, strict=True))
     )
 
 
@@ -54,7 +54,7 @@ def _strided_slice_gradient(node: Node) -> Kernel:
     index = _index(node)
 
     def run(shape: Array, begin: Array, end: Array, steps: Array, grad: Array) -> Array:
-        result = np.zeros(whole(shape), grad.dtype)
+        result = np.zeros(int_tuple(shape), grad.dtype)
         result[index(begin, end, steps)] = grad
         return result
 
@@ -72,19 +72,19 @@ register_function(
 
 @register("GatherV2")
 def _gather(node: Node) -> Kernel:
-    """Take elements along an axis, paired along batch axes."""
+    """Take elements along an axis, with separate indices for every element of the batch axes."""
     batch = node.attributes["batch_dims"]
 
     def run(x: Array, indices: Array, axis: Any) -> Array:
         if not batch:
             return np.take(x, indices, int(axis))
         batches = batch + np.ndim(indices) if batch < 0 else batch
-        place = int(axis) + x.ndim if axis < 0 else int(axis)
-        rows = np.prod(x.shape[:batches], dtype=int)
-        flat = x.reshape(rows, *x.shape[batches:])
+        gathered_axis = int(axis) + x.ndim if axis < 0 else int(axis)
+        batch_size = np.prod(x.shape[:batches], dtype=int)
+        flat = x.reshape(batch_size, *x.shape[batches:])
         rows_of_batches = [
-            np.take(table, rows_of_table, place - batches)
-            for table, rows_of_table in zip(flat, indices.reshape(rows, *indices.shape[batches:]), strict=True)
+            np.take(table, rows_of_table, gathered_axis - batches)
+            for table, rows_of_table in zip(flat, indices.reshape(batch_size, *indices.shape[batches:]), strict=True)
         ]
         return np.stack(rows_of_batches).reshape(*x.shape[:batches], *rows_of_batches[0].shape)
 
@@ -93,7 +93,7 @@ def _gather(node: Node) -> Kernel:
 
 def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
     """Add updates to zeros at given indices."""
-    result = np.zeros(whole(shape), updates.dtype)
+    result = np.zeros(int_tuple(shape), updates.dtype)
     np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
     return result
 
@@ -101,7 +101,7 @@ def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
 register_function("ScatterNd", _scatter)
 
 
-def _with_change(function: Kernel) -> Kernel:
+def _changed_copy(function: Kernel) -> Kernel:
     """Return a function that changes indexed elements in a copy of a tensor."""
 
     def run(x: Array, indices: Array, updates: Array) -> Array:
@@ -112,15 +112,15 @@ def _with_change(function: Kernel) -> Kernel:
     return run
 
 
-register_function("TensorScatterUpdate", _with_change(lambda x, places, updates: x.__setitem__(places, updates)))
-register_function("TensorScatterAdd", _with_change(np.add.at))
-register_function("TensorScatterSub", _with_change(np.subtract.at))
-register_function("TensorScatterMax", _with_change(np.maximum.at))
-register_function("TensorScatterMin", _with_change(np.minimum.at))
+register_function("TensorScatterUpdate", _changed_copy(lambda x, indices, updates: x.__setitem__(indices, updates)))
+register_function("TensorScatterAdd", _changed_copy(np.add.at))
+register_function("TensorScatterSub", _changed_copy(np.subtract.at))
+register_function("TensorScatterMax", _changed_copy(np.maximum.at))
+register_function("TensorScatterMin", _changed_copy(np.minimum.at))
 
 
 def _segments(start: Any, add: Kernel) -> Kernel:
-    """Return a function that collects rows by segment, skipping negative segments."""
+    """Return a function that combines the rows of each segment and skips rows of negative segments."""
 
     def run(x: Array, segments: Array, count: Any) -> Array:
         first = start(x.dtype) if callable(start) else start
@@ -147,7 +147,7 @@ register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
 
 
 def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
-    """Return a function that collects rows by ascending segment; empty segments are constant."""
+    """Return a function that combines the rows of each segment; segments without rows are filled with ``empty``."""
 
     def run(x: Array, segments: Array) -> Array:
         count = int(segments[-1]) + 1 if len(segments) else 0
@@ -164,12 +164,12 @@ register_function("SegmentMean", _sorted_segments(lambda rows: rows.mean(0)))
 register_function("SegmentProd", _sorted_segments(lambda rows: rows.prod(0), empty=1))
 register_function("SegmentMax", _sorted_segments(lambda rows: rows.max(0)))
 register_function("SegmentMin", _sorted_segments(lambda rows: rows.min(0)))
-register_function("Roll", lambda x, shift, axis: np.roll(x, whole(shift), whole(axis)))
+register_function("Roll", lambda x, shift, axis: np.roll(x, int_tuple(shift), int_tuple(axis)))
 
 
 @register("ListDiff")
 def _list_difference(node: Node) -> Kernel:
-    """Elements missing in a second list, and their positions."""
+    """Return the elements that are missing in a second list, and their indices."""
     dtype = node.output_types[1]
 
     def run(x: Array, y: Array) -> tuple[Array, Array]:
@@ -180,7 +180,7 @@ def _list_difference(node: Node) -> Kernel:
 
 
 def _bincount(values: Array, size: Any, weights: Array) -> Any:
-    """Count elements, or sum weights, by value; skip values beyond the size."""
+    """Count equal values, or sum their weights; values of ``size`` or more are skipped."""
     mask = values < int(size)
     return np.bincount(values[mask], weights[mask] if weights.size else None, int(size)).astype(weights.dtype)
 
@@ -190,15 +190,15 @@ register_function("Bincount", _bincount)
 
 @register("DynamicStitch ParallelDynamicStitch")
 def _stitch(node: Node) -> Kernel:
-    """Merge rows of several arrays by index; later rows win."""
+    """Merge rows of several arrays by index; of rows with the same index the last one stays."""
     count = node.attributes["N"]
 
     def run(*values: Any) -> Array:
         indices, data = values[:count], values[count:]
         size = max((int(rows_of_part.max()) for rows_of_part in indices if np.size(rows_of_part)), default=-1) + 1
         result = np.zeros((size, *data[0].shape[np.ndim(indices[0]) :]), data[0].dtype)
-        for places, rows in zip(indices, data, strict=True):
-            result[places] = rows
+        for row_numbers, rows in zip(indices, data, strict=True):
+            result[row_numbers] = rows
         return result
 
     return run
@@ -206,7 +206,7 @@ def _stitch(node: Node) -> Kernel:
 
 @register("Unique")
 def _unique(node: Node) -> Kernel:
-    """Distinct values in order of first appearance, and the position of every element's value."""
+    """Return the distinct values in order of appearance, and for every element the index of its value among them."""
     dtype = node.output_types[1]
 
     def run(x: Array) -> tuple[Array, Array]:
@@ -224,7 +224,7 @@ register_function("Where", lambda condition: np.argwhere(condition).astype(np.in
 
 @register("TopKV2")
 def _top_k(node: Node) -> Kernel:
-    """Largest elements along the last axis and their positions; ties go to the first element."""
+    """Return the largest elements along the last axis and their indices; of equal elements the first comes first."""
     dtype = node.output_types[1]
 
     def run(x: Array, count: Any) -> tuple[Array, Array]:
@@ -235,9 +235,9 @@ def _top_k(node: Node) -> Kernel:
 
 
 def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
-    """Tell whether fewer than ``count`` predictions exceed the target's.
+    """Tell for each row whether fewer than ``count`` predictions exceed the prediction for the target.
 
-    False if predictions are not finite.
+    The answer is False for a row with a prediction that is not finite.
     """
     valid = (targets >= 0) & (targets < predictions.shape[1])
     scores = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
@@ -256,15 +256,15 @@ def _in_top_fixed(node: Node) -> Kernel:
 
 @register("ReverseSequence")
 def _reverse_sequence(node: Node) -> Kernel:
-    """Reverse the first elements per sequence."""
+    """Reverse the first elements of every sequence: as many as its length says."""
     axis, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
 
     def run(x: Array, lengths: Array) -> Array:
         steps = np.arange(x.shape[axis])
-        places = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
+        sources = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
         shape = [1] * x.ndim
-        shape[batch], shape[axis] = places.shape
-        grid = places if batch < axis else places.T
+        shape[batch], shape[axis] = sources.shape
+        grid = sources if batch < axis else sources.T
         return np.take_along_axis(x, grid.reshape(shape), axis)
 
     return run

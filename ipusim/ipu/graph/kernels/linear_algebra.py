@@ -1,6 +1,6 @@
 """Run operations on matrices in NumPy: diagonals, inverses, decompositions and linear systems.
 
-Packed diagonals are rows of an array, from the highest diagonal to the lowest.
+Packed diagonals are the rows of an array, from the highest diagonal (above the main one) to the lowest.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ import numpy as np
 from scipy import linalg
 
 from ipusim.api import Array
-from ipusim.ipu.graph.kernels.shaping import whole
+from ipusim.ipu.graph.kernels.shaping import int_tuple
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _offsets(offset: Any) -> tuple[int, int]:
     """Return the lowest and highest diagonal number."""
-    numbers = whole(offset)
+    numbers = int_tuple(offset)
     return numbers[0], numbers[-1]
 
 
-def _of_alignment(node: Node, number: int, length: int, longest: int) -> int:
-    """Return the right shift of a diagonal within a packed row."""
+def _padding_before(node: Node, number: int, length: int, max_length: int) -> int:
+    """Return the number of padding elements before a packed diagonal."""
     side = node.attributes["align"].split("_")[0 if number >= 0 else 1]
-    return longest - length if side == "RIGHT" else 0
+    return max_length - length if side == "RIGHT" else 0
 
 
-def _places(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tuple[int, Array, Array, Array]]:
-    """Return packed row, rows, columns and packed columns per diagonal, from highest to lowest diagonal."""
+def _diagonal_indices(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tuple[int, Array, Array, Array]]:
+    """Return, per diagonal from the highest, its packed row and its elements' rows, columns and packed columns."""
     rows, columns = shape
     lengths = {number: max(min(rows + min(number, 0), columns - max(number, 0)), 0) for number in range(low, high + 1)}
-    longest = max(lengths.values())
+    max_length = max(lengths.values())
     result = []
     for row, number in enumerate(range(high, low - 1, -1)):
         steps = np.arange(lengths[number])
-        shift = _of_alignment(node, number, lengths[number], longest)
+        shift = _padding_before(node, number, lengths[number], max_length)
         result.append((row, steps - min(number, 0), steps + max(number, 0), steps + shift))
     return result
 
 
-def _unpack(diagonals: Array, low: int, high: int) -> Array:
-    """Return packed diagonals with an explicit axis of diagonals."""
+def _with_diagonal_axis(diagonals: Array, low: int, high: int) -> Array:
+    """Return packed diagonals with an axis of diagonals, which TensorFlow leaves out for a single one."""
     return diagonals[..., None, :] if low == high else diagonals
 
 
@@ -50,16 +50,18 @@ def _unpack(diagonals: Array, low: int, high: int) -> Array:
 def _diagonal_matrix(node: Node) -> Kernel:
     def run(diagonals: Array, offset: Array, rows: Any, columns: Any, padding: Any) -> Array:
         low, high = _offsets(offset)
-        bands = _unpack(diagonals, low, high)
-        longest = bands.shape[-1]
+        bands = _with_diagonal_axis(diagonals, low, high)
+        max_length = bands.shape[-1]
         height, width = int(rows), int(columns)
-        least = longest - min(high, 0), longest + max(low, 0)
+        min_lengths = max_length - min(high, 0), max_length + max(low, 0)
         if height < 0 and width < 0:
-            height = width = max(least)
-        height, width = (smallest if size < 0 else size for size, smallest in zip((height, width), least, strict=True))
+            height = width = max(min_lengths)
+        height, width = (
+            min_length if size < 0 else size for size, min_length in zip((height, width), min_lengths, strict=True)
+        )
         result = np.full((*bands.shape[:-2], height, width), padding, diagonals.dtype)
-        for row, down, right, place in _places(node, (height, width), low, high):
-            result[..., down, right] = bands[..., row, place]
+        for row, row_indices, column_indices, packed_columns in _diagonal_indices(node, (height, width), low, high):
+            result[..., row_indices, column_indices] = bands[..., row, packed_columns]
         return result
 
     return run
@@ -69,11 +71,11 @@ def _diagonal_matrix(node: Node) -> Kernel:
 def _diagonal_part(node: Node) -> Kernel:
     def run(x: Array, offset: Array, padding: Any) -> Array:
         low, high = _offsets(offset)
-        parts = _places(node, (x.shape[-2], x.shape[-1]), low, high)
-        longest = max(len(down) for _, down, _, _ in parts)
-        bands = np.full((*x.shape[:-2], len(parts), longest), padding, x.dtype)
-        for row, down, right, place in parts:
-            bands[..., row, place] = x[..., down, right]
+        parts = _diagonal_indices(node, (x.shape[-2], x.shape[-1]), low, high)
+        max_length = max(len(row_indices) for _, row_indices, _, _ in parts)
+        bands = np.full((*x.shape[:-2], len(parts), max_length), padding, x.dtype)
+        for row, row_indices, column_indices, packed_columns in parts:
+            bands[..., row, packed_columns] = x[..., row_indices, column_indices]
         return bands[..., 0, :] if low == high else bands
 
     return run
@@ -83,9 +85,11 @@ def _diagonal_part(node: Node) -> Kernel:
 def _with_diagonal(node: Node) -> Kernel:
     def run(x: Array, diagonals: Array, offset: Array) -> Array:
         low, high = _offsets(offset)
-        bands, result = _unpack(diagonals, low, high), x.copy()
-        for row, down, right, place in _places(node, (x.shape[-2], x.shape[-1]), low, high):
-            result[..., down, right] = bands[..., row, place]
+        bands, result = _with_diagonal_axis(diagonals, low, high), x.copy()
+        for row, row_indices, column_indices, packed_columns in _diagonal_indices(
+            node, (x.shape[-2], x.shape[-1]), low, high
+        ):
+            result[..., row_indices, column_indices] = bands[..., row, packed_columns]
         return result
 
     return run

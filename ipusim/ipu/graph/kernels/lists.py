@@ -1,4 +1,4 @@
-"""Hold lists of tensors and optional values, which loops and branches keep for their gradients."""
+"""Run operations on lists of tensors and on optional values, which loops and branches keep for their gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TensorList:
 
     Attributes:
         items: tensors; None for a reserved element without a value.
-        shape: element shape; -1 marks an unknown length. Empty for unknown rank.
+        shape: shape of elements, with -1 for unknown lengths; empty if the rank is unknown.
         dtype: dtype of elements.
     """
 
@@ -36,7 +36,7 @@ class TensorList:
         return replace(self, items=tuple(None if item is None else np.zeros_like(item) for item in self.items))
 
     def item(self, number: int, shape: Any) -> Any:
-        """Return an element; if unset, zeros of ``shape`` or of the list's element shape."""
+        """Return an element; for an unset element, zeros of ``shape`` or of the list's element shape."""
         element = self.items[number]
         if element is not None:
             return element
@@ -48,7 +48,7 @@ class TensorList:
 
 @dataclass(frozen=True, eq=False)
 class Optional:
-    """Values of a branch, or None if the branch did not run.
+    """Values that a branch may have computed.
 
     Attributes:
         values: tensors of the branch; None if the branch did not run.
@@ -74,8 +74,8 @@ def _reserve(node: Node) -> Kernel:
 
 
 def _set_item(tensors: TensorList, number: Any, item: Any) -> TensorList:
-    place = int(number)
-    items = (*tensors.items[:place], *(None,) * (place - len(tensors.items)), item, *tensors.items[place + 1 :])
+    index = int(number)
+    items = (*tensors.items[:index], *(None,) * (index - len(tensors.items)), item, *tensors.items[index + 1 :])
     return replace(tensors, items=items)
 
 
@@ -123,7 +123,7 @@ register_function("OptionalHasValue", lambda value: np.bool_(value.values is not
 
 @register("OptionalGetValue")
 def _value(node: Node) -> Kernel:
-    """Return the values; None placeholders for an empty optional."""
+    """Return the values of an optional, or None for each of them if the branch did not run."""
     count = len(node.output_types)
 
     def run(value: Optional) -> Any:

@@ -20,7 +20,7 @@ def _size(node: Node, windows: Windows) -> tuple[int, ...]:
 
 
 def _inner_axes(size: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of a window view that lie inside a window."""
+    """Return the axes along a window's elements, the last axes of :meth:`Windows.views`."""
     return tuple(range(-len(size), 0))
 
 
@@ -31,29 +31,31 @@ def _largest(node: Node) -> Kernel:
 
     def run(x: Array) -> Array:
         images = windows.channels_last(x)
-        places = windows.places(size, windows.positions(images.shape[1:-1], size))
+        indices = windows.element_indices(size, windows.window_counts(images.shape[1:-1], size))
         padded = windows.padded(images, size, -np.inf)
-        return windows.as_node_layout(reduce(np.maximum, (padded[place] for place in places)))
+        return windows.as_node_layout(reduce(np.maximum, (padded[index] for index in indices)))
 
     return run
 
 
 @register("MaxPoolGrad MaxPool3DGrad")
 def _largest_gradient(node: Node) -> Kernel:
-    """Send the gradient to a window's first maximum."""
+    """Give the gradient of a window's maximum to the first element that equals the maximum."""
     windows = Windows.of_node(node)
     size = _size(node, windows)
 
     def run(x: Array, y: Array, grad: Array) -> Array:
         images, largest, arriving = windows.channels_last(x), windows.channels_last(y), windows.channels_last(grad)
         padded = windows.padded(images, size, -np.inf)
-        has_nan = bool(np.isnan(largest).any())  # NaN is the largest element of a window, and unequal to itself
-        total, is_open = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
-        for place in windows.places(size, largest.shape[1:-1]):
-            part = padded[place]
-            selection = is_open & ((part == largest) | np.isnan(part) if has_nan else part == largest)
-            total[place] += select_gradient(selection, arriving)
-            is_open ^= selection
+        has_nan = bool(np.isnan(largest).any())  # a window with NaN has NaN as maximum, and NaN is unequal to itself
+        total, awaits_maximum = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
+        for index in windows.element_indices(size, largest.shape[1:-1]):
+            elements = padded[index]
+            selection = awaits_maximum & (
+                (elements == largest) | np.isnan(elements) if has_nan else elements == largest
+            )
+            total[index] += select_gradient(selection, arriving)
+            awaits_maximum ^= selection
         return windows.as_node_layout(windows.without_pads(total, images.shape[1:-1], size))
 
     return run
@@ -89,8 +91,8 @@ def _mean_gradient(node: Node) -> Kernel:
         lengths = windows.sizes(shape)[1:-1]
         arriving = windows.channels_last(widened(grad))
         shares = arriving / _counts(windows, lengths, size).astype(arriving.dtype)
-        strips = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
-        values = np.broadcast_to(strips, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
+        expanded_shares = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
+        values = np.broadcast_to(expanded_shares, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
         return windows.as_node_layout(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
 
     return run

@@ -15,13 +15,13 @@ from ipusim.ipu.graph.registry import Kernel, register
 @register("MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3")
 def _product(node: Node) -> Kernel:
     names = ("transpose_a", "transpose_b") if node.type == "MatMul" else ("adj_x", "adj_y")
-    first, second = (node.attributes[name] for name in names)
+    transpose_a, transpose_b = (node.attributes[name] for name in names)
     dtype = node.output_types[0]
 
     def run(a: Array, b: Array) -> Any:
         a, b = widened(a), widened(b)
-        left = a.swapaxes(-1, -2) if first else a
-        right = b.swapaxes(-1, -2) if second else b
+        left = a.swapaxes(-1, -2) if transpose_a else a
+        right = b.swapaxes(-1, -2) if transpose_b else b
         return np.matmul(left, right).astype(dtype, copy=False)
 
     return run

@@ -11,20 +11,20 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
-def whole(values: Any) -> tuple[int, ...]:
-    """Return an integer array of rank 0 or 1 as a tuple; no elements give an empty tuple."""
+def int_tuple(values: Any) -> tuple[int, ...]:
+    """Return an integer array of rank 0 or 1 as a tuple."""
     return tuple(int(value) for value in np.atleast_1d(values))
 
 
-register_function("Reshape", lambda x, shape: np.reshape(x, whole(shape)))
+register_function("Reshape", lambda x, shape: np.reshape(x, int_tuple(shape)))
 register_function("ExpandDims", lambda x, axis: np.expand_dims(x, int(np.reshape(axis, ()))))
-register_function("Transpose", lambda x, permutation: np.transpose(x, whole(permutation)))
+register_function("Transpose", lambda x, permutation: np.transpose(x, int_tuple(permutation)))
 register_function("InvertPermutation", lambda permutation: np.argsort(permutation).astype(permutation.dtype))
 register_function("Rank", lambda x: np.int32(np.ndim(x)))
-register_function("BroadcastTo", lambda x, shape: np.broadcast_to(x, whole(shape)))
-register_function("Tile", lambda x, times: np.tile(x, whole(times)))
-register_function("ReverseV2", lambda x, axes: np.flip(x, whole(axes)))
-register_function("Fill", lambda shape, value: np.full(whole(shape), value, value.dtype))
+register_function("BroadcastTo", lambda x, shape: np.broadcast_to(x, int_tuple(shape)))
+register_function("Tile", lambda x, times: np.tile(x, int_tuple(times)))
+register_function("ReverseV2", lambda x, axes: np.flip(x, int_tuple(axes)))
+register_function("Fill", lambda shape, value: np.full(int_tuple(shape), value, value.dtype))
 register_function("OnesLike", np.ones_like)
 register_function("ConcatV2", lambda *values: np.concatenate(values[:-1], int(values[-1])))
 register_function("Concat", lambda axis, *values: np.concatenate(values, int(axis)))
@@ -46,9 +46,9 @@ def _shape(node: Node) -> Kernel:
 @register("ShapeN")
 def _shape_n(node: Node) -> Kernel:
     dtype = node.output_types[0]
-    single = len(node.output_types) == 1
+    has_one_result = len(node.output_types) == 1
     return lambda *values: (
-        np.array(np.shape(values[0]), dtype) if single else tuple(np.array(np.shape(x), dtype) for x in values)
+        np.array(np.shape(values[0]), dtype) if has_one_result else tuple(np.array(np.shape(x), dtype) for x in values)
     )
 
 
@@ -72,12 +72,12 @@ def _pack(node: Node) -> Kernel:
 
 @register("Unpack")
 def _unpack(node: Node) -> Kernel:
-    axis, single = node.attributes["axis"], len(node.output_types) == 1
-    return lambda x: np.take(x, 0, axis) if single else tuple(np.moveaxis(x, axis, 0))
+    axis, has_one_result = node.attributes["axis"], len(node.output_types) == 1
+    return lambda x: np.take(x, 0, axis) if has_one_result else tuple(np.moveaxis(x, axis, 0))
 
 
 def _pieces(x: Array, ends: Any, axis: int) -> Any:
-    """Return an array cut along an axis; a single piece comes without a tuple."""
+    """Cut an array along an axis; return the pieces as a tuple, or a single piece itself."""
     pieces = np.split(x, ends, axis)
     return pieces[0] if len(pieces) == 1 else tuple(pieces)
 
@@ -99,13 +99,13 @@ register_function("SplitV", _split_at)
 
 
 def _offsets(axis: Any, *shapes: Array) -> Any:
-    """Return start offsets of concatenated arrays."""
+    """Return the indices at which the arrays begin in their concatenation."""
     result, start = [], 0
     for shape in shapes:
-        place = np.zeros_like(shape)
-        place[int(axis)] = start
+        offset = np.zeros_like(shape)
+        offset[int(axis)] = start
         start += int(shape[int(axis)])
-        result.append(place)
+        result.append(offset)
     return result[0] if len(result) == 1 else tuple(result)
 
 
@@ -113,7 +113,7 @@ register_function("ConcatOffset", _offsets)
 
 
 def _pad(x: Array, widths: Array, value: Any = 0) -> Array:
-    return np.pad(x, [whole(width) for width in widths], constant_values=value)
+    return np.pad(x, [int_tuple(width) for width in widths], constant_values=value)
 
 
 register_function("Pad PadV2", _pad)
@@ -122,7 +122,7 @@ register_function("Pad PadV2", _pad)
 @register("MirrorPad")
 def _mirror_pad(node: Node) -> Kernel:
     mode = node.attributes["mode"].lower()
-    return lambda x, widths: np.pad(x, [whole(width) for width in widths], mode)
+    return lambda x, widths: np.pad(x, [int_tuple(width) for width in widths], mode)
 
 
 def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
@@ -130,12 +130,12 @@ def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
     if np.array_equal(first, second):
         return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
     rank = max(len(first), len(second))
-    padded = [(1,) * (rank - len(shape)) + whole(shape) for shape in (first, second)]
+    padded = [(1,) * (rank - len(shape)) + int_tuple(shape) for shape in (first, second)]
     first_shape, second_shape = padded
     shared_axes = [axis for axis in range(rank) if first_shape[axis] == 1 and second_shape[axis] == 1]
     axes = (
-        [axis for axis in range(rank) if mine[axis] == 1 and (theirs[axis] != 1 or axis in shared_axes)]
-        for mine, theirs in ((first_shape, second_shape), (second_shape, first_shape))
+        [axis for axis in range(rank) if own[axis] == 1 and (other[axis] != 1 or axis in shared_axes)]
+        for own, other in ((first_shape, second_shape), (second_shape, first_shape))
     )
     return tuple(np.array(axis_list, first.dtype) for axis_list in axes)  # type: ignore[return-value]
 
@@ -145,7 +145,7 @@ register_function("BroadcastGradientArgs", _reduced_axes)
 
 register_function(
     "BroadcastArgs",
-    lambda first, second: np.array(np.broadcast_shapes(whole(first), whole(second)), first.dtype),
+    lambda first, second: np.array(np.broadcast_shapes(int_tuple(first), int_tuple(second)), first.dtype),
 )
 
 
@@ -155,10 +155,10 @@ def _one_hot(node: Node) -> Kernel:
 
     def run(indices: Array, depth: Any, value_on: Any, value_off: Any) -> Any:
         classes = np.arange(int(depth))
-        place = axis if axis >= 0 else np.ndim(indices)
+        class_axis = axis if axis >= 0 else np.ndim(indices)
         shape = [1] * (np.ndim(indices) + 1)
-        shape[place] = -1
-        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), value_on, value_off)
+        shape[class_axis] = -1
+        return np.where(np.expand_dims(indices, class_axis) == classes.reshape(shape), value_on, value_off)
 
     return run
 
@@ -177,11 +177,11 @@ def _band(node: Node) -> Kernel:
 @register("SpaceToDepth DepthToSpace")
 def _blocks(node: Node) -> Kernel:
     """Move blocks of pixels into channels, or back, in NHWC."""
-    size, into = node.attributes["block_size"], node.type == "SpaceToDepth"
+    size, to_channels = node.attributes["block_size"], node.type == "SpaceToDepth"
 
     def run(x: Array) -> Array:
         count, height, width, channels = x.shape
-        if into:
+        if to_channels:
             blocks = x.reshape(count, height // size, size, width // size, size, channels)
             return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(count, height // size, width // size, -1)
         blocks = x.reshape(count, height, width, size, size, channels // size**2)

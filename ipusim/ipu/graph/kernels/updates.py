@@ -1,4 +1,4 @@
-"""Run weight updates in NumPy, one operation per rule of TensorFlow.
+"""Run weight updates in NumPy: one operation type per optimizer of TensorFlow.
 
 An optimizer's slots, which hold its state, are variables.
 """
@@ -98,8 +98,8 @@ def _adagrad(node: Node) -> Kernel:
         grad = options[-1]
         if node.attributes["update_slots"]:
             slot.assign(slot.value + grad * grad)
-        root = np.sqrt(slot.value)
-        variable.assign(variable.value - grad * rate / (root + options[0] if with_epsilon else root))
+        slot_root = np.sqrt(slot.value)
+        variable.assign(variable.value - grad * rate / (slot_root + options[0] if with_epsilon else slot_root))
 
     return run
 
@@ -126,7 +126,7 @@ def _adadelta(node: Node) -> Kernel:
 
 @register("ResourceApplyFtrl ResourceApplyFtrlV2", effect=True)
 def _ftrl(node: Node) -> Kernel:
-    """Follow the regularised leader; version 2 adds shrinkage to the linear term's gradient."""
+    """Follow the regularised leader; version 2 adds an L2 shrinkage to the gradient of the linear term."""
     shrinks = node.type.endswith("V2")
 
     def run(
@@ -146,8 +146,8 @@ def _ftrl(node: Node) -> Kernel:
         linear.assign(linear.value + shrunk - sigma * variable.value)
         squares.assign(total)
         quadratic = total**-power / rate + 2 * l2
-        beyond = np.sign(linear.value) * l1 - linear.value
-        variable.assign(np.where(np.abs(linear.value) > l1, beyond / quadratic, grad.dtype.type(0)))
+        shrunk_linear = np.sign(linear.value) * l1 - linear.value
+        variable.assign(np.where(np.abs(linear.value) > l1, shrunk_linear / quadratic, grad.dtype.type(0)))
 
     return run
 
@@ -173,19 +173,19 @@ def _adamax(node: Node) -> Kernel:
     return run
 
 
-def _by_rows(dense: Maker, place: int) -> Maker:
-    """Return the maker of a rule for a sparse gradient: the dense rule, row by row.
+def _by_rows(dense: Maker, rows_index: int) -> Maker:
+    """Return the maker of an update that applies a dense update to single rows, for a sparse gradient.
 
     Args:
-        dense: maker of the dense rule, for one slot.
-        place: index of the rows among the inputs; the gradient stands before them.
+        dense: maker of the dense update, for an optimizer with one slot.
+        rows_index: index of the row numbers among the inputs; the gradient stands before them.
     """
 
     def make(node: Node) -> Kernel:
         rule = dense(node)
 
         def run(*inputs: Any) -> None:
-            (*before, grad), rows, after = inputs[:place], inputs[place], inputs[place:][1:]
+            (*before, grad), rows, after = inputs[:rows_index], inputs[rows_index], inputs[rows_index:][1:]
             tables = [np.array(variable.value) for variable in before[:2]]
             for row, part in zip(rows, grad, strict=True):
                 views = [Variable("", table[row]) for table in tables]

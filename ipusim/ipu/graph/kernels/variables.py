@@ -15,7 +15,7 @@ register_function("VarIsInitializedOp", lambda variable: np.True_)
 
 
 def _copy_of(value: Any) -> Array:
-    """Return a value as an array without shared memory: views are copied."""
+    """Return an array without shared memory: later changes of a view's base would reach the variable."""
     array = np.asarray(value)
     return array if array.base is None else array.copy()
 
@@ -40,7 +40,7 @@ register_function("ResourceGatherNd", lambda variable, indices: variable.value[t
 
 
 def _scattered(change: Kernel) -> Kernel:
-    """Return a kernel that changes rows of a variable in index order."""
+    """Return a kernel that changes rows of a variable, one after another if an index repeats."""
 
     def run(variable: Variable, indices: Array, updates: Array) -> None:
         value = np.array(variable.value)

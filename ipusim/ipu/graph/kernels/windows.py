@@ -22,8 +22,8 @@ class Windows:
     Attributes:
         strides, dilations: values per axis.
         padding: ``SAME``, ``VALID`` or ``EXPLICIT``.
-        explicit: pads before and after every axis, for ``EXPLICIT``.
-        channels_first: whether channels precede these axes.
+        explicit: elements added before and after every axis, if ``padding`` is ``EXPLICIT``.
+        channels_first: whether the channels stand before these axes in the node's arrays.
     """
 
     strides: Sizes
@@ -69,8 +69,8 @@ class Windows:
             result.append((padding_size // 2, padding_size - padding_size // 2))
         return tuple(result)
 
-    def positions(self, lengths: Sequence[int], kernel: Sequence[int]) -> Sizes:
-        """Return the number of windows per axis for images of given lengths."""
+    def window_counts(self, lengths: Sequence[int], kernel: Sequence[int]) -> Sizes:
+        """Return the number of windows along every axis of images with given lengths."""
         axes = zip(lengths, self.pads(lengths, kernel), kernel, self.strides, self.dilations, strict=True)
         return tuple(
             (start + length + end - (size - 1) * dilation - 1) // stride + 1
@@ -82,15 +82,15 @@ class Windows:
         pads = self.pads(x.shape[1:-1], kernel)
         return np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
 
-    def places(self, kernel: Sequence[int], positions: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-        """Yield, per window element, the index of that element in all windows."""
-        for place in np.ndindex(*kernel):
+    def element_indices(self, kernel: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+        """Yield, for each element of a window, the index of this element of all windows in padded images."""
+        for element in np.ndindex(*kernel):
             yield (
                 slice(None),
                 *(
                     slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)
                     for offset, dilation, count, stride in zip(
-                        place, self.dilations, positions, self.strides, strict=True
+                        element, self.dilations, counts, self.strides, strict=True
                     )
                 ),
             )
@@ -128,8 +128,8 @@ class Windows:
             start + length + end for length, (start, end) in zip(lengths, self.pads(lengths, kernel), strict=True)
         ]
         total = np.zeros((values.shape[0], *padded, values.shape[-1]), values.dtype)
-        for place, region in zip(np.ndindex(kernel), self.places(kernel, positions), strict=True):
-            total[region] += values[(slice(None),) * (axes + 1) + place]
+        for element, region in zip(np.ndindex(kernel), self.element_indices(kernel, positions), strict=True):
+            total[region] += values[(slice(None),) * (axes + 1) + element]
         return self.without_pads(total, lengths, kernel)
 
     def without_pads(self, x: Array, lengths: Sequence[int], kernel: Sequence[int]) -> Array:

@@ -1,4 +1,4 @@
-"""Find the simulator's layers among nodes of a forward pass."""
+"""Find the simulator's layers among the nodes of a forward pass."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def find_layers(view: PassView) -> list[FoundLayer]:
             if layer is not None and not view.claimed & layer.nodes:
                 view.claimed |= layer.nodes
                 result.append(layer)
-    place = {name: number for number, name in enumerate(view.entries)}
-    return sorted(result, key=lambda layer: min(place[name] for name in layer.nodes))
+    order = {name: number for number, name in enumerate(view.entries)}
+    return sorted(result, key=lambda layer: min(order[name] for name in layer.nodes))

@@ -1,6 +1,6 @@
 """Recognise layers with a kernel: product or convolution, optional bias, optional activation.
 
-Views are nodes such as reshapes, which only change the form of their input.
+Views are nodes such as reshapes, which only change the shape of their input.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class Tail:
     """
 
     def __init__(self, view: PassView, product: Node, units: int) -> None:
-        """Follow the product's result while a single node reads the result."""
+        """Follow the product's result as long as only one node reads the result."""
         self.nodes = {product.name}
         self.last = product
         self.biased = False
         self.activation = "identity"
         reader = self._next_reader(view)
         if reader is not None and reader.type in _SUMS and self._adds_bias(view, reader, units):
-            self._take(view, reader)
+            self._add(view, reader)
             self.biased = True
             reader = self._next_reader(view)
         if reader is not None and reader.type in ACTIVATIONS:
-            self._take(view, reader)
+            self._add(view, reader)
             self.activation = ACTIVATIONS[reader.type]
         else:
-            self._take_written(view)
+            self._add_written_activation(view)
 
-    def _take_written(self, view: PassView) -> None:
-        """Take an activation written as arithmetic, including preceding views."""
+    def _add_written_activation(self, view: PassView) -> None:
+        """Add the nodes of an activation written as arithmetic, and the views before them."""
         end, views = self.last, set[str]()
         while (reader := view.only_reader(end)) is not None and reader.type in VIEWS:
             views.add(reader.name)
@@ -65,22 +65,23 @@ class Tail:
             node = view.only_reader(node)
         return node
 
-    def _take(self, view: PassView, node: Node) -> None:
-        """Add a node, including preceding views."""
+    def _add(self, view: PassView, node: Node) -> None:
+        """Add a node and the views before it."""
         for tensor in node.inputs:
             maker = view.node(tensor)
             while (
                 maker is not None
                 and maker.type in VIEWS
                 and maker.name not in self.nodes
-                and self._leads_here(view, maker)
+                and self._has_same_source(view, maker)
             ):
                 self.nodes.add(maker.name)
                 maker = view.node(maker.inputs[0])
         self.nodes.add(node.name)
         self.last = node
 
-    def _leads_here(self, view: PassView, node: Node) -> bool:
+    def _has_same_source(self, view: PassView, node: Node) -> bool:
+        """Tell whether a view shows the layer's current result."""
         return view.source(node.outputs[0]).node == view.source(self.last.outputs[0]).node
 
     @staticmethod

@@ -13,7 +13,7 @@ class FoundLayer:
     """A layer among the nodes of a forward pass.
 
     Attributes:
-        name: name of the characteristic node.
+        name: name of the node that a pattern recognises first, such as the product.
         layer: simulator's layer or loss, including options.
         input_shape: shape of an input sample.
         batch: number of samples.

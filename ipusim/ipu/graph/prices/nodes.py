@@ -35,6 +35,7 @@ FREE: Final = _types(
     "StatelessRandomGetKeyCounterAlg TensorListReserve EmptyTensorList TensorListLength TensorListElementShape "
     "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone PlaceholderWithDefault"
 )
+#: Node types that only move elements.
 _MOVES: Final = _types(
     "Pad PadV2 MirrorPad Tile Gather GatherV2 GatherNd ResourceGather ResourceGatherNd ScatterNd StridedSliceGrad Fill "
     "ZerosLike OnesLike Cast OneHot ReverseV2 ReverseSequence DynamicStitch ParallelDynamicStitch Where Unique TopKV2 "
@@ -83,13 +84,14 @@ _UPDATES: Final = {
     "Adadelta": VectorWork(10, quotients=1, transcendentals=2),
     "AdaMax": VectorWork(7, quotients=1),
 }
+#: Bytes per element for a node without floating-point elements.
 _DEFAULT_ITEMSIZE: Final = 4
 
 
 def work_of_node(entry: ObservedNode) -> Work | None:
-    """Return a node's work; None for a free node, or a node with only single integers."""
+    """Return a node's work; None for a free node and for a node on single integers."""
     kind = entry.node.type
-    if kind in FREE or _counts(entry):
+    if kind in FREE or _is_counter(entry):
         return None
     maker = _PRODUCTS.get(kind)
     traffic = sum(form.nbytes for form in (*entry.inputs, *entry.outputs))
@@ -99,11 +101,11 @@ def work_of_node(entry: ObservedNode) -> Work | None:
         return Work(
             (product,), sram_bytes=traffic, itemsize=itemsize, compute_sets=0, convolution=kind.startswith("Conv")
         )
-    vector, sets = _vector(entry)
+    vector, sets = _vector_work(entry)
     return Work(vector=vector, sram_bytes=traffic, itemsize=itemsize, compute_sets=sets)
 
 
-def _counts(entry: ObservedNode) -> bool:
+def _is_counter(entry: ObservedNode) -> bool:
     """Tell whether a node computes only with single integers, such as iteration counters."""
     forms = [form for form in (*entry.inputs, *entry.outputs) if not form.dtype.hasobject]
     return bool(forms) and all(form.size == 1 and form.dtype.kind in "iu" for form in forms)
@@ -115,17 +117,17 @@ def _itemsize(entry: ObservedNode) -> int:
     return max(widths, default=_DEFAULT_ITEMSIZE)
 
 
-def _vector(entry: ObservedNode) -> tuple[VectorWork, int]:
+def _vector_work(entry: ObservedNode) -> tuple[VectorWork, int]:
     """Return the vector work and compute sets of a node without products."""
     kind = entry.node.type
-    read = entry.inputs[0].size if entry.inputs else 0
+    read_elements = entry.inputs[0].size if entry.inputs else 0
     out_elements = sum(form.size for form in entry.outputs)
     update = kind.removeprefix("Resource").removeprefix("Sparse").removeprefix("Apply")
     if kind in _COMPOUND:
         work, sets = _COMPOUND[kind]
-        return work * read, sets
+        return work * read_elements, sets
     if kind in _REDUCTIONS:
-        return VectorWork(reductions=read), 2
+        return VectorWork(reductions=read_elements), 2
     if kind.startswith("Resource") and update in _UPDATES:
         return _UPDATES[update] * max(form.size for form in entry.inputs[1:]), 1
     cost = next((work for types, work in _ELEMENTS if kind in types), VectorWork(1))
@@ -134,11 +136,11 @@ def _vector(entry: ObservedNode) -> tuple[VectorWork, int]:
 
 def _matrix_product(entry: ObservedNode) -> models.Product:
     attributes = entry.node.attributes
-    first = attributes.get("transpose_a", attributes.get("adj_x", False))
+    is_transposed = attributes.get("transpose_a", attributes.get("adj_x", False))
     left, out = entry.inputs[0].shape, entry.outputs[0].shape
-    k = left[-2 if first else -1]
-    single = len(entry.inputs[1].shape) == len(left) == 2
-    groups = 1 if single else math.prod(out[:-2])
+    k = left[-2 if is_transposed else -1]
+    is_one_matrix = len(entry.inputs[1].shape) == len(left) == 2
+    groups = 1 if is_one_matrix else math.prod(out[:-2])
     return models.Product(out[-2], k, out[-1], groups)
 
 
@@ -148,18 +150,19 @@ def _einsum(entry: ObservedNode) -> models.Product:
     names = inputs.split(",")
     for letters, form in zip(names, entry.inputs, strict=True):
         sizes |= dict(zip(letters, form.shape, strict=False))
-    first, *further_letters = (set(letters) for letters in names)
-    second_letters, free = set().union(*further_letters), set(output)
+    first_letters, *further_letters = (set(letters) for letters in names)
+    second_letters, output_letters = set().union(*further_letters), set(output)
 
-    def lengths(letters: set[str]) -> int:
+    def index_count(letters: set[str]) -> int:
+        """Return the number of indices that the axes with these letters have together."""
         return math.prod(sizes.get(letter, 1) for letter in letters)
 
-    depth = lengths(sizes.keys() - free)
+    depth = index_count(sizes.keys() - output_letters)
     return models.Product(
-        lengths((first - second_letters) & free),
+        index_count((first_letters - second_letters) & output_letters),
         depth,
-        lengths((second_letters - first) & free),
-        lengths(first & second_letters & free),
+        index_count((second_letters - first_letters) & output_letters),
+        index_count(first_letters & second_letters & output_letters),
     )
 
 

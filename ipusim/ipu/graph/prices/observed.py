@@ -1,4 +1,4 @@
-"""Observe shapes and dtypes of node values during a run, from which nodes are priced.
+"""Observe the shapes and dtypes of values during a run; nodes are priced by them.
 
 Bodies of loops and branches are observed too.
 """
@@ -42,6 +42,7 @@ class Form(NamedTuple):
         return self.size * self.dtype.itemsize
 
 
+#: Form of a value that is no array.
 _NO_ARRAY = Form((), np.dtype(object))
 
 
@@ -61,7 +62,7 @@ class ObservedNode:
     Attributes:
         node: the node.
         inputs, outputs: forms of input and output values.
-        inner: nodes of loop and branch bodies in order of execution, one entry per execution.
+        inner: nodes of loop and branch bodies in order of execution; a node that runs again is listed again.
         price: returns the work of one of Graphcore's operations, given the indices of the results that are read; None
             for other nodes.
     """

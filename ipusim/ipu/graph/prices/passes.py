@@ -22,7 +22,7 @@ class StageWork:
     """Work of a stage for one micro-batch.
 
     Attributes:
-        forward, backward: work per layer, and per run of nodes between two layers, in order.
+        forward, backward: work of every layer, and of every run of nodes between two layers, in order.
         layers: recognised layers, in order.
         outside_types: operation types of nodes outside layers.
     """
@@ -65,8 +65,8 @@ class _Pricing:
         self._constancy: dict[str, bool] = {}
         self._types_outside: dict[str, None] = {}
         self._gradient_owners: dict[str, FoundLayer | None] = {}
-        self._added_up: set[str] = set()
-        self._read: set[Output] | None = None
+        self._skips_with_gradient: set[str] = set()
+        self._read_tensors: set[Output] | None = None
 
     def work(self) -> StageWork:
         forward = tuple(self._forward())
@@ -74,7 +74,7 @@ class _Pricing:
         return StageWork(forward, backward, tuple(self._found_layers), tuple(self._types_outside))
 
     def _forward(self) -> Iterator[Work]:
-        """Yield the work in order of execution; a layer's work stands at its first node."""
+        """Yield the work in order of execution; a layer's work comes at the layer's first node."""
         run = _Run()
         priced_names: set[str] = set()
         for entry in self._view.entries.values():
@@ -88,7 +88,7 @@ class _Pricing:
         yield from run.end()
 
     def _backward_work(self) -> Iterator[Work]:
-        """Yield the backward work in order of execution; a layer's work stands at its first gradient node."""
+        """Yield the backward work in order of execution; a layer's work comes at its first gradient node."""
         groups: dict[str, list[ObservedNode]] = {}
         for entry in self._backward:
             layer = self._layer_behind(entry.node)
@@ -123,18 +123,18 @@ class _Pricing:
         for part in (entry, *entry.inner):
             if part.price is not None:
                 yield from run.end()
-                yield part.price(self._read_of(part.node))
+                yield part.price(self._indices_of_read_results(part.node))
                 continue
             work = None if self._costs_nothing(part.node) else work_of_node(part)
             if work is not None:
                 self._types_outside[part.node.type] = None
                 yield from run.add(part.node, work)
 
-    def _read_of(self, node: Node) -> set[int]:
-        """Return the numbers of a node's results in use by other nodes or passes."""
+    def _indices_of_read_results(self, node: Node) -> set[int]:
+        """Return the indices of those results of a node that other nodes or passes read."""
         if self._nodes.get(node.name) is not node:
             return set(range(len(node.output_types)))
-        if self._read is None:
+        if self._read_tensors is None:
             nodes = (entry.node for entry in (*self._view.entries.values(), *self._backward))
             outputs = (
                 *self._stage_cut.gives,
@@ -142,8 +142,8 @@ class _Pricing:
                 *self._stage_cut.returns,
                 *self._stage_cut.gradients.values(),
             )
-            self._read = {*outputs, *(tensor for reader in nodes for tensor in reader.inputs)}
-        return {tensor.number for tensor in node.outputs if tensor in self._read}
+            self._read_tensors = {*outputs, *(tensor for reader in nodes for tensor in reader.inputs)}
+        return {tensor.number for tensor in node.outputs if tensor in self._read_tensors}
 
     def _costs_nothing(self, node: Node) -> bool:
         """Tell whether a node is a view, reads a variable, casts indices, or depends only on constants."""
@@ -160,7 +160,7 @@ class _Pricing:
             origin = self._nodes.get(node.origin)
             while origin is not None and origin.name not in self._view.entries:
                 origin = self._nodes.get(origin.origin)
-            self._gradient_owners[node.name] = None  # also breaks a cycle
+            self._gradient_owners[node.name] = None  # also the answer for a node that a cycle reaches again
             layer = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
             if layer is None and origin is None and node.type == "AddN":
                 layer = self._skip_behind(node)
@@ -176,15 +176,15 @@ class _Pricing:
         makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
         layer_names = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
         for skip in self._found_layers:
-            if isinstance(skip.layer, layers.Add) and skip.name not in self._added_up:
+            if isinstance(skip.layer, layers.Add) and skip.name not in self._skips_with_gradient:
                 for tensor in self._nodes[skip.name].inputs:
-                    readers = self._readers_of(self._view.source(tensor)) - {skip.name}
+                    readers = self._layers_that_read(self._view.source(tensor)) - {skip.name}
                     if readers & layer_names:
-                        self._added_up.add(skip.name)
+                        self._skips_with_gradient.add(skip.name)
                         return skip
         return None
 
-    def _readers_of(self, source: Output) -> set[str]:
+    def _layers_that_read(self, source: Output) -> set[str]:
         """Return names of layers that read a tensor, in any view."""
         return {
             layer.name
@@ -209,12 +209,16 @@ class _Pricing:
         return self._layer_of_inputs(maker) if layer is None and maker.type in FREE else layer
 
     def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
-        """Return the work of a layer's gradient, counting only computed halves: input, weights or both."""
+        """Return the work of the gradients that are computed: of the layer's input, of its weights, or of both."""
         names = {entry.node.name for entry in group}
         if layer.weight:
             products = [entry.node for entry in group if entry.node.type in PRODUCTS]
-            into = [node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)]
-            return layer.backward(for_input=bool(into), for_weights=len(into) < len(products))
+            input_gradient_products = [
+                node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)
+            ]
+            return layer.backward(
+                for_input=bool(input_gradient_products), for_weights=len(input_gradient_products) < len(products)
+            )
         handles = set(self._view.variables_of(layer.nodes))
         is_trained = any(self._handle_of(name) in handles for name in self._stage_cut.gradients)
         return layer.backward(for_input=self._is_read_outside(names), for_weights=is_trained)
@@ -239,23 +243,23 @@ class _Pricing:
 
     def _is_read_outside(self, names: set[str]) -> bool:
         """Tell whether other layers or an earlier stage read a result of a layer's gradient."""
-        free = set(names)
-        for entry in self._backward:  # views pass results on
-            if entry.node.type in FREE and any(tensor.node in free for tensor in entry.node.inputs):
-                free.add(entry.node.name)
+        result_names = set(names)
+        for entry in self._backward:  # views of results count as results
+            if entry.node.type in FREE and any(tensor.node in result_names for tensor in entry.node.inputs):
+                result_names.add(entry.node.name)
         gradients = set(self._stage_cut.gradients.values())
-        if any(tensor.node in free and tensor not in gradients for tensor in self._stage_cut.returns):
+        if any(tensor.node in result_names and tensor not in gradients for tensor in self._stage_cut.returns):
             return True
         return any(
-            entry.node.name not in free and any(tensor.node in free for tensor in entry.node.inputs)
+            entry.node.name not in result_names and any(tensor.node in result_names for tensor in entry.node.inputs)
             for entry in self._backward
         )
 
 
 def _is_cast_of_indices(node: Node) -> bool:
-    """Tell whether a node casts between integers of 32 and 64 bits, equal on IPUs."""
-    wide = (np.dtype(np.int32), np.dtype(np.int64))
-    return node.type == "Cast" and node.attributes["SrcT"] in wide and node.attributes["DstT"] in wide
+    """Tell whether a node casts between integers of 32 and 64 bits, which are equal on IPUs."""
+    index_types = (np.dtype(np.int32), np.dtype(np.int64))
+    return node.type == "Cast" and node.attributes["SrcT"] in index_types and node.attributes["DstT"] in index_types
 
 
 class _Run:

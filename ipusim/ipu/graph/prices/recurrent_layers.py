@@ -12,20 +12,20 @@ from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
-#: Layer and number of tanh nodes in a step, by the ratio of sigmoids to tanh.
-_KINDS: Final[Mapping[Fraction, tuple[type[layers.LSTM | layers.GRU], int]]] = {
+#: Layer and its number of tanh nodes per time step, by the number of sigmoids per tanh.
+_LAYERS_BY_RATIO: Final[Mapping[Fraction, tuple[type[layers.LSTM | layers.GRU], int]]] = {
     Fraction(3, 2): (layers.LSTM, 2),
     Fraction(2): (layers.GRU, 1),
 }
-#: Node types that reorder a stack of all steps.
-_OF_STACK: Final = frozenset({"Identity", "Transpose"})
+#: Node types that at most reorder the stack of all time steps' outputs.
+_REORDERINGS: Final = frozenset({"Identity", "Transpose"})
 
 
 def recurrent(view: PassView, node: Node) -> FoundLayer | None:
     """Return the LSTM or the GRU computed by a loop.
 
-    An LSTM's step has three sigmoids and two tanh per unit, a GRU's step two sigmoids and one tanh. Products of a step
-    multiply input and state with all gates' columns, in one product or in several.
+    An LSTM's step has three sigmoids and two tanh per unit, a GRU's step two sigmoids and one tanh. A step's
+    products multiply input and state by a kernel with columns for every gate; several products may share the columns.
     """
     if node.type not in ("While", "StatelessWhile"):
         return None
@@ -33,7 +33,7 @@ def recurrent(view: PassView, node: Node) -> FoundLayer | None:
     products = [entry for entry in inner if entry.node.type == "MatMul"]
     tanhs = [entry.outputs[0] for entry in inner if entry.node.type == "Tanh"]
     sigmoids = sum(entry.outputs[0].size for entry in inner if entry.node.type == "Sigmoid")
-    found = _KINDS.get(Fraction(sigmoids, sum(form.size for form in tanhs) or 1))
+    found = _LAYERS_BY_RATIO.get(Fraction(sigmoids, sum(form.size for form in tanhs) or 1))
     if found is None or not products or any(form.shape != tanhs[0].shape for form in tanhs):
         return None
     kind, tanhs_of_step = found
@@ -51,12 +51,12 @@ def recurrent(view: PassView, node: Node) -> FoundLayer | None:
         return_sequences=_returns_sequences(view, node),
         **options,
     )
-    nodes = frozenset((node.name, *_around(view, node)))
+    nodes = frozenset((node.name, *_stacking_nodes(view, node)))
     return FoundLayer(node.name, layer, (steps, elements - units), batch, tanhs[0].dtype.itemsize, nodes)
 
 
 def _resets_state(inner: Sequence[ObservedNode]) -> bool:
-    """Tell whether a product of a step takes the state after the reset gate's product with the state."""
+    """Tell whether the reset gate multiplies the state before the state enters a product."""
     makers = {entry.node.name: entry.node for entry in inner}
     work = [entry.node.inputs[0] for entry in inner if entry.node.type == "MatMul"]
     for tensor in work:
@@ -68,8 +68,8 @@ def _resets_state(inner: Sequence[ObservedNode]) -> bool:
     return False
 
 
-def _around(view: PassView, node: Node) -> Iterator[str]:
-    """Yield nodes that unstack inputs before a loop and stack outputs afterwards."""
+def _stacking_nodes(view: PassView, node: Node) -> Iterator[str]:
+    """Yield the names of nodes that unstack inputs before a loop, and stack outputs after the loop."""
     for tensor in node.inputs:
         maker = view.node(tensor)
         if maker is not None and maker.type.startswith("TensorList"):
@@ -80,29 +80,30 @@ def _around(view: PassView, node: Node) -> Iterator[str]:
         for stack in (reader, *view.readers(reader)):
             if stack.type == "TensorListStack":
                 yield stack.name
-                yield from _last_taken(view, stack)
+                yield from _last_step_nodes(view, stack)
 
 
-def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
-    """Yield nodes that take the last step of a stack without other readers."""
-    if not _only_last_is_taken(view, stack):
+def _last_step_nodes(view: PassView, stack: Node) -> Iterator[str]:
+    """Yield the names of nodes that take the last step of a stack, if nothing reads the other steps."""
+    if not _is_only_last_step_read(view, stack):
         return
     work = [stack]
     while work:
         for reader in view.readers(work.pop()):
-            if reader.type in _OF_STACK or reader.type == "StridedSlice":
+            if reader.type in _REORDERINGS or reader.type == "StridedSlice":
                 yield reader.name
-                work += [reader] if reader.type in _OF_STACK else []
+                work += [reader] if reader.type in _REORDERINGS else []
 
 
 def _kernel(product: ObservedNode) -> Form:
+    """Return the form of a product's second operand."""
     return product.inputs[1]
 
 
 def _adds_bias(inner: ObservedNode, columns: Collection[int]) -> bool:
     """Tell whether a node of a step adds one element per column of a product."""
-    sums = inner.node.type in ("BiasAdd", "Add", "AddV2")
-    return sums and any(len(form.shape) == 1 and form.size in columns for form in inner.inputs)
+    is_sum = inner.node.type in ("BiasAdd", "Add", "AddV2")
+    return is_sum and any(len(form.shape) == 1 and form.size in columns for form in inner.inputs)
 
 
 def _returns_sequences(view: PassView, node: Node) -> bool:
@@ -110,16 +111,16 @@ def _returns_sequences(view: PassView, node: Node) -> bool:
     for reader in view.readers(node):
         for stack in (reader, *view.readers(reader)):
             if stack.type == "TensorListStack":
-                return not _only_last_is_taken(view, stack)
+                return not _is_only_last_step_read(view, stack)
     return False
 
 
-def _only_last_is_taken(view: PassView, stack: Node) -> bool:
-    """Tell whether nodes read a stack only through slices of a single step."""
+def _is_only_last_step_read(view: PassView, stack: Node) -> bool:
+    """Tell whether nodes read a stack only through slices, which take a single step."""
     work, slices = [stack], 0
     while work:
         for reader in view.readers(work.pop()):
-            if reader.type in _OF_STACK:
+            if reader.type in _REORDERINGS:
                 work.append(reader)
             elif reader.type == "StridedSlice":
                 slices += 1

@@ -10,7 +10,8 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.nodes import work_of_node
 from ipusim.ipu.graph.prices.observed import ObservedNode
 
-#: Functions returning the simulator's optimizer, by operation type. Only nesterov changes the work of an update.
+#: Functions returning the simulator's optimizer, by operation type. Rates and decays have any value: they do not
+#: change the work.
 RULES: Final[dict[str, Callable[[Node], Any]]] = {
     "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
     "ResourceApplyMomentum": lambda node: learning.Momentum(

@@ -1,4 +1,4 @@
-"""Prepare a forward pass for the search of layers: readers and sources of values."""
+"""Look up readers and sources of values in a forward pass, for the search of layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 
 #: Node types that forward their first input unchanged.
 SAME_VALUE: Final = frozenset({"Identity", "StopGradient", "Snapshot", "EnsureShape", "CheckNumerics"})
-#: Node types that change the view of their first input.
+#: Node types that change at most the shape or the order of axes of their first input.
 VIEWS: Final = SAME_VALUE | {"Reshape", "Transpose", "Squeeze", "ExpandDims"}
 
 
@@ -24,7 +24,7 @@ class PassView:
     """
 
     def __init__(self, graph: Graph, nodes: Iterable[ObservedNode]) -> None:
-        """Take the nodes in order."""
+        """Take the nodes in order of execution."""
         self.graph = graph
         self._nodes: Mapping[str, Node] = graph.nodes
         self.entries = {entry.node.name: entry for entry in nodes}
@@ -33,7 +33,7 @@ class PassView:
         for entry in self.entries.values():
             for name in dict.fromkeys(tensor.node for tensor in entry.node.inputs):
                 self._readers.setdefault(name, []).append(entry.node)
-        self._constant: dict[str, bool] = {}
+        self._constancy: dict[str, bool] = {}
 
     def node(self, tensor: Output) -> Node | None:
         """Return the node that computes a tensor; None for nodes of another pass."""
@@ -41,9 +41,9 @@ class PassView:
 
     def form(self, tensor: Output) -> Form:
         """Return the form of a tensor computed or read in the pass."""
-        record = self.entries.get(tensor.node)
-        if record is not None:
-            return record.outputs[tensor.number]
+        entry_of_tensor = self.entries.get(tensor.node)
+        if entry_of_tensor is not None:
+            return entry_of_tensor.outputs[tensor.number]
         for entry in self.entries.values():
             if tensor in entry.node.inputs:
                 return entry.inputs[entry.node.inputs.index(tensor)]
@@ -74,7 +74,7 @@ class PassView:
         return node is not None and node.type == "ReadVariableOp"
 
     def variables_of(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield handle names of variables read by nodes or directly before them."""
+        """Yield handle names of variables read by nodes, directly or through views and casts."""
         for name in names:
             for tensor in self._nodes[name].inputs:
                 if self.is_weight(tensor):
@@ -92,7 +92,7 @@ class PassView:
     def is_constant(self, tensor: Output) -> bool:
         """Tell whether a tensor depends only on constants."""
         node = self._nodes.get(tensor.node)
-        return node is not None and is_constant(self._nodes, node, self._constant)
+        return node is not None and is_constant(self._nodes, node, self._constancy)
 
 
 def is_constant(nodes: Mapping[str, Node], node: Node, constancy: dict[str, bool]) -> bool:
@@ -104,7 +104,7 @@ def is_constant(nodes: Mapping[str, Node], node: Node, constancy: dict[str, bool
         constancy: earlier answers by node name.
     """
     if node.name not in constancy:
-        constancy[node.name] = False  # also breaks a cycle
+        constancy[node.name] = False  # also the answer for a node that a cycle reaches again
         constancy[node.name] = node.type == "Const" or (
             bool(node.inputs)
             and not node.type.startswith(("Random", "Stateless", "PyFunc"))

@@ -17,9 +17,9 @@ from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.prices.written_layers import written_activation
 
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
-#: Node types between query-key product and softmax: scales and masks.
+#: Node types that scale or mask scores between the query-key product and the softmax.
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
-#: Sums among these node types; a sum adds a mask.
+#: Node types among scales that add a mask.
 _MASKS: Final = frozenset({"Add", "AddV2", "Sub"})
 
 
@@ -38,8 +38,8 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
     return FoundLayer(node.name, layer, tuple(shape), batch, form.dtype.itemsize, frozenset({node.name}))
 
 
-def _mean_behind(view: PassView, node: Node) -> list[Node]:
-    """Return the nodes up to the mean or sum over a node's elements, or an empty list.
+def _mean_nodes(view: PassView, node: Node) -> list[Node]:
+    """Return the nodes that compute the mean or sum of a node's elements; an empty list without such nodes.
 
     Keras writes a loss's mean as a sum with constant weights, divided by a constant.
     """
@@ -70,7 +70,7 @@ def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
     if node.type not in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
         return None
     form = view.form(node.inputs[0])
-    nodes = frozenset((node.name, *(mean.name for mean in _mean_behind(view, node))))
+    nodes = frozenset((node.name, *(mean.name for mean in _mean_nodes(view, node))))
     return FoundLayer(
         node.name, layers.SoftmaxCrossEntropy(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes
     )
@@ -80,12 +80,12 @@ def squared_error(view: PassView, node: Node) -> FoundLayer | None:
     """Return a regression's loss: mean of squared differences."""
     if node.type != "SquaredDifference":
         return None
-    mean_nodes = _mean_behind(view, node)
-    if not mean_nodes:
+    nodes_of_mean = _mean_nodes(view, node)
+    if not nodes_of_mean:
         return None
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
-    nodes = frozenset((node.name, *(mean.name for mean in mean_nodes)))
+    nodes = frozenset((node.name, *(mean.name for mean in nodes_of_mean)))
     return FoundLayer(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
 
 
@@ -104,7 +104,7 @@ def activation(view: PassView, node: Node) -> FoundLayer | None:
 def attention(view: PassView, node: Node) -> FoundLayer | None:
     """Return the self-attention around a softmax: projections of one input, and an output projection.
 
-    Supports several heads, added masks, and separate products for queries, keys and values.
+    It may have several heads and added masks, and has separate products for queries, keys and values.
     """
     if node.type != "Softmax":
         return None
@@ -112,30 +112,34 @@ def attention(view: PassView, node: Node) -> FoundLayer | None:
     weighted = _forward_to_product(view, node, path)
     if scores is None or weighted is None:
         return None
-    sides = [_projection(view, tensor) for tensor in (*scores.inputs[:2], weighted.inputs[1])]
+    found = [_projection(view, tensor) for tensor in (*scores.inputs[:2], weighted.inputs[1])]
     last, output_path = _output_projection(view, weighted)
-    if last is None or any(side is None for side in sides):
+    if last is None or any(projection is None for projection in found):
         return None
-    projections: list[tuple[Node, set[str]]] = [side for side in sides if side is not None]
+    projections: list[tuple[Node, set[str]]] = [projection for projection in found if projection is not None]
     inputs = {view.source(product.inputs[0]) for product, _ in projections}
     if len(inputs) != 1:
         return None
-    return _attention(view, node, projections, (scores, weighted, last), path | output_path)
+    return _attention_layer(view, node, projections, (scores, weighted, last), path | output_path)
 
 
-def _attention(
-    view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], path: set[str]
+def _attention_layer(
+    view: PassView,
+    node: Node,
+    projections: list[tuple[Node, set[str]]],
+    products: tuple[Node, Node, Node],
+    path: set[str],
 ) -> FoundLayer:
     """Return the attention layer for given projections and products."""
     scores, weighted, last = products
-    x, query = view.form(sides[0][0].inputs[0]), view.form(scores.inputs[0])
+    x, query = view.form(projections[0][0].inputs[0]), view.form(scores.inputs[0])
     positions, head = query.shape[-2:]
-    inner = view.form(sides[0][0].outputs[0]).shape[-1]
-    elements = x.size // (view.form(sides[0][0].outputs[0]).size // inner)
+    inner = view.form(projections[0][0].outputs[0]).shape[-1]
+    elements = x.size // (view.form(projections[0][0].outputs[0]).size // inner)
     batch = x.size // (positions * elements)
     tail = Tail(view, last, view.form(last.outputs[0]).shape[-1])
     nodes = {node.name, scores.name, weighted.name, *path, *tail.nodes}
-    for _, names in sides:
+    for _, names in projections:
         nodes |= names
     masks = sum(view.entries[name].node.type in _MASKS for name in path if name in view.entries)
     options: dict[str, Any] = {
@@ -149,7 +153,7 @@ def _attention(
 
 
 def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
-    """Return the query-key product behind scores, and the scales and views between."""
+    """Return the query-key product that scores come from, and the names of the scales and views between."""
     path: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES:
@@ -161,7 +165,7 @@ def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[s
 
 
 def _forward_to_product(view: PassView, node: Node, path: set[str]) -> Node | None:
-    """Return the product whose first operand is the softmax; add views between to ``path``."""
+    """Return the product whose first operand is the softmax; add the views between to ``path``."""
     reader = view.only_reader(node)
     while reader is not None and reader.type in VIEWS:
         path.add(reader.name)
@@ -172,7 +176,7 @@ def _forward_to_product(view: PassView, node: Node, path: set[str]) -> Node | No
 
 
 def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
-    """Return the product by a variable behind a tensor, and the nodes between."""
+    """Return the product by a variable that a tensor comes from, with the names of this and the nodes between."""
     names: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:
@@ -185,7 +189,7 @@ def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
 
 
 def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set[str]]:
-    """Return the output projection after the weighted values, and the views between."""
+    """Return the output projection after the weighted values, and the names of the views between."""
     path: set[str] = set()
     reader = view.only_reader(weighted)
     while reader is not None and reader.type in VIEWS:
@@ -211,7 +215,7 @@ def dropout(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _dropout_of(view: PassView, selection: Node, names: set[str], rate: float | None) -> FoundLayer | None:
-    """Return the dropout for a mask that selects in a given node."""
+    """Return the dropout whose mask selects input or zero in the node ``selection``."""
     scale = next((view.node(tensor) for tensor in selection.inputs if tensor.node not in names), None)
     if rate is None or scale is None or scale.type not in ("Mul", "RealDiv"):
         return None

@@ -13,7 +13,7 @@ from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
-#: Simulator's activations by the type of their elementary function.
+#: Names of the simulator's activations by the operation type of the elementary function inside.
 _ACTIVATION_OF: Final = {"Tanh": "gelu", "Erf": "gelu_erf", "Erfc": "gelu_erf", "Sigmoid": "swish"}
 _ARITHMETIC: Final = SAME_VALUE | {
     "Mul",
@@ -28,12 +28,13 @@ _ARITHMETIC: Final = SAME_VALUE | {
     *_ACTIVATION_OF,
 }
 _SUMS: Final = frozenset({"Add", "AddV2"})
-#: Maximum node count: the tanh form of GELU, its cube written as two products, has ten nodes.
-_MOST_NODES: Final = 16
-#: Largest difference between an activation and the definition in float32; both forms of GELU differ by 5e-4.
-_CLOSE: Final = 2e-5
-#: Largest difference in float16, whose constants have three digits.
-_CLOSE_IN_HALF: Final = 1e-2
+#: Maximum number of nodes of an activation: GELU's tanh form, with its cube as two products, has ten nodes.
+_MAX_NODES: Final = 16
+#: Largest difference between an activation's values and its definition in float32. It must tell GELU's two forms
+#: apart, which differ by 5e-4.
+_TOLERANCE: Final = 2e-5
+#: The same difference in float16, where a program's constants have only three digits.
+_TOLERANCE_IN_HALF: Final = 1e-2
 
 
 class WrittenActivation(NamedTuple):
@@ -53,17 +54,17 @@ class WrittenActivation(NamedTuple):
 
 
 def written_activation(view: PassView, node: Node) -> WrittenActivation | None:
-    """Return the activation around an elementary function, like GELU around tanh.
+    """Return the activation written around an elementary function, like GELU around tanh.
 
-    Any arithmetic on one tensor and constants counts, if the values equal the activation's values.
+    The arithmetic may have any form with one tensor and constants, as long as its values are the activation's values.
     """
     if node.type not in _ACTIVATION_OF:
         return None
     for x in _upstream(view, node.inputs[0]):
         nodes: set[str] = set()
-        if _follows(view, node.outputs[0], x, nodes):
+        if _depends_only_on(view, node.outputs[0], x, nodes):
             last: Node | None = node
-            while last is not None and len(nodes) <= _MOST_NODES:
+            while last is not None and len(nodes) <= _MAX_NODES:
                 if (
                     last.type in ("Mul", "RealDiv")
                     and last is not node
@@ -71,20 +72,24 @@ def written_activation(view: PassView, node: Node) -> WrittenActivation | None:
                 ):
                     return WrittenActivation(_ACTIVATION_OF[node.type], x, frozenset(nodes), last)
                 last = view.only_reader(last)
-                if last is None or last.type not in _ARITHMETIC or not _follows(view, last.outputs[0], x, nodes):
+                if (
+                    last is None
+                    or last.type not in _ARITHMETIC
+                    or not _depends_only_on(view, last.outputs[0], x, nodes)
+                ):
                     break
     return None
 
 
 def written_behind(view: PassView, tensor: Output) -> WrittenActivation | None:
     """Return the activation written as arithmetic on a tensor, or None for other arithmetic."""
-    ahead, visits = [tensor.node], dict.fromkeys([tensor.node])
-    while ahead and len(visits) <= _MOST_NODES:
-        for node in view.readers(view.entries[ahead.pop(0)].node):
-            if node.name in visits or node.type not in _ARITHMETIC:
+    queue, visited = [tensor.node], dict.fromkeys([tensor.node])
+    while queue and len(visited) <= _MAX_NODES:
+        for node in view.readers(view.entries[queue.pop(0)].node):
+            if node.name in visited or node.type not in _ARITHMETIC:
                 continue
-            visits[node.name] = None
-            ahead.append(node.name)
+            visited[node.name] = None
+            queue.append(node.name)
             pattern = written_activation(view, node)
             if pattern is not None and view.source(pattern.x) == view.source(tensor):
                 return pattern
@@ -93,38 +98,38 @@ def written_behind(view: PassView, tensor: Output) -> WrittenActivation | None:
 
 def _upstream(view: PassView, tensor: Output) -> Iterator[Output]:
     """Yield a tensor and its arithmetic ancestors, nearest first."""
-    ahead, visits = [tensor], {tensor}
-    while ahead and len(visits) <= _MOST_NODES:
-        tensor = ahead.pop(0)
+    queue, visited = [tensor], {tensor}
+    while queue and len(visited) <= _MAX_NODES:
+        tensor = queue.pop(0)
         yield tensor
         node = view.node(tensor)
         if node is not None and node.type in _ARITHMETIC:
-            new = [operand for operand in node.inputs if operand not in visits and not view.is_constant(operand)]
-            ahead += new
-            visits |= {*new}
+            new = [operand for operand in node.inputs if operand not in visited and not view.is_constant(operand)]
+            queue += new
+            visited |= {*new}
 
 
-def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool:
-    """Tell whether a tensor depends only on ``x`` and constants; add nodes between to ``nodes``."""
+def _depends_only_on(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool:
+    """Tell whether a tensor depends only on ``x`` and constants; add the nodes between them to ``nodes``."""
     if tensor == x or view.is_constant(tensor):
         return True
     node = view.node(tensor)
-    if node is None or node.type not in _ARITHMETIC or len(nodes) > _MOST_NODES:
+    if node is None or node.type not in _ARITHMETIC or len(nodes) > _MAX_NODES:
         return False
     nodes.add(node.name)
-    return all(_follows(view, operand, x, nodes) for operand in node.inputs)
+    return all(_depends_only_on(view, operand, x, nodes) for operand in node.inputs)
 
 
 def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
-    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by comparing sample values."""
+    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by their values at sample points."""
     dtype = view.form(x).dtype
     points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype)
     executable = Executable(view.graph, [x], [last.outputs[0]])
     (result,) = executable.run(Invocation({}), [points])
     expected_values, _ = layers.ActivationLayer(activation).forward({}, points.astype(np.float64))
-    close = _CLOSE if dtype.itemsize >= np.dtype(np.float32).itemsize else _CLOSE_IN_HALF
+    tolerance = _TOLERANCE if dtype.itemsize >= np.dtype(np.float32).itemsize else _TOLERANCE_IN_HALF
     return np.shape(result) == points.shape and bool(
-        np.allclose(result.astype(np.float64), expected_values, close, close)
+        np.allclose(result.astype(np.float64), expected_values, tolerance, tolerance)
     )
 
 
@@ -144,19 +149,19 @@ def embedding(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def positions(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the position embedding: samples plus a variable with one row per position."""
+    """Return the position embedding, which adds a variable with one row per position to each sample."""
     if node.type not in _SUMS:
         return None
     form = view.form(node.outputs[0])
     rows = [tensor for tensor in node.inputs if view.is_weight(tensor)]
-    if len(rows) != 1 or len(form.shape) != 3 or form.shape[1:] != _without_ones(view.form(rows[0]).shape):
+    if len(rows) != 1 or len(form.shape) != 3 or form.shape[1:] != _without_batch_axis(view.form(rows[0]).shape):
         return None
     nodes = frozenset({node.name})
     return FoundLayer(node.name, layers.PositionEmbedding(), form.shape[1:], form.shape[0], form.dtype.itemsize, nodes)
 
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without the leading axis of length 1 in a table of positions."""
+def _without_batch_axis(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a position table's shape without a leading axis of length 1."""
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 

@@ -17,7 +17,7 @@ tf = load()
 
 
 class Captures:
-    """Captured variables of functions, with unique names."""
+    """Names the variables that functions capture; names are unique."""
 
     def __init__(self) -> None:
         """Begin without variables."""
@@ -25,7 +25,7 @@ class Captures:
         self._handles: dict[str, Any] = {}
 
     def name_of(self, handle: Any, default: str = "variable") -> str:
-        """Return the name of a handle's variable; a number makes a new handle's name unique."""
+        """Return the name of a handle's variable; a new handle gets ``default``, numbered if taken."""
         if id(handle) not in self._names:
             base = name = default.partition(":")[0]
             number = 0
@@ -55,6 +55,7 @@ class Captures:
                 tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     def _captured(self, node: Node, outer: Any) -> Node:
+        """Return the placeholder of a captured tensor as a variable handle or a constant."""
         if outer.dtype == tf.resource:
             return replace(node, type="VarHandleOp", attributes={"shared_name": self.name_of(outer, node.name)})
         return replace(node, type="Const", attributes={"value": np.array(outer.numpy())})

@@ -67,7 +67,7 @@ class Placement(Protocol):
         """
 
 
-#: Model attribute for the placement; tf_keras does not track the attribute.
+#: Attribute of a model for its placement; set in ``__dict__``, so tf_keras does not track the placement.
 _PLACEMENT: Final = "_ipu_placement"
 #: Original tf_keras functions, by name of the method that makes them.
 _ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
@@ -93,10 +93,10 @@ def install() -> None:
             callbacks.install()
         if name not in _ORIGINAL:
             _ORIGINAL[name] = getattr(tf.keras.Model, name)
-            setattr(tf.keras.Model, name, _maker(kind, _ORIGINAL[name]))
+            setattr(tf.keras.Model, name, _function_maker(kind, _ORIGINAL[name]))
 
 
-def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
+def _function_maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
     """Return the method that makes the function for a kind of step."""
     attribute = f"{kind.name}_function"
 
@@ -151,20 +151,20 @@ class Execution:
         """
         model, placement = self._model, placement_of(self._model)
         assert placement is not None
-        configured = model._steps_per_execution
-        steps = 1 if configured is None else int(configured.numpy())
-        first, _ = self._pull(iterator, 1)
-        if first:
-            placement.check(first[0], self._kind.name, steps)
-        replicas = placement.replicas  # the check may build the model first
-        more, error = self._pull(iterator, steps * replicas - len(first))
-        batches = [*first, *more]
+        configured_steps = model._steps_per_execution
+        steps = 1 if configured_steps is None else int(configured_steps.numpy())
+        first_batch, _ = self._pull(iterator, 1)
+        if first_batch:
+            placement.check(first_batch[0], self._kind.name, steps)
+        replicas = placement.replicas  # read after the check, which may build the model
+        further_batches, error = self._pull(iterator, steps * replicas - len(first_batch))
+        batches = [*first_batch, *further_batches]
         batches = batches[: len(batches) // replicas * replicas]
         if placement.settings.version != self._version:
             self._steps, self._programs, self._version = {}, {}, placement.settings.version
         self.timelines = []
         results: list[Any] = []
-        for form, group in groupby(batches, _form):
+        for form, group in groupby(batches, _batch_form):
             results += self._run(form, list(group), placement)
         getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches) // replicas)
         if error is not None:
@@ -205,29 +205,31 @@ class Execution:
                 program.model_step.feed.elements.append([tensor.numpy() for tensor in tf.nest.flatten(batch)])
             program.results.elements.clear()
             variables = self._captures.variables()
-            program.device.run(Invocation(variables), program.host, (), None, self._updates())
+            program.device.run(Invocation(variables), program.host, (), None, self._update_count())
             self._captures.assign(variables.values())
             self.timelines.append(program.device.timelines[program.host])
             return [
-                result for element in program.results.elements for result in self._of_step(program, element, replicas)
+                result
+                for element in program.results.elements
+                for result in self._results_of_element(program, element, replicas)
             ]
 
-    def _accumulators(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
-        """Return pairs (variable, accumulator dtype) for variables with a different accumulator dtype."""
+    def _accumulator_dtypes(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
+        """Yield (variable, dtype) for variables whose gradient accumulator has another dtype than the variable."""
         for variable in self._model.trainable_variables if self._kind.training else ():
             dtype = placement.accumulator_dtype(variable)
             if dtype is not None:
                 yield variable, dtype
 
-    def _updates(self) -> int | None:
-        """Return the weight updates before this execution, which seed random draws; None if nothing is trained."""
+    def _update_count(self) -> int | None:
+        """Return the number of earlier weight updates, the seed of random draws; None without training."""
         if not self._kind.training:
             return None
         model = self._model
         return int(getattr(model.optimizer, "iterations", model._train_counter))
 
-    def _of_step(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
-        """Return a step's results: a prediction's results per replica, else means over replicas."""
+    def _results_of_element(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
+        """Return an element's results: one per replica in a prediction, else the mean over replicas."""
         specs = program.model_step.results
         if replicas == 1:
             return [_pack(specs, element)]
@@ -236,7 +238,7 @@ class Execution:
         return [_pack(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
 
     def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
-        """Return the program for a number of batches of one shape."""
+        """Return a new program for a number of batches of one shape."""
         training, settings = self._kind.training, placement.settings
         if form not in self._steps:
             self._steps[form] = trace_step(
@@ -251,7 +253,7 @@ class Execution:
         inference = 1 if settings.stage_of is None else steps
         count = settings.accumulation if training else inference
         specs = tf.nest.flatten(step.results)
-        names = tuple(_names(step.results))
+        names = tuple(_result_names(step.results))
         outfeed = pipelines.Outfeed(
             names=names,
             mask=(False,) * len(names),
@@ -270,7 +272,8 @@ class Execution:
             reduction=settings.reduction,
             outside=outside_of(step.step),
             accumulators={
-                self._captures.name_of(variable.handle): dtype for variable, dtype in self._accumulators(placement)
+                self._captures.name_of(variable.handle): dtype
+                for variable, dtype in self._accumulator_dtypes(placement)
             },
             summed_names=[
                 self._captures.name_of(variable.handle)
@@ -281,22 +284,22 @@ class Execution:
         return _Program(step, device, EagerHost(), results)
 
 
-def _form(batch: Any) -> Any:
+def _batch_form(batch: Any) -> Any:
     """Return the key of a batch's shapes, dtypes and structure."""
     tensors = tf.nest.flatten(batch)
     shapes = tuple((tuple(tensor.shape), tensor.dtype.name) for tensor in tensors)
     return shapes, repr(tf.nest.map_structure(lambda _: 0, batch))
 
 
-def _names(results: Any) -> list[str]:
+def _result_names(results: Any) -> list[str]:
     """Return a name per result: the dictionary key, else a number."""
     if isinstance(results, Mapping):
         return [str(key) for key in sorted(results)]
     count = len(tf.nest.flatten(results))
-    return [analysis.LOSS] if count == 1 else [f"output {place}" for place in range(count)]
+    return [analysis.LOSS] if count == 1 else [f"output {number}" for number in range(count)]
 
 
 def _pack(specs: Any, element: Sequence[Array]) -> Any:
-    """Return a step's sent values in the structure of the step's results."""
+    """Return an element's values in the step's result structure."""
     flat = [tf.constant(value, spec.dtype) for spec, value in zip(tf.nest.flatten(specs), element, strict=True)]
     return tf.nest.pack_sequence_as(specs, flat)

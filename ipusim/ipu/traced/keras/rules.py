@@ -18,8 +18,8 @@ _RULES: Final[Mapping[str, Callable[[Any, float], Any]]] = {
     "Adagrad": lambda opt, rate: learning.Adagrad(rate, opt.initial_accumulator_value, opt.epsilon),
     "Adadelta": lambda opt, rate: learning.Adadelta(rate, opt.rho, opt.epsilon),
 }
-#: Attributes of an optimizer that, if set, add operations to the rule.
-_MORE: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "amsgrad")
+#: Attributes of an optimizer that add operations to the update, unless empty.
+_EXTRA_ATTRIBUTES: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "amsgrad")
 
 
 def rule_of_optimizer(optimizer: Any) -> Any:
@@ -33,7 +33,7 @@ def rule_of_optimizer(optimizer: Any) -> Any:
         the simulator refuses: the work of an update is then the sum over operations.
     """
     kind = type(optimizer)
-    if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _MORE):
+    if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _EXTRA_ATTRIBUTES):
         return None
     if "legacy" in kind.__module__ or kind.__name__ not in _RULES or "optimizer_v2" in kind.__module__:
         return None

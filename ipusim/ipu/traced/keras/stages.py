@@ -12,7 +12,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-#: Attribute of a Model subclass for layer calls found by a symbolic call.
+#: Attribute in which a Model subclass keeps the layer calls found by a symbolic call.
 _CALLS: Final = "_ipu_calls"
 
 
@@ -41,7 +41,7 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
     """Return the layer calls of a model.
 
     Args:
-        model: a tf_keras model; a symbolic call finds the layer calls of a Model subclass.
+        model: a tf_keras model. The layer calls of a Model subclass come from a call on symbolic inputs.
         element: inputs of a batch, or their ``tf.TensorSpec``, to build an unbuilt model.
     """
     if isinstance(model, tf.keras.Sequential) and not model.inputs:
@@ -60,7 +60,7 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
 
 
 class _Repeatable(dict[str, Any]):
-    """Values that ``Node.map_arguments`` may take repeatedly."""
+    """Tensors by name for ``Node.map_arguments``, which pops values from lists."""
 
     def __getitem__(self, name: str) -> list[Any]:
         return [super().__getitem__(name)]
@@ -70,8 +70,8 @@ class _Repeatable(dict[str, Any]):
 class StageFunctions:
     """Functions of a pipeline's stages.
 
-    A stage takes earlier stages' tensors for itself and later stages: values, masks, layer losses, and the batch. The
-    cut of the step keeps only tensors that cross between stages.
+    A stage takes and sends all tensors: values, masks, layer losses, and the batch. The cut of the step drops tensors
+    without readers in later stages.
 
     Attributes:
         calls: layer calls.
@@ -86,6 +86,7 @@ class StageFunctions:
     training: bool
     begin: Callable[[list[Any]], list[Any]]
     finish: Callable[[Any, list[Any], list[Any]], Any]
+    #: Kind and name of every tensor that a stage sends to the next stage, before the batch.
     _layout: list[tuple[str, str]] = field(default_factory=list)
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -126,8 +127,8 @@ class StageFunctions:
             keywords = {**keywords, "training": self.training}
         outputs = layer(*arguments, **keywords)
         values.update(zip(node.flat_output_ids, tf.nest.flatten(outputs), strict=True))
-        first = next(call for call in self.calls.nodes if call.layer is layer)
-        return [tf.convert_to_tensor(loss) for loss in layer.losses] if node is first else []
+        first_call = next(call for call in self.calls.nodes if call.layer is layer)
+        return [tf.convert_to_tensor(loss) for loss in layer.losses] if node is first_call else []
 
 
 def _name(tensor: Any) -> str:

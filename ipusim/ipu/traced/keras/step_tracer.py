@@ -45,7 +45,7 @@ class ModelTracer(StepTracer):
         original = tf.GradientTape.gradient
 
         def gradient(*arguments: Any, **keywords: Any) -> Any:
-            with self._noting() as names:
+            with self._new_names() as names:
                 gradients = original(*arguments, **keywords)
             self._gradient_nodes += names
             return gradients

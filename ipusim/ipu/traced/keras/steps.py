@@ -125,7 +125,7 @@ def trace_step(
         UnsupportedProgramError: if the training's gradients cannot be accumulated.
     """
     trace = _Tracing(model, kind, batch, captures)
-    body = trace.whole if stage_of is None else trace.pipelined(stage_of)
+    body = trace.as_one_stage if stage_of is None else trace.in_stages(stage_of)
     with LOCK:
         step = trace.run(body, separate_update=kind.training)
         if step is None and stage_of is None and accumulation == 1:
@@ -146,7 +146,7 @@ class _Tracing:
         self._feed = BatchFeed(batch)
 
     def run(self, body: Callable[[ModelTracer], Any], *, separate_update: bool) -> ModelStep | None:
-        """Trace a body; return None if a requested separate weight update is impossible."""
+        """Trace a body; return None if ``separate_update`` is impossible."""
         traces: list[tuple[ModelTracer, Any]] = []
 
         def step() -> None:
@@ -161,7 +161,7 @@ class _Tracing:
         function = tf.function(step, autograph=False).get_concrete_function()
         tracer, results = traces[-1]
         tensors = tf.nest.flatten(results)
-        if self._kind.training:  # names of slots show their variable
+        if self._kind.training:  # a slot's name then contains the variable's name
             for variable in getattr(self._model.optimizer, "variables", tuple)():
                 self._captures.name_of(variable.handle, variable.name)
         result: TracedStep | None
@@ -177,12 +177,12 @@ class _Tracing:
                 result = as_one_pass(trace.graph, names, feeds, trace.results, shards_of(trace.graph, names))
         if result is None:
             return None
-        result = replace(result, trace=replace(result.trace, uncounted=self._sums_of_metrics(result)))
-        forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
-        return ModelStep(result, self._feed, forms, result.trace.stage_count, function)
+        result = replace(result, trace=replace(result.trace, uncounted=self._metric_sums(result)))
+        result_specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
+        return ModelStep(result, self._feed, result_specs, result.trace.stage_count, function)
 
-    def _sums_of_metrics(self, step: TracedStep) -> list[str]:
-        """Return nodes that only add up numbers for metrics; the host keeps means over batches."""
+    def _metric_sums(self, step: TracedStep) -> list[str]:
+        """Return the names of nodes in metrics' sums, which the host computes."""
         trace, nodes = step.trace, step.graph.nodes
         metric_names = {
             self._captures.name_of(variable.handle) for metric in self._model.metrics for variable in metric.variables
@@ -194,14 +194,14 @@ class _Tracing:
             and not any(shared_name(nodes[tensor.node]) in metric_names for tensor in nodes[name].inputs)
         ]
         names_of_effects = NeededNodes(step.graph, (), list(trace.gradients.values()), effects).names
-        constant: dict[str, bool] = {}
+        constancy: dict[str, bool] = {}
         return [
             name
             for name in trace.owners
-            if name not in names_of_effects and _takes_numbers(nodes, nodes[name], constant)
+            if name not in names_of_effects and _takes_numbers(nodes, nodes[name], constancy)
         ]
 
-    def whole(self, tracer: ModelTracer) -> Any:
+    def as_one_stage(self, tracer: ModelTracer) -> Any:
         """Trace the model's step as one stage."""
         with tracer.feed():
             batch = self._feed.dequeue()
@@ -209,7 +209,7 @@ class _Tracing:
             step = getattr(self._model, f"{self._kind.name}_step")
             return tf.nest.map_structure(tf.identity, converted(step)(batch))
 
-    def pipelined(self, stage_of: StageOf) -> Callable[[ModelTracer], Any]:
+    def in_stages(self, stage_of: StageOf) -> Callable[[ModelTracer], Any]:
         """Return a body that calls the model's layers stage by stage."""
         model, training = self._model, self._kind.training
         x, _, _ = _unpack(self._feed.structure)
@@ -237,10 +237,11 @@ class _Tracing:
         return model_inputs(self._model, self._batch(flat)[0])
 
     def _batch(self, flat: list[Any]) -> tuple[Any, Any, Any]:
+        """Return inputs, labels and sample weights from the tensors of a batch."""
         return _unpack(tf.nest.pack_sequence_as(self._feed.structure, flat))
 
     def _finish(self, outputs: Any, losses: list[Any], flat: list[Any]) -> tuple[Any, Any]:
-        """Return a batch's loss and the sent results."""
+        """Return a batch's loss, and results to send."""
         model = self._model
         x, y, weights = self._batch(flat)
         if self._kind.name == "predict":
@@ -254,10 +255,10 @@ class _Tracing:
         return loss, tf.nest.map_structure(tf.identity, model.compute_metrics(x, y, outputs, weights))
 
 
-def _takes_numbers(nodes: Mapping[str, Node], node: Node, constant: dict[str, bool]) -> bool:
+def _takes_numbers(nodes: Mapping[str, Node], node: Node, constancy: dict[str, bool]) -> bool:
     """Tell whether a node takes only single numbers, constants and variables."""
     return all(
-        maker.type == "VarHandleOp" or maker.output_shapes[number] == () or is_constant(nodes, maker, constant)
+        maker.type == "VarHandleOp" or maker.output_shapes[number] == () or is_constant(nodes, maker, constancy)
         for maker, number in ((nodes[tensor.node], tensor.number) for tensor in node.inputs)
     )
 
@@ -270,7 +271,7 @@ def _unpack(batch: Any) -> tuple[Any, Any, Any]:
 
 @contextmanager
 def _converting() -> Iterator[Callable[[Any], Any]]:
-    """Let autograph convert branches and loops in the model's code, as inside tf_keras' functions."""
+    """Let AutoGraph convert branches and loops in the model's code, as in tf_keras; yield the converter."""
     outside = tf.__internal__.autograph.control_status_ctx()
     inside = type(outside)(type(outside.status).ENABLED)
     with inside:
