@@ -12,7 +12,7 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import names
 from ipusim.timeline.time_parts import TimePart
 from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulate, with_copies
-from tests.effort import runs_slowest, sampled, share, slowest
+from tests.effort import draws_everything, runs_slowest, sampled, slowest
 from tests.schedules import FREE, multiple_of
 
 TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
@@ -20,7 +20,7 @@ TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 
 @sampled(2)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.schedule)
-@settings(max_examples=share(30) if runs_slowest() else 3, deadline=None)
+@settings(max_examples=30 if draws_everything() else 3, deadline=None)
 @given(data=st.data())
 def test_what_an_ipu_waits_and_keeps_is_what_its_form_says(form, data):
     sizes = st.integers(2, 9) | st.sampled_from([12, 16])

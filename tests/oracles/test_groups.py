@@ -13,7 +13,7 @@ from ipusim.runs.assemble.plans import nearest_counts
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
-from tests.effort import sampled
+from tests.effort import draws_everything, sampled
 from tests.oracles.test_point_to_point import free, most_kept
 from tests.scenarios import GOLDEN
 
@@ -39,12 +39,14 @@ def words_of(order, ipus):
 @sampled(4)
 @pytest.mark.parametrize("ipus", range(2, 17))
 def test_each_count_that_torch_has_is_laid_out_as_torch_does_and_no_other(ipus):
-    """Of ranks 2 to 16, 2 to 8 stages of a rank and counts up to 40."""
+    """Of ranks 2 to 16, 2 to 8 stages of a rank and counts up to 40, by default every other one in turn."""
     schedule = find("interleaved_1f1b")
     for chunks in range(2, 9):
         torchs = DIGESTS[ipus, chunks]
         assert [int(count) for count in torchs] == [n for n in COUNTS if n % max(1, n // ipus) == 0]
         for count in COUNTS:
+            if (ipus + chunks + count) % 2 and not draws_everything():
+                continue
             shape = shape_of(ipus, chunks, count)
             if str(count) in torchs:
                 text = "\n".join(map(" ".join, words_of(schedule.lay_out(shape), ipus)))
@@ -94,7 +96,7 @@ def test_groups_of_any_size_are_laid_out_as_megatron_does(ipus):
     rng, schedule = random.Random(ipus), find("interleaved_1f1b")
     for chunks in range(2, 9):
         for count in COUNTS:
-            for size in rng.sample(range(1, 42), 3):
+            for size in rng.sample(range(1, 42), 3 if draws_everything() else 1):
                 shape = shape_of(ipus, chunks, count, size)
                 if megatron_has(ipus, count, size):
                     right = [megatrons(rank, ipus, chunks, count, size) for rank in range(ipus)]

@@ -21,7 +21,7 @@ from ipusim.app.scenario.source import Source, read_source
 from ipusim.runs.job import Job
 from ipusim.runs.places import Place
 from ipusim.runs.request.schema import json_schema
-from tests.effort import runs_slowest, sampled, share
+from tests.effort import draws_everything, runs_slowest, sampled, share
 from tests.random_runs import any_text
 
 KeyPath = tuple[str | int, ...]
@@ -127,14 +127,15 @@ def test_the_samples_use_every_key_of_the_schema() -> None:
 @sampled(2)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
-    """One of the two, in turn, of every key by default; both with ``--all``."""
+    """One of the two, in turn, of every key; both with ``--every``."""
+    both = draws_everything()
     for number, path in enumerate(places(SAMPLES[name])):
         spelt = isinstance(path[-1], str) and path[-2:-1] not in (("parameters",), ("fill",), ("peak",))
-        if runs_slowest() or not spelt or number % 2:
+        if both or not spelt or number % 2:
             missing = copy.deepcopy(SAMPLES[name])
             del parent(missing, path)[path[-1]]
             experiment(missing, folder)
-        if spelt and (runs_slowest() or number % 2 == 0):
+        if spelt and (both or number % 2 == 0):
             misspelt = copy.deepcopy(SAMPLES[name])
             where = parent(misspelt, path)
             wrong = path[-1][:-1] + "_" + path[-1][-1]
@@ -148,7 +149,7 @@ def test_any_key_missing_or_misspelt(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_any_value_replaced(name: str, folder: Path, validator: jsonschema_rs.Draft202012Validator) -> None:
     draw, data = random.Random(name), copy.deepcopy(SAMPLES[name])
-    count = share(20) if runs_slowest() else 2
+    count = 20 if draws_everything() else 3 if runs_slowest() else 2
     for path in places(SAMPLES[name]):
         where = parent(data, path)
         kept = where[path[-1]]
