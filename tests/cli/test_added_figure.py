@@ -62,8 +62,6 @@ app(["compare", large, "--schedules", "sequential,sharded", "--out", "compared-l
 expected = ["--set", "pipeline.schedule=sequential", "--set", "expect.always_live=at least 1 MiB"]
 app(["run", large, *expected, "--set", "steps=1", "--out", "ran-large"], standalone_mode=False)
 app(["check", large, *expected], standalone_mode=False)
-for count in (8, 16):
-    app(["run", scenario, "--set", f"{COUNT}={{count}}", "--out", f"ran-{{count}}"], standalone_mode=False)
 swept = ipusim.sweep(scenario, {{"{COUNT}": [8, 16]}}, measure="micro_batch_rate", workers=1)
 print("notebook", [outcome.micro_batches_per_s for outcome in swept.outcomes], swept.best)
 """
@@ -85,9 +83,8 @@ def changed(tmp_path_factory):
 def test_points_are_ranked_and_told_by_it(changed):
     place, printed = changed
     rows = list(csv.DictReader((place / "swept" / "sweep.csv").read_text().splitlines()))
-    for count, row in zip((8, 16), rows, strict=True):
-        summary = json.loads((place / f"ran-{count}" / "summary.json").read_text())
-        assert float(row["whole_run_use"]) == summary["verdict"]["efficiency"]
+    summary = json.loads((place / "ran" / "summary.json").read_text())  # of 8 micro-batches, as the first point is
+    assert float(rows[0]["whole_run_use"]) == summary["verdict"]["efficiency"] != float(rows[1]["whole_run_use"])
     right = [float(row["samples_per_s"]) for row in rows]  # a micro-batch is a sample here
     assert [float(row["micro_batches_per_s"]) for row in rows] == right
     assert "by rate: gradient_accumulation_count 16, with a rate of" in printed

@@ -10,11 +10,14 @@ from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.suggest.words import verdict as words_of_suggestion
 from tests.cli.commands import ipusim
+from tests.effort import rarest
 from tests.scenarios import SCENARIOS
 
 
 @pytest.mark.usefixtures("without_charts")
-@pytest.mark.parametrize("name", ["digits_training", "data_parallel_4x4", "gpt2", "schedules_four_ipus"])
+@pytest.mark.parametrize(
+    "name", ["digits_training", "data_parallel_4x4", pytest.param("gpt2", marks=rarest), "schedules_four_ipus"]
+)
 def test_run_its_page_its_summary_and_suggest_give_one_comparison(name, tmp_path):
     path, folder = SCENARIOS / f"{name}.yaml", tmp_path / "run"
     model_off = ("--set", "numerics=off") if name != "schedules_four_ipus" else ()

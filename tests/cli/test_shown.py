@@ -18,9 +18,9 @@ WALKS = [walk for page, text in SHOWING.items() for walk in walks(page, text)]
 DIGITS = "scenarios/digits_training.yaml"
 #: The slowest command, run once for all tests.
 VALIDATE = "ipusim validate"
-#: Commands that train on digits for a few steps; ``--every`` runs seven whole trainings.
+#: Commands that train on digits for one weight update; ``--every`` runs seven whole trainings.
 ON_DIGITS = ("run", "compare", "sweep")
-TWO_STEPS, ONE_UPDATE = (("--set", "steps=2"), ("--set", "steps=1", "--set", "pipeline.repeat_count=1"))
+ONE_UPDATE = ("--set", "steps=1", "--set", "pipeline.repeat_count=1")
 #: Further words that shorten commands with these beginnings. Other tests run the commands whole.
 LESS = {
     "suggest scenarios/zero_bubble.yaml --order": (
@@ -44,7 +44,7 @@ LESS = {
 def shortened(words):
     """Return the words of a command with further words from ``LESS``."""
     if not draws_everything() and words[0] in ON_DIGITS and {*words} & {DIGITS, "best.yaml"}:
-        words = [*words, *(TWO_STEPS if runs_slowest() else ONE_UPDATE)]
+        words = [*words, *ONE_UPDATE]
     if not runs_slowest():
         words = [*words, *next((less for begin, less in LESS.items() if " ".join(words).startswith(begin)), ())]
     return words

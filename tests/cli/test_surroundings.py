@@ -392,25 +392,3 @@ def test_a_shell_completes_every_command_and_its_options(tmp_path):
     installed = (tmp_path / ".bash_completions" / "ipusim.sh").read_text()
     assert "_IPUSIM_COMPLETE=complete_bash" in installed
     assert shown.strip() == installed.strip()
-
-
-def test_a_run_of_a_scenario_imports_no_tensorflow(tmp_path):
-    scenario = "scenarios/tutorial_step3_pipelining.yaml"
-    ended = _modules_behind(["run", scenario, "--set", "steps=1", "--out", str(tmp_path / "out")])
-    assert not {"tensorflow", "tf_keras"} & set(ended.split())
-
-
-def _modules_behind(words):
-    """The names of the packages that a process has imported when a command has ended."""
-    code = (
-        "import sys\n"
-        "from ipusim.app.cli import main\n"
-        f"sys.argv = ['ipusim', *{words!r}]\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as end:\n"
-        "    assert not end.code\n"
-        "print('\\n', *{name.partition('.')[0] for name in sys.modules})\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return ended.stdout.splitlines()[-1]
