@@ -40,8 +40,7 @@ class Verdict:
         single_ipu_cycles: mean cycles of an execution of the same work on one IPU with enough memory, simulated
             under schedule ``single`` with the same model, feeds, host, optimizer and samples per weight update; None if
             one IPU cannot run the program.
-        single_ipu_excess_bytes: program bytes beyond that IPU's memory; 0 also if the scenario states no
-            memory.
+        single_ipu_excess_bytes: program bytes beyond that IPU's memory; 0 also if no memory is stated.
         single_ipu_refusal: reason why one IPU cannot run the program; empty otherwise.
         speed_up: length of the run on one IPU over length of this run, below 1 for a slower pipeline; None if one IPU
             cannot run the program.
@@ -102,14 +101,8 @@ def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     if len(groups) == 1:
         return slowest_stages(costs, shape)
     cycles = [sum(passes[stage] for stage in stages) for stages in groups]
-    return tuple(
-        sorted(
-            stage
-            for stages, group_cycles in zip(groups, cycles, strict=True)
-            if group_cycles == max(cycles)
-            for stage in stages
-        )
-    )
+    longest = [stages for stages, group_cycles in zip(groups, cycles, strict=True) if group_cycles == max(cycles)]
+    return tuple(sorted(stage for stages in longest for stage in stages))
 
 
 def _stage_cycles(costs: Costs, shape: PlanShape) -> list[int]:

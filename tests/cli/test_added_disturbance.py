@@ -19,7 +19,7 @@ class Swing:
 
     def problems(self, system: Placed) -> Problems:
         """Yield what is wrong: an IPU that the device has not."""
-        yield from _of_ipu(system, self.ipu)
+        yield from _ipu_problems(system, self.ipu)
 '''
 RULE = """
 

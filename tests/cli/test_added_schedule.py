@@ -30,7 +30,7 @@ def order(shape: PlanShape) -> Order:
     return Order.from_passes("lifo", shape, passes)
 '''
 WORDS = "gpipe with backward the other way round"
-ROW = f"""        _free("lifo", lifo.order, "{WORDS}", _GPU_TRAINING, period=None),
+ROW = f"""        _gpu_schedule("lifo", lifo.order, "{WORDS}", _GPU_TRAINING, period=None),
 """
 SCENARIO = """\
 system: {name: m2000}
@@ -63,7 +63,7 @@ def python(tmp_path_factory):
     package, registry = ChangedPackage(place), "schedules/registry.py"
     package.leave_pictures_out()
     package.write("schedules/lifo.py", MODULE)
-    imported, row = "    interleaved_1f1b,\n", '        _free("1f1b", '
+    imported, row = "    interleaved_1f1b,\n", '        _gpu_schedule("1f1b", '
     package.put(registry, imported, imported + "    lifo,\n")
     package.put(registry, row, ROW + row)
     (place / "s.yaml").write_text(SCENARIO)

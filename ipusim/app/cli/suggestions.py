@@ -74,7 +74,10 @@ Sharding = Annotated[
 Activations = Annotated[
     str | None, _option("destination of activations: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
 ]
-Orders = Annotated[str | None, _option("selection orders  [default: AUTO, ZIGZAG, SNAKE, HOOF]", "NAMES")]
+Orders = Annotated[
+    str | None,
+    _option("selection orders  [default: the order that the machine takes by itself, and all others]", "NAMES"),
+]
 Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="maximum number of plans to simulate")]
 Seconds = Annotated[
     float | None,

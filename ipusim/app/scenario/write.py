@@ -25,11 +25,11 @@ _DIGITS: Final = 60
 
 
 def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> str | None:
-    """Return the scenario in ``folder`` that reproduces ``request``; None if there is none.
+    """Return a scenario for ``folder`` that reproduces ``request``; None if no scenario can.
 
-    There is none for stages that are Python functions of a program, for a schedule registered by a program, for a
-    number without finite decimals, and beyond a scenario's greatest size. ``head`` holds comment lines behind the
-    description. An invalid name is left out; the file's name then names the run.
+    No scenario can hold Python functions of a program as stages, a schedule that a program registers, a number without
+    finite decimals, or a text above the size limit. ``head`` holds comment lines behind the description. An invalid
+    name is left out; the run then has the name of its file.
     """
     schedule = request.options.pipeline.schedule
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
