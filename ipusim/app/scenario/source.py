@@ -121,7 +121,7 @@ def _refusal(position: runs.Place, text: str) -> ScenarioError:
 
 
 def _near_file_hint(path: Path, suffix: str) -> str:
-    """Return a hint at a file in the same folder with a similar name.
+    """Suggest a similarly named file in the same folder.
 
     Suffixes are not compared: short names with a common suffix would always be similar.
     """

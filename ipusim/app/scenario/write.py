@@ -29,7 +29,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
 
     No scenario can hold Python functions of a program as stages, a schedule that a program registers, a number without
     finite decimals, or a text above the size limit. ``head`` holds comment lines behind the description. An invalid
-    name is left out; the run then has the name of its file.
+    name is left out; runs then take the file name.
     """
     schedule = request.options.pipeline.schedule
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
@@ -46,7 +46,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
 
 
 def _description(text: str) -> str:
-    """Return the description as comment lines with the same words."""
+    """Wrap the description into comment lines."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     lines = textwrap.wrap(words, _LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
     comment = "".join(f"# {line}\n" for line in lines)
