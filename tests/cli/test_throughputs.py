@@ -76,7 +76,7 @@ def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_thei
     assert all(each.reported_error == each.unseen_error for each in judged)
     assert len(judged) >= 50
     mean, worst = mean_and_worst(judged)
-    assert mean <= 0.033
+    assert mean <= 0.032
     assert worst <= 0.1
     sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
     assert all((each.unseen_items_per_s is None) == (source_of(each.row.source) not in sources) for each in simulated)
@@ -200,19 +200,20 @@ def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_p
 
 
 def test_fine_tuning_in_pytorch_lacks_an_equal_time_for_each_value_that_either_program_sends(simulated):
-    """Graphcore's SQuAD sends 3 values for each of 390 variables, the Trainer's RoBERTa 5 for each of 198."""
+    """Graphcore's SQuAD sends 3 values for each of 390 variables, its tutorial 4, the Trainer's RoBERTa 5 of 198."""
     tuned = [each for each in simulated if each.training.kind == "BERT, fine-tuning" and each.row.use == "fitted"]
     pytorch = [each for each in tuned if each.row.framework == "pytorch"]
     sent = DEFAULT_RATES.with_values(pytorch_optimizer_value_ns=Fraction(0))
-    values = {"squad_large": 3 * 390, "squad_base": 5 * 198}
+    values = {"Graphcore performance results": 3 * 390, "Hugging Face": 5 * 198, "Graphcore tutorials": 4 * 390}
     updates = [each.time.job.request.options.pipeline.repeat_count for each in pytorch]
     without = [each.with_rates(sent).seconds for each in pytorch]
     lacking = [
         (each.seconds_published - seconds) * number
         for each, seconds, number in zip(pytorch, without, updates, strict=True)
     ]
-    shares = [seconds / values[each.row.model] for seconds, each in zip(lacking, pytorch, strict=True)]
-    assert len(shares) == 4
+    sent_values = [values[source_of(each.row.source)] for each in pytorch]
+    shares = [seconds / number for seconds, number in zip(lacking, sent_values, strict=True)]
+    assert len(shares) == 5
     assert 70e-6 < min(shares) <= max(shares) < 95e-6
     errors = [abs(each.reported_error) for each in tuned]
     assert sum(errors) / len(errors) < 0.031
