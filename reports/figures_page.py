@@ -156,7 +156,7 @@ Look up here the meaning and unit of every key that `ipusim run` writes into `su
 the page from the classes that write the file.
 
 In a key, `[]` means an item of a list, and `NAME` a name from the run. `null` stands for a figure without a value in
-this run: losses without arithmetic, time-steps in point-to-point, unlimited memory. Seconds are cycles of the tile
+this run: losses in a timing-only run, time-steps in point-to-point, unlimited memory. Seconds are cycles of the tile
 clock divided by `clock_hz`. [`expect`](scenario.md#figures) accepts these paths too, with the item's number in place of
 `[]`.
 """

@@ -51,7 +51,7 @@ def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     available = len(ipus_with_stage) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
-    timeline = timeline.peeled(execution.index)
+    timeline = timeline.peeled(execution.index)  # written out, even if it is a copy within a repeated block
     rows = (timeline.execution == execution.index) & of_kinds(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]
     first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)

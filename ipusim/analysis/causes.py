@@ -159,7 +159,8 @@ def idle_causes(
 
     Raises TimelineError if the Timeline lacks the execution.
     """
-    track = IpuSpans(timeline.peeled(execution))  # repeated blocks appear once, with a weight
+    # peeled(): a block of repeated rows has its first and last copies written out; one copy with a weight is the rest.
+    track = IpuSpans(timeline.peeled(execution))
     begin, finish = 0, int((track.end + track.shift_cycles).max(initial=0))
     if execution is not None:
         window = find_execution(timeline, execution)

@@ -130,7 +130,7 @@ class _BackwardSearch:
         """Return the path through a block's copies to ``row`` in the copy of number ``copy``.
 
         The row at which the search enters a copy determines the path through all earlier copies. Once such a row
-        recurs, the path is periodic.
+        repeats, the path is periodic.
         """
         path, segments = _PathSegment([], [], NONE), list[_PathSegment]()
         entries: dict[int, tuple[int, int]] | None = {}

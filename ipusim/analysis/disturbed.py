@@ -48,7 +48,7 @@ class DisturbanceCost:
         idle: further idle cycles of all IPUs together, by root cause; only values above 0. No value exceeds the total
             of all causes, as waits for one cause may replace waits for another.
         recovery: micro-batches that the first stage begins after the last change of a disturbance, until the machine
-            state is that of the undisturbed run for good; None if the state never recurs or disturbances never end.
+            state is that of the undisturbed run for good; None if this never happens or disturbances never end.
         passes: whether disturbances end within the run and later states were compared. Runs of up to 50,000 spans are
             compared, unless too many tensors pile up to be recorded.
         loses: whether the run loses an IPU, and so work.

@@ -69,6 +69,7 @@ def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
 
 
 def _executions(peeled: Timeline) -> tuple[Execution, ...]:
+    """Return the executions of a Timeline that has the first and last copies of repeated blocks written out."""
     timeline = peeled.contiguous()
     rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(timeline.kind, BETWEEN_KINDS))
     if not len(rows):
@@ -98,7 +99,7 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
     """Return one execution; raises TimelineError with the known executions for an unknown index."""
-    executions = _executions(timeline.peeled(index))
+    executions = _executions(timeline.peeled(index))  # written out, even if it is a copy within a repeated block
     for execution in executions:
         if execution.index == index:
             return execution

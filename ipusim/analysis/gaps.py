@@ -37,7 +37,7 @@ def gaps_in_main(timeline: Timeline) -> int:
         return 0
     times = {execution.index: execution.times for execution in executions_of(timeline)}
     executions, starts, ends = np.array([(phase.execution, phase.start, phase.end) for phase in main]).T
-    peeled = timeline.peeled()
+    peeled = timeline.peeled()  # the first and last copies of repeated blocks are written out
     rows = np.flatnonzero(of_kinds(peeled.kind, PASSES) & np.isin(peeled.execution, executions))
     phase = np.searchsorted(executions, peeled.execution[rows])
     inside_cycles = np.minimum(peeled.end[rows], ends[phase]) - np.maximum(peeled.start[rows], starts[phase])

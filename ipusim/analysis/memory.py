@@ -72,7 +72,8 @@ class MemoryCurve:
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
     """Return the curves of a replica's IPUs that hold a stage, in ascending order.
 
-    Bytes are equal in all replicas; cycles differ only between replicas that run independently.
+    Bytes are equal in all replicas; cycles differ only between replicas that run independently. Of
+    a repeated block (rows that happen several times), the first and last copies are written out.
     """
     return tuple(_curve(timeline.peeled(), footprint, ipu_footprint, replica) for ipu_footprint in footprint.ipus)
 
@@ -171,7 +172,7 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
     A micro-batch counts from forward to backward pass or recomputation, inside and outside of the FIFO. Of several
     copies of the stage, the largest number counts.
     """
-    timeline = timeline.peeled()
+    timeline = timeline.peeled()  # writes out the first and last copies of repeated blocks
     stage_footprint = footprint.stages[stage]
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)

@@ -36,6 +36,7 @@ class Throughput:
 
 def throughput_of(timeline: Timeline) -> Throughput:
     """Return the rates of a run; for an empty Timeline everything but the effective batch size is 0."""
+    # peeled(): the first and last copies of repeated blocks are written out, so the run's last span is a row.
     info, executions, timeline = timeline.info, executions_of(timeline), timeline.peeled()
     rows_between, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if executions:

@@ -50,6 +50,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     pipeline of that execution counts, without the weight update. In point-to-point, an IPU may begin the weight update
     while passes still run on another IPU.
     """
+    # peeled(): the execution is written out, even if it is a copy within a repeated block.
     timeline = timeline.peeled(None if execution is None else execution.index)
     rows = on_ipus(timeline)
     if execution is not None:

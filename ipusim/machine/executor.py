@@ -58,7 +58,7 @@ class Executor(Protocol):
 
 
 class NullExecutor:
-    """Time without arithmetic: every call does nothing."""
+    """Executor of a timing-only run: every call does nothing."""
 
     def begin(self, *_: Any, **__: Any) -> None:
         """Do nothing."""

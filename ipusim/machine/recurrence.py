@@ -1,12 +1,12 @@
 """Detect that a run repeats itself, from complete states of the machine at marks (noted moments).
 
-Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
-future, with times relative to now and micro-batches relative to the mark. From two marks with equal states on, every
-IPU has equal instructions, apart from a shift of micro-batches by the schedule's period. So the spans between the two
-marks happen again after the second mark, as long as the instructions repeat.
+A simulation skips the repeated spans: a jump. Three facts make it exact. The machine is deterministic. A state holds
+everything that determines the future, with times relative to now and micro-batches relative to the mark. From two marks
+with equal states on, every IPU has equal instructions, apart from a shift of micro-batches by the schedule's period. So
+the spans between the two marks happen again after the second mark, as long as the instructions repeat.
 
 A step is a session run of several executions. Rules that depend on the number of an execution extend the state by the
-execution's place in its step, if they recur per step (:func:`executions_in_a_row`). Rules without a period, such as
+execution's place in its step, if they repeat per step (:func:`executions_in_a_row`). Rules without a period, such as
 jitter and exchanges between hosts before some steps, forbid the jump (``ipusim/runs/time_alone.py``).
 """
 
@@ -117,7 +117,7 @@ def periods(marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]) -> Itera
 
     Args:
         marks: equidistant marks in order of time.
-        recur: function that tells whether the IPUs' instructions between two marks recur, shifted, after the second.
+        recur: function that tells whether the IPUs' instructions between two marks repeat, shifted, after the second.
     """
     numbers_of: dict[Hashable, list[int]] = {}
     for number, mark in enumerate(marks):
@@ -161,7 +161,7 @@ class InstructionLists:
         self._bounds = bounds * replicas
 
     def recur(self, first: Mark, second: Mark) -> bool:
-        """Whether every IPU's instructions between two marks recur, shifted by micro-batches, after the second mark."""
+        """Whether every IPU's instructions between two marks repeat, shifted by micro-batches, after the second."""
         if second.execution > first.execution:  # whole executions have equal instructions
             executions = second.execution - first.execution
             ranges = zip(first.positions, second.positions, self._lists, strict=True)

@@ -160,7 +160,7 @@ def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Seque
 def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], recur: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
-    """Yield blocks of a single copy whose spans recur in the next period."""
+    """Yield blocks of a single copy whose spans repeat in the next period."""
     for begin_mark, end_mark in islice(periods(marks, recur), _MOST_TRIED_PERIODS):
         begin, end = begin_mark.cycle, end_mark.cycle
         counts = {

@@ -298,7 +298,7 @@ class Loads(NamedTuple):
     cycles: Column
 
     def are_apart(self, leave_times: Cycles, further: Cycles) -> tuple[Mask, Loads]:
-        """Return whether tensors never use a link at the same time, and the loads in order of begin.
+        """Return whether tensors never use a link at the same time, and the loads sorted by begin.
 
         Args:
             leave_times: cycle in which every tensor leaves, shape (tensors, replicas, K).

@@ -1,6 +1,6 @@
 """Simulate a run under disturbances that begin and end, and leave out the repeating parts between these changes.
 
-A block is the part of a run from a state of the machine until this state recurs. Its copies then follow one another
+A block is the part of a run from a state of the machine until this state repeats. Its copies then follow one another
 until a disturbance begins or ends: a change. Copies that end before the next change are left out. After the first copy,
 the shorter run continues with times shifted by the left-out cycles (:class:`Skip`), and reaches the change in the same
 state as the whole run. With a single execution, micro-batches are left out; with several, whole executions.

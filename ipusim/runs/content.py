@@ -40,10 +40,10 @@ class Content:
         samples: number of samples in the data; 0 for unlimited data.
         sums_gradients: whether replicas sum gradients before a weight update; False if the stages' functions sum them.
         sums_over_hosts: whether hosts sum gradients; False if the stages' functions sum them.
-        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
+        workload: function that returns a replica's arithmetic by number; None in timing-only runs.
         held_out: evaluation; None without held-out samples or a loss.
-        constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
-            loss without such a predictor.
+        constant_loss: training loss of the best predictor that ignores its input; None in timing-only runs, or for
+            a loss without such a predictor.
     """
 
     profiles: tuple[StageProfile, ...]

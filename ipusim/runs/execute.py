@@ -48,7 +48,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
         job: Job to run.
         progress: called with the number of finished time-steps and the total number.
         hooks: called at the beginning of each execution and at the end of the run, with the session.
-        jump: whether to simulate a repeating run without arithmetic only in part; results are equal either way.
+        jump: whether a timing-only run skips micro-batches and executions whose timing repeats; results are equal.
 
     Returns:
         Job with Timeline, summary and the results of its arithmetic.
@@ -83,7 +83,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 
 def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
-    """Return a remark if a long run was simulated in full, because its state never recurred."""
+    """Return a remark if a long run was simulated in full, because no state repeated."""
     if not job.in_part or timeline.repeats or len(timeline) < _MANY_SPANS:
         return ()
     return (f"No state of this run repeats, so all of its {len(timeline)} spans were simulated one by one.",)
@@ -92,8 +92,8 @@ def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
     """Return the Run of a Job from its Timeline and arithmetic results.
 
-    Without ``jump``, the Timeline has no repeated blocks even for a repeating run. Raises TimelineError for a Timeline
-    without an execution.
+    Without ``jump``, the Timeline of a repeating run has no blocks (rows for several copies). Raises
+    TimelineError for a Timeline without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
     costs_without_recomputation, orders = without_recomputation(job, costs), _orders(job, timeline)
@@ -124,7 +124,7 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
     """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes the waterfall."""
     is_long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
-    if is_long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
+    if is_long and not jump and job.workload is None:  # a simulation without a jump has not looked for repeats
         is_long = not timeline_of(job, timeline.info.executions).repeats
     return None if is_long else waterfall_of(job, timeline)
 

@@ -26,7 +26,7 @@ _LEAST_SAVED: Final = 0.0005
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
     """Return the fastest selection order; None if the current order is as fast.
 
-    The run in each order is simulated without arithmetic, with routes, copies and gradient sums of that order.
+    The run in each order is a timing-only run, with routes, copies and gradient sums of that order.
 
     Args:
         job: program of the run.
@@ -61,7 +61,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
 def _is_long(job: Job, timeline: Timeline) -> bool:
     """Return whether a simulation of the run in another order would have to record many spans.
 
-    A schedule with a period, without disturbances, is simulated in part.
+    If the schedule has a period, a shorter run stands for a run without disturbances.
     """
     is_simulated_whole = (
         job.schedule.period is None or disturbs(job.system) or (job.workload is None and not timeline.repeats)

@@ -1,7 +1,7 @@
 """Find gradient accumulation counts that fill the pipeline, so that time grows linearly from one count to the next.
 
 Differences between these counts are whole numbers of periods; a period is the time until the simulated machine's state
-recurs.
+repeats.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Lengths of the runs in which a recurring state is searched, as multiples of a least length: ramps (fill and drain)
+#: Lengths of the runs in which a repeated state is searched, as multiples of a least length: ramps (fill and drain)
 #: plus a period, or plus the number of IPUs.
 _MULTIPLES: Final = 4, 16, 64
 #: The same for schedules in which all micro-batches go forward first: only the shortest run is tried. Tensors may pile
-#: up, so that no state recurs, and a run of twice the length takes four times as long to simulate.
+#: up, so that no state repeats, and a run of twice the length takes four times as long to simulate.
 _PHASED_MULTIPLES: Final = _MULTIPLES[:1]
 
 
@@ -39,7 +39,7 @@ def full_counts(job: Job) -> FullCounts:
 
     In lock-step these are all counts of the schedule. In point-to-point, arbitrary counts may mislead: for three IPUs
     under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, but by a twelfth less
-    in the long run. So the difference is the period of a recurring state; if no state recurs, it is the number of IPUs.
+    in the long run. So the difference is the period of a repeated state; if no state repeats, it is the number of IPUs.
 
     Args:
         job: run with any count.
@@ -61,7 +61,7 @@ def full_counts(job: Job) -> FullCounts:
     ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), parts_per_count)
     least_count = ramps + max(1 if schedule.period is None else schedule.period(shape), ipus)
-    timeline = _recurring_run(job, least_count, multiple)
+    timeline = _repeating_run(job, least_count, multiple)
     if timeline is not None:
         distance = math.lcm(multiple, *(repeat.length for repeat in timeline.repeats))
         return FullCounts(timeline.contiguous().info.count // parts_per_count, distance // parts_per_count)
@@ -69,8 +69,8 @@ def full_counts(job: Job) -> FullCounts:
     return FullCounts(-(-ramps // step_of_all_ipus) * step_of_all_ipus, step_of_all_ipus)
 
 
-def _recurring_run(job: Job, least_count: int, multiple: int) -> Timeline | None:
-    """Return an execution with a recurring state, of a multiple of ``least_count`` micro-batches; otherwise None."""
+def _repeating_run(job: Job, least_count: int, multiple: int) -> Timeline | None:
+    """Return an execution with a repeated state, of a multiple of ``least_count`` micro-batches; otherwise None."""
     if job.schedule.period is None or job.with_counts is None:
         return None
     for times in _PHASED_MULTIPLES if job.schedule.in_phases else _MULTIPLES:

@@ -40,15 +40,15 @@ class Job:
         find_memory: function that returns the memory.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings about options without an effect, with Graphcore's text if Graphcore has this warning.
-        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
+        workload: function that returns a replica's arithmetic by number; None in timing-only runs.
         held_out: evaluation; None without held-out samples or a loss.
-        constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
-            loss without such a predictor.
+        constant_loss: training loss of the best predictor that ignores its input; None in timing-only runs, or for
+            a loss without such a predictor.
         between: exchanges of hosts before an execution, by the execution's number.
         late: cycles that this host waits in each execution until the last host is ready to sum; empty if all hosts are
             ready at once, or exchange their times during the run.
-        in_part: whether a shorter run may stand for the whole run. If so, nothing has checked whether the whole run
-            fits in this computer's memory.
+        in_part: whether a shorter run may stand for the whole run if the timing repeats. If so, nothing has
+            checked whether the whole run fits in this computer's memory.
         with_counts: function of the number of micro-batches in an execution and the repeat count. It returns the Job
             with these counts and all micro-batches in its Plan, and raises RequestError for impossible counts.
 
@@ -117,8 +117,8 @@ class Job:
         Args:
             figure: function that returns the figure of a fully laid out Job.
             count: number of micro-batches from which the figure grows linearly; by default the Plan's number.
-            period: micro-batches of a period, after which the same passes recur; by default a period of the schedule.
-                If the Order has no time-steps, the recurring passes may have other time-steps.
+            period: micro-batches of a period, after which the same passes repeat; by default a period of the schedule.
+                If the Order has no time-steps, the repeated passes may have other time-steps.
 
         Returns:
             Figure for all micro-batches of the program, from the figures of ``count`` and of a period more.

@@ -1,4 +1,4 @@
-"""Simulate a Job without arithmetic, and record states of the machine at marks (noted moments)."""
+"""Make a timing-only run of a Job, and record states of the machine at marks (noted moments)."""
 
 from __future__ import annotations
 

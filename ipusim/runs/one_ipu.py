@@ -1,4 +1,4 @@
-"""Simulate the work of a run on one IPU without arithmetic, for comparison with the pipeline."""
+"""Simulate the work of a run on one IPU, in a timing-only run, for comparison with the pipeline."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from ipusim.runs.time_alone import PriceFunction
 _MOST_PASSES: Final = 100_000_000
 #: The same for runs with Streaming Memory or moves, which take longer.
 _MOST_STREAMED: Final = 1_000_000
-#: Maximum number of passes of a single run: preparing so many for the computation takes a second. Longer runs often
-#: repeat, and are simulated in part.
+#: Maximum number of passes of a single run: preparing so many for the computation takes a second. The timing
+#: of longer runs often repeats, so that a shorter run stands for them.
 MOST_PASSES_OF_ONE_RUN: Final = 600_000
 #: Minimum number of replicas at which passes in sequence take less time to compute than to simulate: the computation
 #: treats equal replicas once.
@@ -59,13 +59,13 @@ def run_without_events(job: Job, executions: int, price: PriceFunction) -> int |
 
 
 def long_run_without_events(job: Job, recurrence: Recurrence) -> int | None:
-    """Return the cycles of a run of a single execution, from its recurring part and a run of fewer micro-batches.
+    """Return the cycles of a run of a single execution, from its repeating part and a run of fewer micro-batches.
 
-    Both runs reach the recurring part in equal states, and have equal instructions after it.
+    Both runs reach the repeating part in equal states, and have equal instructions after it.
 
     Args:
         job: Job of the run.
-        recurrence: recurring part of this run, or of a run that differs only in the number of micro-batches.
+        recurrence: repeating part of this run, or of a run that differs only in the number of micro-batches.
 
     Returns:
         Cycles of the run. None for a run too short for the part, or if only a simulation of events gives the times of

@@ -1,4 +1,7 @@
-"""Find the recurring part of a run of a single execution, without simulating events."""
+"""Find the repeating part of a run of a single execution, without simulating events.
+
+The part is a number of micro-batches; the timing of all IPUs repeats for as many later micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ipusim.runs.job import Job
 
 
 class Recurrence(NamedTuple):
-    """The recurring part of a run, which repeats if the run has enough micro-batches.
+    """The repeating part of a run with enough micro-batches.
 
     Attributes:
         micro_batches: number of micro-batches of a run that contains the part.
@@ -31,9 +34,9 @@ class Recurrence(NamedTuple):
 
 
 def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
-    """Return the recurring part of a run of a single execution.
+    """Return the repeating part of a run of a single execution.
 
-    A part recurs if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances in
+    A part repeats if all IPUs begin the same passes and sends again, over later micro-batches, at the same distances in
     time. In point-to-point, also no tensor may wait longer than the part takes. Then the times of each part follow from
     the times of the part before it.
 
@@ -50,7 +53,7 @@ def recurrence_of(job: Job, counts: Iterable[int]) -> Recurrence | None:
     assert job.with_counts is not None
     for count in counts:
         try:
-            part = _recurring_part(job.with_counts(count, 1)) if has_only_passes(job) else (0, 0)
+            part = _repeating_part(job.with_counts(count, 1)) if has_only_passes(job) else (0, 0)
         except NotExactError:
             part = 0, 0
         if part is not None:
@@ -68,14 +71,14 @@ def has_only_passes(job: Job) -> bool:
     return is_periodic and meets_once and not any((*other_work, *feeds))
 
 
-def _recurring_part(job: Job) -> tuple[int, int] | None:
-    """Return micro-batches and cycles of the latest part of a run that recurs; of several, the shortest part.
+def _repeating_part(job: Job) -> tuple[int, int] | None:
+    """Return micro-batches and cycles of the latest part of a run that repeats; of several, the shortest part.
 
     Both are 0 if a tensor may wait longer than the part takes. Raises NotExactError if only a simulation of events
     gives the times.
     """
     shape, starts = job.plan.shape, _starts(job)
-    # Most runs without recurrence have no equal states, and need no table of passes and sends.
+    # Most runs without a repeating part have no equal states, and need no table of passes and sends.
     table_of = cache(lambda: _passes_and_sends(job, starts))
     wait_of = cache(lambda: _waits(table_of(), shape))
     part = None
@@ -102,10 +105,10 @@ def _starts(job: Job) -> Column:
 
 
 def _equal_states(job: Job, starts: Column) -> Iterator[tuple[int, int, int]]:
-    """Yield begin, micro-batches and cycles of possible recurring parts, the latest and shortest first.
+    """Yield begin, micro-batches and cycles of possible repeating parts, the latest and shortest first.
 
-    A state of the machine can recur only if all IPUs begin their next passes at the same distances. A part lies between
-    two equal states, and a third equal state follows at the same distance.
+    A state of the machine can repeat only if all IPUs begin their next passes at the same distances. A part lies
+    between two equal states, and a third equal state follows at the same distance.
     """
     plan, shape, period = job.plan, job.plan.shape, job.schedule.period
     assert period is not None

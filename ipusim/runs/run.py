@@ -19,7 +19,7 @@ class Run:
         job: executed Job.
         timeline: spans of the run (intervals such as passes and copies), in cycles of the tile clock.
         summary: all figures of the run.
-        learning: losses, outputs and weights; None for time-only simulation.
+        learning: losses, outputs and weights; None in timing-only runs.
         remarks: remarks on the simulation that do not affect its results.
 
     Example:

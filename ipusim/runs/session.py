@@ -233,7 +233,7 @@ class Session:
             hooks: ``before`` is called as each execution begins, ``after`` at the end of the run.
             sink: called with each element of the outfeed, a tuple of arrays, on arrival at the host.
             before: joint work of hosts since the last run, recorded at the beginning of this run.
-            jump: whether to simulate a repeating run without arithmetic only in part.
+            jump: whether a timing-only run skips micro-batches and executions whose timing repeats.
 
         Returns:
             Timeline of the run.
@@ -285,7 +285,7 @@ class Session:
     def _replicas_for_run(self) -> Replicas | None:
         """Return the arithmetic, extended to record this host's waits for other hosts before sums.
 
-        For a Job without arithmetic, return replicas that repeat the waits recorded in the Job.
+        For a timing-only Job, return replicas that repeat the waits recorded in the Job.
         """
         replicas = self._replicas
         if replicas is None:
@@ -326,9 +326,9 @@ class Session:
 
 
 def _replicas_with_waits(job: Job) -> Replicas:
-    """Return replicas without arithmetic that repeat the recorded waits for other hosts.
+    """Return timing-only replicas that repeat the recorded waits for other hosts.
 
-    A run that is simulated in part takes several simulations; each of them starts with the first execution's wait.
+    The search for a shorter run that repeats simulates several; each of them starts with the first execution's wait.
     """
     waits = iter(job.late)
 

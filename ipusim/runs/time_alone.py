@@ -1,6 +1,7 @@
-"""Simulate a run without arithmetic.
+"""Make timing-only runs, without arithmetic.
 
-If the run repeats, only a part is simulated, and then extended to the whole Timeline.
+The timing of a run often repeats, for later micro-batches or executions. A shorter run is simulated in place of a
+repeating run, and extended by repeated blocks to the whole Timeline.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def timeline_of(
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     progress: Progress | None = None,
 ) -> Timeline:
-    """Return the Timeline of a Job without arithmetic.
+    """Return the Timeline of a Job's timing-only run.
 
     Args:
         job: Job to run.
         executions: executions of the pipeline; by default the program's repeat count.
-        jump: whether to simulate a repeating run only in part; its Timeline then has repeated blocks, and equals the
+        jump: whether a shorter run stands for a run that repeats; its Timeline then has repeated blocks, and equals the
             fully simulated Timeline after expansion.
         price: function that returns costs and device of the Job, or of the Job with other counts.
         replicas: replacement for the arithmetic, for a host that waits for others (``Job.late``).
@@ -66,16 +67,16 @@ def timeline_of(
         RequestError: if a large run does not repeat, or a run is too long for 64-bit figures.
     """
     count = job.program.repeat_count if executions is None else executions
-    device, repeats = price(job)[1], replicas is None and not between
+    device, executions_may_repeat = price(job)[1], replicas is None and not between
     if loses(device):
         device = with_pauses(job.whole, price(job.whole)[0], device, count, between)
-        price, repeats = _price_on(device, price), False
-    run = _InPart(job, count, price, replicas, between, progress)
+        price, executions_may_repeat = _price_on(device, price), False
+    run = _ShorterRuns(job, count, price, replicas, between, progress)
     attempts: list[Callable[[], Timeline | None]] = []
     if steady_from(device) is not None:
-        attempts.append(lambda: run.in_part(repeats=repeats))
-    if repeats and changes(device):
-        # With several executions that are long enough to simulate in part, first try executions after all changes.
+        attempts.append(lambda: run.extended(executions_may_repeat=executions_may_repeat))
+    if executions_may_repeat and changes(device):
+        # With several executions long enough to be shortened, first try executions after the last change.
         executions_first = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
         attempts.insert(len(attempts) if executions_first else 0, lambda: _between_changes(run))
     for attempt in attempts if jump else ():
@@ -97,7 +98,7 @@ def timeline_of(
     return check_sums(timeline, system, costs)
 
 
-def _between_changes(run: _InPart) -> Timeline | None:
+def _between_changes(run: _ShorterRuns) -> Timeline | None:
     """Return the Timeline of a run simulated only around the beginnings and ends of disturbances.
 
     None if no part can be left out.
@@ -108,8 +109,8 @@ def _between_changes(run: _InPart) -> Timeline | None:
 
 
 @dataclass(frozen=True)
-class _InPart:
-    """Run simulated in part; attributes are the arguments of :func:`timeline_of`."""
+class _ShorterRuns:
+    """Shorter runs that may stand for a run; attributes are the arguments of :func:`timeline_of`."""
 
     job: Job
     executions: int
@@ -118,10 +119,11 @@ class _InPart:
     between: Mapping[int, Sequence[HostExchange]] | None
     progress: Progress | None
 
-    def in_part(self, *, repeats: bool) -> Timeline | None:
-        """Return the Timeline from the shortest run with a repetition; None if no short run repeats.
+    def extended(self, *, executions_may_repeat: bool) -> Timeline | None:
+        """Return the Timeline extended from the shortest repeating run; None if no short run repeats.
 
-        The number of micro-batches grows until they repeat, and with ``repeats`` also the number of executions.
+        The number of micro-batches grows until the timing repeats, and the number of executions if executions may
+        repeat.
         """
         whole_count, executions = self.job.program.shape.micro_batches, self.executions
         counts = (
@@ -129,7 +131,7 @@ class _InPart:
         )
         execution_counts = (
             count * self.in_a_row
-            for count in (_TRIED_EXECUTIONS if repeats and self.job.with_counts is not None else ())
+            for count in (_TRIED_EXECUTIONS if executions_may_repeat and self.job.with_counts is not None else ())
         )
         part_counts = (number for number in execution_counts if number < executions)
         micro_batches, part_executions = next(counts, whole_count), next(part_counts, executions)
@@ -190,7 +192,7 @@ class _InPart:
             in_phases=job.schedule.in_phases,
             progress=self.progress,
         )
-        steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
+        steady = steady_from(system)  # an equal state before that cycle may have another future
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         outer_length = self.in_a_row if executions < self.executions else 0
         return short_run(

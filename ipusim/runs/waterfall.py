@@ -1,4 +1,4 @@
-"""Divide a run's time into parts, the waterfall: simulations without arithmetic remove part after part.
+"""Divide a run's time into parts, the waterfall: timing-only runs remove part after part.
 
 A removed part costs 0 cycles; all other costs and the Plan stay the same. The last simulation has balanced stages and
 only passes: the cycles of its busiest IPU are useful compute, and its idle time is divided into gaps while the pipeline
@@ -44,9 +44,9 @@ def waterfall_of(job: Job, timeline: Timeline | int) -> Waterfall:
 
     ``timeline`` is the whole run, or the cycles of a run without repetition.
 
-    Runs without some parts are simulated without arithmetic, repeating runs in part; removing a part that costs nothing
-    needs no simulation. If the run does not repeat, exact lengths are computed without a simulation of events. The last
-    run is always simulated, as its passes are counted. Raises the errors of
+    Runs without some parts are timing-only runs; removing a part that costs nothing needs no simulation. If the timing
+    of the run repeats, shorter runs are simulated. If not, exact lengths are computed without a simulation of events.
+    The last run is always simulated, as its passes are counted. Raises the errors of
     :func:`~ipusim.runs.time_alone.timeline_of`.
     """
     last_timeline = timeline if isinstance(timeline, Timeline) else None

@@ -22,7 +22,7 @@ from ipusim.schedules.schedule import Schedule
 
 #: Minimum number of remaining periods after a cut.
 _LEAST_PERIODS: Final = 3
-#: Maximum number of candidate periods, at which the pass in the middle of an IPU recurs.
+#: Maximum number of candidate periods, after which the pass in the middle of an IPU's passes repeats.
 _MOST_CANDIDATES: Final = 64
 
 
@@ -163,13 +163,13 @@ def _is_complete(order: Order, count: int) -> bool:
 
 
 def _periods(passes: Column, count: int) -> list[int]:
-    """Return periods, in micro-batches, after which the pass in the middle of an IPU recurs."""
+    """Return periods, in micro-batches, after which the pass in the middle of an IPU's passes repeats."""
     candidates = np.arange(1, count // _LEAST_PERIODS + 1)
     length = candidates * (len(passes) // count)
     middle = (len(passes) - length) // 2
     distance = passes[middle + length] - passes[middle]
-    recurs = (distance[:, :2] == 0).all(axis=1) & (distance[:, 2] == candidates)
-    periods: list[int] = candidates[recurs][:_MOST_CANDIDATES].tolist()
+    is_repeated = (distance[:, :2] == 0).all(axis=1) & (distance[:, 2] == candidates)
+    periods: list[int] = candidates[is_repeated][:_MOST_CANDIDATES].tolist()
     return periods
 
 

@@ -192,7 +192,7 @@ class Schedule:
             Passes per IPU, in order.
 
         Raises:
-            PlanError: for an Order of another shape or without passes; errors of ``order`` pass through.
+            PlanError: if the Order has another shape or no passes; errors of ``order`` pass through.
         """
         result = self.order(shape)
         if not isinstance(result, Order):

@@ -1,4 +1,4 @@
-"""Expand a Timeline's blocks into rows, in whole or in part.
+"""Write out copies of a Timeline's blocks (rows that happen several times): all copies, or some.
 
 A block is a group of rows that happens several times in succession; each time is a copy, stored only once. Expanded
 copies become separate rows. Tables of spans have a column per field of :class:`Span`.

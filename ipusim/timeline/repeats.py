@@ -1,6 +1,6 @@
 """Define blocks: rows of a Timeline that represent several copies, for runs that repeat.
 
-A long execution is recorded until its state recurs. The rows between two equal states are a block: copy ``q`` is later
+A long execution is recorded until its state repeats. The rows between two equal states are a block: copy ``q`` is later
 by ``q`` times the block's cycles, with micro-batch, time-step and execution shifted likewise. Blocks nest if whole
 executions with inner blocks repeat.
 """

@@ -52,9 +52,10 @@ class Timeline:
 
     Every field of :class:`Span` is an int64 array attribute. Timelines are equal if info, columns and blocks are equal.
 
-    A repetitive run is recorded in part: ``repeats`` are blocks of rows that happen several times. Rows are the first
-    copy of every block; rows after a block keep the times and numbers of the whole run, after the block's last copy.
-    Sums over rows count every row :attr:`weights` times; searches along causes use the :meth:`contiguous` Timeline.
+    A run that repeats has fewer rows than spans: ``repeats`` are blocks, rows that happen several times. Rows are the
+    first copy of every block; rows after a block keep the times and numbers of the whole run, after the block's last
+    copy. Sums over rows count every row :attr:`weights` times; searches along causes use the :meth:`contiguous`
+    Timeline.
 
     Args:
         columns: int64, shape (rows, 12), in the order of Span's fields and sorted; or records to expand on first use.
@@ -276,7 +277,7 @@ class Timeline:
         )
 
     def peeled(self, execution: int | None = None) -> Timeline:
-        """Return the same run with every block's first and last copies expanded, as compilers peel loops.
+        """Return the same run with every block's first and last copies written out, like rounds of a peeled loop.
 
         What remains of a block lies between the copies expanded before and after it. Quantities that depend on
         neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.

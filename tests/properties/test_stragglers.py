@@ -95,7 +95,7 @@ def test_long_runs_are_those_of_simulations_where_a_part_of_another_count_recurs
         least = rng.choice([1, 40])
         counts = [count for count in short_counts(job.schedule, job.program.shape) if count >= least]
         recurrence = runs.recurrence_of(job, counts)
-        run = time_alone._InPart(job, 1, lambda part: (part.costs, part.system), None, None, None)
+        run = time_alone._ShorterRuns(job, 1, lambda part: (part.costs, part.system), None, None, None)
         repeats = any(run._short_run(count, 1).inner_repeats for count in counts)
         assert recurrence is not None or not repeats, seed
         for times in (1, 2, 3) if recurrence is not None else ():

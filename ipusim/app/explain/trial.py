@@ -83,7 +83,7 @@ class ChangeTrials:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
         self.per_sample_s, self._repeats = per_sample(timeline), bool(timeline.repeats)
-        #: Key and recurring part of the last long run; the key is its costs and its options without the count.
+        #: Key and repeating part of the last long run; the key is its costs and its options without the count.
         self._recurrence: tuple[object, runs.Recurrence | None] = None, None
 
     def outcome_of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:

@@ -54,7 +54,7 @@ def what_if(
     mode. ``waterfall`` has the parts of the run's time; missing parts are simulated if needed.
     """
     trials = ChangeTrials(job, timeline)
-    # The largest count comes before the smaller counts, which share its recurring part.
+    # The largest count comes before the smaller counts, which share its micro-batches of repeating timing.
     reversed_rows = [trials.outcome_of(change) for change in reversed([*changes(job, syncs)])]
     rows = _each_plan_once(reversed_rows[::-1])
     rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))

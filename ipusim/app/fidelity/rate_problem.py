@@ -49,7 +49,7 @@ class Problem:
 
     @property
     def start(self) -> Vector:
-        """Logarithms of the scenarios' rates, moved into range; the middle of the range for a rate of zero."""
+        """Logarithms of the scenarios' rates, moved into range; a rate of zero becomes the middle of the range."""
         values = np.array([float(getattr(self.rows.rates, rate.attribute)) for rate in self.free_rates])
         logs = np.log(np.where(values, values, np.exp((self.low + self.high) / 2)))
         return np.clip(logs, self.low, self.high)

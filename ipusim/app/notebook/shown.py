@@ -74,7 +74,7 @@ class RunView(ResultView):
     Attributes:
         timeline: Timeline of the run, as integer columns.
         times: figures derived from the Timeline.
-        weights: final parameters by name, such as ``dense/W``; empty without arithmetic.
+        weights: final parameters by name, such as ``dense/W``; empty for a timing-only run.
         outputs: host outputs other than losses, by name.
     """
 
@@ -209,7 +209,7 @@ class RunView(ResultView):
         """Return the losses that reached the host, as in ``losses.csv``; needs pandas.
 
         Returns:
-            A DataFrame, without rows for a run of time alone:
+            A DataFrame, without rows for a timing-only run:
 
             - step, execution: number of the step, and of the execution in it;
             - micro_batch and loss; with an accumulating outfeed, micro_batches and loss_sum: a number of micro-batches

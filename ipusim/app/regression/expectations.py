@@ -150,7 +150,7 @@ def _known_before(job: Job) -> dict[str, Any]:
     if not info.has_time_steps:
         figures["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
-        # After a period of the schedule passes recur; time-steps recur only if the Order has time-steps (``emitted``).
+        # Passes repeat with the schedule's period; time-steps repeat only if the Order has time-steps (``emitted``).
         figures["time_steps"] = job.of_whole(lambda job: job.plan.emitted)
     figures["steps"], figures["repeat_count"] = job.steps, job.program.repeat_count
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)

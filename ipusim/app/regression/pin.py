@@ -224,7 +224,7 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def spans(timeline: Timeline) -> Items:
-    """Return the spans of a Timeline, with all periods of a repetitive run.
+    """Return the spans of a Timeline, with all periods of a run that repeats.
 
     Pins therefore do not depend on whether the simulation stores each period or repeated blocks. Raises OutputError for
     impractically many spans.
@@ -269,7 +269,7 @@ def _memory(run: Run) -> dict[str, Any] | None:
 
 
 def _learning(run: Run) -> dict[str, Any] | None:
-    """Return losses, accuracy and weights, as hashes and numbers; None without arithmetic."""
+    """Return losses, accuracy and weights, as hashes and numbers; None for a timing-only run."""
     if run.learning is None:
         return None
     means = list(run.learning.mean_loss_by_step.values())

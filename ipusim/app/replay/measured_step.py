@@ -86,7 +86,7 @@ class Step:
         return max(*ends, *(end for _, end in self.updates.values()))
 
     def pass_runs(self) -> list[PassRun]:
-        """Return the passes in order of begin, with predecessors and senders."""
+        """Return the passes, sorted by begin, with predecessors and senders."""
         producers = {key: (ipu, end) for ipu, spans in self.passes.items() for key, (_, end) in spans.items()}
         result = []
         for ipu, spans in self.passes.items():

@@ -1,4 +1,4 @@
-"""Open runs to analyse: stored runs, or scenarios simulated for time alone."""
+"""Open runs to analyse: stored runs, or timing-only runs of scenarios."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = Fals
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
     """Return the Job of a results folder, or the reason for its absence.
 
-    The Job simulates time alone.
+    Runs of the Job are timing-only.
 
     A user who opens a results folder has not chosen the programs of the scenario. Without ``trust``, Python named in
     the scenario does not run, and files outside the folder are not read.

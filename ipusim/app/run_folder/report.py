@@ -149,7 +149,7 @@ def run_files(
         folder: the run folder.
         comments: lines at the head of ``scenario.yaml``, which reproduces the run. This file is missing for programs of
             Python functions, which no scenario can express.
-        full_trace: whether the trace keeps every span of a repetitive run.
+        full_trace: whether the trace keeps every span of a run that repeats.
         drawing: process begun before the run; its files are not made again.
     """
 
@@ -188,9 +188,9 @@ def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
 def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace: bool = False) -> Drawing:
     """Return a process that makes the files of a run in parallel with the arithmetic of its Job.
 
-    The process imports matplotlib and simulates the Job without arithmetic. If the received run is the same, it returns
-    the finished files. Otherwise it draws only the pictures of the received run. Jobs without arithmetic and very long
-    runs are not simulated twice; their pictures are drawn from the received run too.
+    The process imports matplotlib and makes a timing-only run of the Job. If the received run is the same, it returns
+    the finished files. Otherwise it draws only the pictures of the received run. Timing-only Jobs and very long runs
+    are not simulated twice; their pictures are drawn from the received run too.
 
     Args:
         job: Job of the run.
@@ -222,7 +222,7 @@ def _run_data(result: Run, view: Window) -> _RunData:
 
 
 def _is_made_ahead(job: Job) -> bool:
-    """Return whether a Job is also simulated without arithmetic in parallel."""
+    """Return whether a timing-only run of a Job is made in parallel with its arithmetic."""
     return job.workload is not None and len(job.plan.kind) * job.executions <= _MOST_PASSES
 
 

@@ -1,1 +1,1 @@
-"""Changed requests for studies: runs for time alone, and times of full pipelines."""
+"""Changed requests for studies: timing-only runs, and times of full pipelines."""

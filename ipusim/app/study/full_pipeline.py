@@ -113,8 +113,8 @@ def full_growth(
 def update_cycles(job: Job, priced: runs.PriceFunction = lambda part: (part.costs, part.system)) -> Fraction:
     """Return the mean cycles of a weight update, with the host's part.
 
-    Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers
-    are full; results may arrive after the last update.
+    A shorter run stands for session runs whose timing repeats. The first weight updates may take longer, until the
+    feeds' buffers are full; results may arrive after the last update.
 
     Args:
         job: the program, with any number of steps.

@@ -131,7 +131,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run a Job; without arithmetic, its cycles give all figures, unless a measure needs the whole summary."""
+    """Run a Job; cycles of a timing-only run give all figures, unless a measure needs the whole summary."""
     if job.workload is None:
         outcome = outcome_of_run(job, Session(job).run(job.executions))
         if outcome.is_complete:

@@ -30,7 +30,7 @@ def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]
     The first point is simulated as a check. If its computed cycles differ, no further outcome follows.
 
     Args:
-        request: the varied request, without arithmetic.
+        request: the varied request, for timing-only runs.
         points: changes of the request by the number of the point.
 
     Yields:

@@ -240,7 +240,7 @@ class Estimator:
         return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
 
     def get_variable_value(self, name: Any) -> Any:
-        """Return a variable of the latest checkpoint; a list of names gives a dictionary.
+        """Return a variable of the latest checkpoint, or a dictionary of the variables in a list of names.
 
         Raises:
             ProgramError: if there is no checkpoint.

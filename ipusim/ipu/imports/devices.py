@@ -18,7 +18,7 @@ _DEVICE_TYPE: Final = "IPU"
 
 
 def _ordinals(device_type: str | None) -> range:
-    """Return the ordinals of the IPU devices in a list of a type; a program without configuration has one device."""
+    """Return the ordinals of the IPU devices that a list of a device type has; an unconfigured program has one."""
     if device_type not in (None, _DEVICE_TYPE):
         return range(0)
     config = configured()

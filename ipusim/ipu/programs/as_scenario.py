@@ -125,7 +125,7 @@ def _check_time(request: Request, expected: Timeline) -> None:
 
 
 def _step_timeline(job: Job) -> Timeline:
-    """Return the Timeline of one step without arithmetic."""
+    """Return the Timeline of one timing-only step."""
     return Session(replace(job, workload=None)).run()
 
 

@@ -48,7 +48,7 @@ _PRINT, _WAITS, _END, _FAILURE = "printed", "waits", "ended", "failed"
 
 
 class HostEndedError(ProgramStateError):
-    """End of another host during a wait; the error of the run says more."""
+    """Raised when another host ends during a wait; the error of the run says more."""
 
 
 def run_on_hosts(first: Callable[[], T], host_start: Start, count: int) -> list[T]:

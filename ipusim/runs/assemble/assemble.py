@@ -181,6 +181,7 @@ def _job(
     _check(request, base, layout)
     executions = program.repeat_count * options.steps
     fewer_executions = simulated_executions(program, costs, executions) < executions
+    # In part: a shorter run stands for the run if the timing repeats.
     job = Job(
         request,
         layout.system,

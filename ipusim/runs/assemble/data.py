@@ -1,6 +1,6 @@
 """Convert a request's data section to datasets in memory.
 
-Simulation without arithmetic needs only outlines of synthetic data: shapes and types without values.
+A timing-only run needs only outlines of synthetic data: shapes and types without values.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _PERIODS = 3
 _FURTHER_MICRO_BATCHES = 16
 #: Micro-batches after which any loop of two to four neighbouring IPUs has the same state again.
 _LOOP_PERIOD = math.lcm(2, 3, 4)
-#: Growth factor of the next short run if no state recurs.
+#: Growth factor of the next short run if no state repeats.
 _GROWTH = 2
 
 
@@ -24,9 +24,9 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
 
     Yields nothing if ``shape`` has too few micro-batches, if the schedule refuses their number, or if the schedule has
     no period. The difference to the number in ``shape`` is a multiple of the schedule's step. If possible it is also a
-    multiple of the number of micro-batches after which the state of 1F1B recurs: the number of IPUs in the slowest loop
-    of neighbours that wait for each other. If copies take time, the loop has all IPUs; if stages are
-    unequal, the loop mostly has few IPUs.
+    multiple of the number of micro-batches after which the state of 1F1B repeats: the number of IPUs in the slowest
+    loop of neighbours that wait for each other. If copies take time, the loop has all IPUs; if stages are unequal, the
+    loop mostly has few IPUs.
     """
     if schedule.period is None:
         return

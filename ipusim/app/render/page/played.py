@@ -79,7 +79,7 @@ def played_data(
 
     Times are cycles from the execution's start.
 
-    A long repetitive execution keeps rows for its first and last periods, and summaries of the gaps. If all replicas do
+    A long repeating execution keeps rows for its first and last periods, and summaries of the gaps. If all replicas do
     the same, only the first appears.
 
     Args:
