@@ -27,7 +27,7 @@ class SharedRate:
 
     Between events every transfer advances by its share, in exact arithmetic. The transfer with the least amount left
     ends in the first whole cycle in which its whole amount has passed. Transfers that end in the same cycle end in the
-    order of their begin.
+    order in which they began.
     """
 
     def __init__(self, clock: Clock, workers: Workers, kind: SpanKind, share: Callable[[int], Fraction]) -> None:
@@ -58,7 +58,7 @@ class SharedRate:
         return self._active[-1].end_event
 
     def state(self, end_event: simpy.Event | None = None) -> Hashable:
-        """Return the position of a given transfer, and the remaining amounts of all transfers, in order of begin.
+        """Return the position of a given transfer, and the remaining amounts of all transfers, oldest first.
 
         Args:
             end_event: event of a transfer's end.
