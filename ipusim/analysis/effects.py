@@ -55,7 +55,10 @@ def _order_effects(shape: PlanShape) -> Iterator[tuple[str, str]]:
     if shape.group_size:
         yield "groups", f"{shape.group_size} micro-batches through a stage before its IPU changes to the next stage"
     if shape.authors:
-        yield "order of passes", "the order of its authors' code, different for few micro-batches only"
+        yield (
+            "order of passes",
+            "the order in the code of the schedule's authors, which differs for few micro-batches only",
+        )
 
 
 def _moved_effects(program: PipelineProgram) -> Iterator[tuple[str, str]]:

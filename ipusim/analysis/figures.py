@@ -14,12 +14,12 @@ from ipusim.base.units import enumerated, format_bytes, format_figure, format_se
 
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
-#: Differences of versions 2 and 3 from version 4; messages put "it" before them.
+#: Differences of versions 2 and 3 from version 4; in messages, ``summary.json`` is the subject of the verbs.
 _VERSION_DIFFERENCES: Final = (
-    "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
-    "counts gaps in main as fill and drain, so that its parts of the time are left out"
+    "says only true or false about whether a program fits, takes the speed-up from the bare arithmetic on one IPU, and "
+    "counts gaps in main as fill and drain; its parts of the time are therefore left out"
 )
-#: Differences of every older ``summary.json``, by version; messages put "it" before them.
+#: Differences of every older ``summary.json``, by version; in messages, ``summary.json`` is the subject of the verbs.
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
     2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_VERSION_DIFFERENCES}",
@@ -48,7 +48,7 @@ class FigureUnit:
     """Unit of figures.
 
     Attributes:
-        example: expectation for messages.
+        example: example of an expectation, for messages.
         text: function that formats a value.
         least: least possible value.
         most: largest possible value.
@@ -111,7 +111,7 @@ class Figure:
     def value_in(self, summary: Mapping[str, Any], item: str = "") -> Any:
         """Return the figure's value from data of ``summary.json``; raises LookupError for a missing value.
 
-        A None of a figure with unit ``number`` gives NaN, such as a loss that is not finite; several names give a list.
+        None means NaN for a figure with unit ``number``, such as a loss that is not finite. Several names give a list.
         """
         *lists, last = self.path.split(_ITEM)
         value: Any = _value_at(summary, lists[0] if lists else last)
@@ -257,7 +257,7 @@ FIGURES: Final = (
     _cost(
         "peak",
         "bytes",
-        "maximum memory of an IPU; the fullest IPU, or the IPU of a number",
+        "maximum memory of an IPU: the fullest IPU, or the IPU with the given number",
         "memory.ipus.{}.peak_bytes",
         "most",
         measure="memory",
@@ -281,7 +281,7 @@ FIGURES: Final = (
     Figure(
         "accuracy",
         "share",
-        "on held-out samples: at last, or .first, .most, .least or .NUMBER",
+        "on held-out samples: the last, or .first, .most, .least or .NUMBER",
         "learning.evaluations.{}.accuracy",
         "last",
         measure="accuracy",

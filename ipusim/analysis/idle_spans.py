@@ -39,18 +39,21 @@ class IpuSpans:
     """Spans of every IPU with a stage, one after the other; sorted by IPU, then by time.
 
     Attributes:
-        timeline: Timeline with one copy of every block.
+        timeline: Timeline in which every repeated block of rows is stored once.
         row: row of the Timeline.
         ipu, start, end, kind, stage: columns of the spans.
         first: index of every IPU's first span, followed by the total number of spans; shape (IPUs + 1,).
         last: mask of every IPU's last span.
-        shift_cycles: cycles from a span's time in the Timeline to its time in the run, in which earlier blocks are
-            repeated.
+        shift_cycles: cycles from a span's time in the Timeline, with earlier blocks stored once, to its time in the
+            run.
         times: number of spans that this entry represents.
     """
 
     def __init__(self, peeled: Timeline) -> None:
-        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped."""
+        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped.
+
+        In ``peeled``, the first and last copies of every repeated block are written out.
+        """
         self.timeline = timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.per_ipu(rows)
@@ -66,14 +69,14 @@ class IpuSpans:
 
 
 def non_arithmetic(track: IpuSpans) -> Intervals:
-    """Return an IPU's own spans without arithmetic as idle intervals."""
+    """Return the spans of IPUs that are not arithmetic, such as copies, as idle intervals."""
     cause = np.where(_waits_for_sum(track), NUMBER[Idle.UPDATE], _CAUSE_OF_KIND[track.kind])
     index = np.flatnonzero(cause != NONE)
     return track.ipu[index], track.start[index], track.end[index], cause[index], np.full(len(index), NONE), index
 
 
 def _waits_for_sum(track: IpuSpans) -> npt.NDArray[np.bool_]:
-    """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
+    """Mask waits just before or after the sum over hosts; like the sum, such waits belong to the weight update."""
     is_sum, has_next = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
     is_update_wait = np.zeros(len(is_sum), dtype=np.bool_)
     is_update_wait[:-1] |= is_sum[1:] & has_next

@@ -83,7 +83,7 @@ class TimeSteps:
 def time_steps(timeline: Timeline) -> TimeSteps:
     """Return the time-steps of all executions in lock-step, as seen by the first replica.
 
-    Replicas run equal time-steps; only hosts of independent replicas cause differences.
+    Time-steps of replicas are equal, unless replicas run independently and their hosts differ in speed.
     """
     # The weight update and the wait for its slowest IPU have a time-step number one higher than the last.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
@@ -107,7 +107,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions in order of time; repeated blocks appear as in :func:`executions_of`."""
+    """Return the phases of all executions in order of time: of a repeated block, the first, last and one other copy."""
     return _phases(timeline.peeled(), executions_of(timeline))
 
 

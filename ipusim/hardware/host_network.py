@@ -34,7 +34,7 @@ def broadcast_cycles(system: System, byte_count: int) -> int:
 
 
 def _messages_cycles(system: System, count: int, byte_count: int) -> int:
-    """Return the cycles of ``count`` consecutive messages between hosts, with the formula for tables of costs."""
+    """Return the cycles of ``count`` consecutive messages between hosts, as Cycles with their formula."""
     transfer = system.transfer_cycles(byte_count, system.host.network_bytes_per_s)
     start = 0 if system.free else duration_cycles(system.host.network_ns, system.clock_hz)
     return Cycles(_messages_formula, count, start, transfer)

@@ -23,7 +23,7 @@ _OPTIMIZER_VALUES: Final = 3
 
 @dataclass(frozen=True)
 class Placement:
-    """A System's attributes apart from disturbances; :class:`ipusim.hardware.system.System` documents them."""
+    """A System without disturbances; :class:`ipusim.hardware.system.System` documents the attributes."""
 
     name: str
     ipu: IpuSpec

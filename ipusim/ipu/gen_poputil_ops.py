@@ -23,7 +23,7 @@ def ipu_stateful_gradient_accumulate(
     Args:
         input: gradient of a mini-batch.
         num_mini_batches: mini-batches per weight update.
-        verify_usage: without effect: any weight update takes the sum.
+        verify_usage: without effect: the sum may go to any weight update.
         name: name of the operation.
     """
     accumulation = _accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))

@@ -44,8 +44,8 @@ class IPUInfeedQueue(InfeedArguments):
             dataset: a ``tf.data.Dataset`` with fully known shapes. Elements are tensors, tuples of tensors and of
                 dictionaries of tensors, or dictionaries of tensors by argument name of the first stage.
             feed_name: the queue's name in messages.
-            device_ordinal: number of the device whose programs read the queue; by default the surrounding strategy's
-                device, else 0.
+            device_ordinal: number of the device whose programs read the queue; 0 and None stand for the
+                surrounding strategy's device, if any.
             replication_factor: without effect.
             data_to_prefetch: name of ``prefetch_depth`` in releases up to 2.1; without effect if 1.
             prefetch_depth: elements that the host keeps ready; 3 by default.

@@ -69,7 +69,7 @@ class _Popnn:
         # TensorFlow treats an empty name as no name.
         self._explicit_name = None if name is None else checks.text("name", name) or None
         self._variable_scope: Any = None
-        self._layer()
+        self._layer()  # checks the arguments
 
     @property
     def name(self) -> str:

@@ -58,7 +58,7 @@ class SharedRate:
         return self._active[-1].end_event
 
     def state(self, end_event: simpy.Event | None = None) -> Hashable:
-        """Return the position of a given transfer, and the remaining amounts of all transfers, earliest first.
+        """Return the position of a given transfer, and the remaining amounts of all transfers, oldest first.
 
         Args:
             end_event: event of a transfer's end.

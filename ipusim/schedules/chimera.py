@@ -21,7 +21,7 @@ def order(shape: PlanShape) -> Order:
 
     Of N IPUs, outer IPUs keep N / 2 + 1 micro-batches, and inner IPUs up to N.
 
-    Raises ProgramError for fewer than two stages, CountError for a count that is not a multiple of the IPUs and
+    Raises ProgramError for fewer than two stages, CountError unless the count is a multiple of the number of IPUs, and
     UnsupportedProgramError for stages without a mirror image.
     """
     check_stages(shape.positions)
@@ -37,10 +37,10 @@ def order(shape: PlanShape) -> Order:
 def _passes(rank: int, ipus: int, count: int) -> list[ChunkPass]:
     """Return the passes of the ``rank``-th of ``ipus`` IPUs in order, each pass in its own slot (place in time)."""
     slots = {}
-    for unit, turn, copy in product(range(count // ipus), range(ipus // 2), (0, 1)):
+    for group, turn, copy in product(range(count // ipus), range(ipus // 2), (0, 1)):
         stage = ipus - 1 - rank if copy else rank
-        begin = 2 * (unit * ipus + turn)
-        micro_batch = unit * ipus + 2 * turn + copy
+        begin = 2 * (group * ipus + turn)
+        micro_batch = group * ipus + 2 * turn + copy
         slots[begin + stage] = Pass.FORWARD, copy, micro_batch
         slots[begin + 2 * ipus - 1 - stage] = Pass.BACKWARD, copy, micro_batch
     return [slots[slot] for slot in sorted(slots)]

@@ -1,7 +1,7 @@
 """Lay out Graphcore's interleaved schedule: IPUs alternate forward and backward passes, one per time-step.
 
 A stage keeps the activations of fewer micro-batches than in the grouped schedule. A micro-batch goes through steps, a
-forward and a backward pass of each stage; the overlap is the number of micro-batches under way at a time.
+forward and a backward pass of each stage; the overlap, one micro-batch per offset, is the number under way at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ipusim.schedules.layout import order_of_rows
 def offsets(shape: PlanShape) -> tuple[int, ...]:
     """Choose the start time-steps of overlapping micro-batches, so that no IPU has two steps at once.
 
-    Candidates are the time-steps 0 to S - 1, for S steps of a micro-batch. From a start on, a micro-batch begins every
-    S time-steps. A candidate is accepted if no IPU would have a micro-batch of this candidate and a micro-batch of an
-    accepted start in one time-step.
+    Candidates are the time-steps 0 to S - 1, for S steps of a micro-batch. Micro-batches begin at a start, and every S
+    time-steps after it. A candidate is accepted unless one of its micro-batches would meet, on some IPU, a micro-batch
+    of an earlier start.
     """
     steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
     for step, ipu in enumerate(shape.device_of_step):

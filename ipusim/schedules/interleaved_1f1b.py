@@ -38,9 +38,9 @@ def order(shape: PlanShape) -> Order:
     Groups have the shape's group size, and the last group has the remainder. Without a group size, groups are equal and
     as close to the number of IPUs as the count allows: floor(count / IPUs) groups, or one, like in torch.
 
-    Raises ProgramError for fewer than two stages, CountError for a count without such groups, and
-    UnsupportedProgramError for groups smaller than the number of IPUs, and unless a micro-batch visits all
-    IPUs in one cyclic order, equally often.
+    Raises ProgramError for fewer than two stages. Raises CountError if groups cannot have these sizes. Raises
+    UnsupportedProgramError for groups of fewer micro-batches than IPUs, or if a micro-batch does not visit all IPUs in
+    one cyclic order, equally often.
     """
     count, size = shape.micro_batches, group_size(shape)
     if 0 < shape.group_size < ipu_count(shape):
@@ -65,13 +65,13 @@ def gis(shape: PlanShape) -> Order:
 def gis_h(shape: PlanShape) -> Order:
     """Lay out GIS-H.
 
-    Raises like :func:`gis`, with half the number of IPUs in place of this number; and UnsupportedProgramError for an
-    odd number of IPUs.
+    Raises CountError unless the count is a multiple of half the number of IPUs, UnsupportedProgramError for an odd
+    number of IPUs, and further errors like :func:`order`.
     """
     if ipu_count(shape) % 2:
         raise UnsupportedProgramError(
-            "The schedule 'gis_h' needs an even number of IPUs, as a group has half of the IPUs; got "
-            f"{ipu_count(shape)}."
+            "The schedule 'gis_h' needs an even number of IPUs, because a group has half as many micro-batches as "
+            f"there are IPUs; got {ipu_count(shape)}."
         )
     return _group_interleaved("gis_h", shape, half_of_ipus(shape))
 

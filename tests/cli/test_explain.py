@@ -311,8 +311,8 @@ def test_a_folder_of_an_older_version_without_its_scenario_says_that_parts_are_l
     done = ipusim("explain", older, pictures=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == (
-        "An older version of ipusim wrote the folder: summary.json, of schema version 3, answers true or false to "
-        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as "
-        "fill and drain, so that its parts of the time are left out."
+        "An older version of ipusim wrote the folder: summary.json, of schema version 3, says only true or false "
+        "about whether a program fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main "
+        "as fill and drain; its parts of the time are therefore left out."
     )
     assert "Time goes into" not in done.stdout

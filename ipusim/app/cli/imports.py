@@ -32,11 +32,11 @@ _Names = Annotated[
     typer.Option(
         "--name",
         metavar="PASS=NAME",
-        help="name of a pass's spans; PASS is forward, backward, backward_input, backward_weights, update, or wait for "
-        "waits for another rank within a pass; in NAME, * stands for any text, {stage} for a stage's number and "
-        "{micro_batch} for a micro-batch's number: forward=fwd_{stage}_*, or encoder.forward=enc*; + sums the parts "
-        "of a pass: forward=attn(F)+mlp(F)  [default: names of torch.distributed.pipelining, and of the timers and "
-        "spans of Megatron and DeepSpeed]",
+        help="name of a pass's spans; PASS is forward, backward, backward_input, backward_weights, update, or wait "
+        "(time in which a pass waits for another rank); in NAME, * stands for any text, {stage} for a stage's number "
+        "and {micro_batch} for a micro-batch's number: forward=fwd_{stage}_*, or encoder.forward=enc*; + sums the "
+        "parts of a pass: forward=attn(F)+mlp(F)  [default: names of torch.distributed.pipelining, and of the timers "
+        "and spans of Megatron and DeepSpeed]",
     ),
 ]
 _Stages = Annotated[

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 NoJump = Annotated[
     bool,
-    typer.Option("--no-jump", help="simulate every micro-batch, even if a run without arithmetic repeats"),
+    typer.Option(
+        "--no-jump", help="simulate every micro-batch, instead of skipping micro-batches whose timing repeats"
+    ),
 ]
 
 
@@ -75,7 +77,9 @@ def run(
     results = _Results(start, end, phase, execution, full_trace, check_times)
     if programs.is_program(scenario):
         if no_jump:
-            raise OptionError("no_jump", f"expected a scenario, for a simulation of only time, got {scenario}")
+            raise OptionError(
+                "no_jump", f"expected a scenario, got the program {scenario}, which skips no micro-batches"
+            )
         if check_times:
             raise OptionError("check_times", f"expected a scenario, got the program {scenario}, which runs in parts")
         results.check((execution or 0) + 1)  # the number of executions is unknown before the run
@@ -105,7 +109,7 @@ class _Results:
         names: names of the files in each folder.
         missing_pictures: messages on pictures that could not be drawn.
         judgements: expectations of the scenario, with the figures of the run.
-        drawing: process that makes the files of the run during its arithmetic, from a second simulation of time alone;
+        drawing: process that prepares the run's files while the run computes, from a second, timing-only simulation;
             None if not started.
         times_check: comparison with times computed a second time, without event simulation; None unless requested.
     """
@@ -144,7 +148,7 @@ class _Results:
         try:
             return picture_window(timeline, self.start, self.end, self.phase, self.execution)
         except (OutputError, OptionError) as error:
-            # The missing part is known only after the run; the results are kept.
+            # Only the finished run shows that the part is missing; the results are kept.
             instead = min(self.execution or 0, timeline.info.executions - 1)
             text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing_pictures.append(f"{text}; the picture shows execution {instead} instead")

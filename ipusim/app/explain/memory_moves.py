@@ -1,8 +1,8 @@
 """Try changes that free memory on the fullest IPU; find freed bytes and time cost per change.
 
 Each change sets options of the scenario; a change that frees memory is a move. The memory comes from the footprint of
-the changed program. The time between two weight updates comes from a timing-only run, and the time cost from the parts
-of that run's time, which add up to the run.
+the changed program. A timing-only run gives the time between two weight updates. The time cost of a change is the
+growth of the parts of this time, which add up to the whole.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 #: Maximum number of tried sets of changes.
 _MOST_SETS: Final = 40
 
-#: A change to try: description, class of tensors, and options.
+#: A change to try: description, kind of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
 #: Changes tried together: description, options, and their trial.
 _TriedChanges = tuple[str, dict[str, Any], Trial]
@@ -117,7 +117,7 @@ def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
-    candidates = [(_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
+    candidates = [(_words_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
     move_of = partial(_move, base=base, with_parts=with_parts)
@@ -129,9 +129,9 @@ def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
         legal_trials = {words: trials[words][1] for words in freed_bytes}
         fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
         lowest_peak = min((move.peak_bytes for move in moves.values()), default=0)
-        for words, changes, trial in _best_set(job, base, legal, legal_trials, fastest_s):
-            if analysis.usable(trial.fits) or trial.accepted_job.memory.fullest.bytes < lowest_peak:
-                moves[words] = move_of(words, changes, trial)
+        best = _best_set(job, base, legal, legal_trials, fastest_s)
+        if best is not None and (_fits(best) or _fullest_bytes(best) < lowest_peak):
+            moves[best[0]] = move_of(*best)
     in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     unchanged = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
@@ -161,13 +161,13 @@ def _freed_bytes(base: Trial, trial: Trial) -> int:
     return _peak(base, ipu) - _peak(trial, ipu)
 
 
-def _with_state(words: str, tensors: str, changes: Mapping[str, Any], base: Trial, trial: Trial) -> str:
+def _words_with_state(words: str, kind: str, changes: Mapping[str, Any], base: Trial, trial: Trial) -> str:
     """Return the description of a change, extended by the optimizer state if the change moves the state too.
 
     By default this state is in Streaming Memory as soon as an option enables Streaming Memory.
     """
     program = base.accepted_job.program
-    if trial.job is None or tensors == "state" or not any(stage.state_bytes for stage in program.stages):
+    if trial.job is None or kind == "state" or not any(stage.state_bytes for stage in program.stages):
         return words
     moves_state = trial.job.program.offload.weight_update_variables and not program.offload.weight_update_variables
     return f"{words}, with the optimizer state" if _REMOTE in changes and moves_state else words
@@ -216,16 +216,15 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, 
 
 
 def _candidates(job: Job) -> Iterator[_Candidate]:
-    """Yield changes to try, without changes already in force: description, class of tensors, options."""
+    """Yield changes to try, without changes already in force: description, kind of tensors, options."""
     options, program, offload = job.request.options, job.program, job.program.offload
     pipeline, shape = options.pipeline, program.shape
     if shape.training and not (shape.recompute or shape.recompute_inline):
         for mode, words in _RECOMPUTE:
             changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
             yield f"activations recomputed {words}", "activations", changes
-    if job.schedule.shallower:
-        shallower = job.schedule.shallower
-        yield f"schedule {shallower}, half as many activations kept", "activations", {"pipeline.schedule": shallower}
+    if name := job.schedule.shallower:  # a schedule with FIFOs half as deep
+        yield f"schedule {name}, half as many activations kept", "activations", {"pipeline.schedule": name}
     if not job.request.has_timed_stages:
         yield from _smaller_micro_batches(pipeline.micro_batch_size, pipeline.gradient_accumulation_count)
     if shape.training and offload.moved is None and shape.serialization == 1:
@@ -290,8 +289,8 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 
 def _best_set(
     job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
-) -> list[_TriedChanges]:
-    """Return the fastest fitting set of changes for different tensors, as a list of one set or none.
+) -> _TriedChanges | None:
+    """Return the fastest fitting set of changes for different tensors.
 
     A set's expected time is the unchanged time plus the differences of single changes. Sets are tried in order of
     expected times, until a fitting set is faster than the next expected time. If no set fits, changes with most freed
@@ -305,7 +304,7 @@ def _best_set(
         fastest_s: period of the fastest fitting single change, or infinity.
 
     Returns:
-        The fastest set; if no set fits, the set with lowest peak; nothing if rules refuse all sets, or single changes
+        The fastest set; if no set fits, the set with lowest peak; None if rules refuse all sets, or single changes
         are faster.
     """
     base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
@@ -326,11 +325,11 @@ def _best_set(
                 found, fastest_s = tried, _period_s(tried)
     if found is None and fastest_s == inf:
         found = _largest_changes(job, candidates, legal)
-    return [] if found is None else [found]
+    return found
 
 
 def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
-    """Combine the largest change of each class of tensors, class by class, until the program fits.
+    """Combine the largest change of each kind of tensors, kind by kind, until the program fits.
 
     Unnecessary changes are then taken out. If no combination fits, the tried set with lowest peak is returned; tried
     sets include ``legal``.

@@ -20,9 +20,9 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
     """Yield splits that reduce the load of the busiest IPUs, best first; nothing for models without splits.
 
     Starting with the run's split, a greedy search moves one cut at a time to the position with the smallest IPU loads,
-    compared from the largest load down, until no move improves. The last split is the best. Intermediate splits follow,
-    as one may fit memory if the last does not. A layer's load is its forward cycles, plus a proportional part of the
-    stage's backward cycles.
+    compared from the largest load down, until no move improves. The search ends at the best split. Then earlier
+    splits of the search are yielded, since an earlier split may fit memory if the best does not. A layer's load is its
+    forward cycles, plus a proportional part of the stage's backward cycles.
     """
     splits = job.request.options.pipeline.splits
     stages = job.program.stages

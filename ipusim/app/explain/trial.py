@@ -54,7 +54,7 @@ class WhatIf:
         fits: whether the changed program fits its memory; None without a run.
         too_large: excess bytes of the fullest IPU; 0 if the program fits.
         cause: part of the time that shrinks most, with its share in the present run; None if not examined.
-        in_other_mode: whether the changed run is in the other sync mode.
+        in_other_mode: whether the change switches the sync mode, lock-step or point-to-point.
         instead: for a change without effect, a sentence about a change with more effect; else empty.
     """
 
@@ -82,7 +82,7 @@ class ChangeTrials:
     def __init__(self, job: Job, timeline: Timeline) -> None:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
-        self.per_sample_s, self._repeats = per_sample(timeline), bool(timeline.repeats)
+        self.per_sample_s, self._has_repeats = per_sample(timeline), bool(timeline.repeats)
         #: Key and repeating part of the last long run; the key is its costs and its options without the count.
         self._recurrence: tuple[object, runs.Recurrence | None] = None, None
 
@@ -115,22 +115,25 @@ class ChangeTrials:
     def _with_time(self, trial: Trial) -> tuple[Trial, Fraction]:
         """Return a Trial with its seconds per sample, computed without event simulation if this is faster.
 
-        If the present run repeats, the changed run often repeats too: a few micro-batches of a long run are then
-        simulated. Raises RequestError for too long a run.
+        If timing recurs in the present run, timing often recurs in the changed run too: a few micro-batches of a long
+        run are then simulated. Raises RequestError if the run is too long.
         """
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
         sample_seconds_per_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
-        meets, overlaps, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
-        only_passes, repeats_in_steps = runs.has_only_passes(job), meets and job.in_part and self._repeats
-        if only_passes and job.in_part and not trial.priced and (meets or overlaps):
+        is_lock_step, has_fifos, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
+        has_only_passes = runs.has_only_passes(job)
+        may_repeat_steps = is_lock_step and job.in_part and self._has_repeats
+        # In part: a run of fewer micro-batches may stand for the whole run.
+        if has_only_passes and job.in_part and not trial.priced and (is_lock_step or has_fifos):
             cycles = self._cycles_from_part(job)
-            if cycles is not None and self._repeats:
+            if cycles is not None and self._has_repeats:
                 # The Timeline of few micro-batches also gives the parts of the time.
                 return trial, cycles * sample_seconds_per_cycle
-        if cycles is None and (only_passes or not repeats_in_steps):  # else simulating a few micro-batches is faster
+        # With repeated steps, simulating a few micro-batches is faster.
+        if cycles is None and (has_only_passes or not may_repeat_steps):
             cycles = runs.run_without_events(job, job.executions, priced)
-        if cycles is None and not meets and overlaps and not self._repeats:  # a short run rarely repeats
+        if cycles is None and not is_lock_step and has_fifos and not self._has_repeats:  # few short runs have repeats
             is_long = job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
             timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
             cycles = analysis.throughput_of(timeline).run_cycles
@@ -139,13 +142,13 @@ class ChangeTrials:
         return replace(trial, run_cycles=cycles), cycles * sample_seconds_per_cycle
 
     def _cycles_from_part(self, job: Job) -> int | None:
-        """Return the cycles of a run whose micro-batches recur; None for a short run without a known recurrence.
+        """Return the cycles of a run in which timing recurs; None for a short run without a known recurrence.
 
-        Runs that differ only in the number of micro-batches share a recurring part. Raises RequestError for too large a
-        run without recurrence.
+        Runs that differ only in the number of micro-batches share a recurring part. Raises RequestError for a run
+        without recurrence that is too large.
         """
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
-        is_recurrent = job.plan.sync.meets or self._repeats
+        is_recurrent = job.plan.sync.meets or self._has_repeats
         is_long = not is_recurrent and job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
         if is_recurrent or (is_long and self._recurrence[0] != key):
             counts = (
@@ -155,7 +158,7 @@ class ChangeTrials:
         if self._recurrence[0] == key and self._recurrence[1] is not None:
             return runs.long_run_without_events(job, self._recurrence[1])
         if is_long:
-            _ = job.whole  # too large a run is refused before its short runs are simulated
+            _ = job.whole  # raises RequestError for a run that is too large
         return None
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:

@@ -1,4 +1,4 @@
-"""Run a scenario in a test, with checks against its expectations and a pin."""
+"""Run a scenario in a test, with checks against its expectations and a pin (file of an earlier run's results)."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Explanation(ResultView):
     def idle(self) -> pd.DataFrame:
         """Return a row for every idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
 
-        ``stage`` is the awaited stage on another IPU, None for other causes. Raises OutputError for a run of more spans
-        than a table may have rows.
+        ``stage`` is the awaited stage on another IPU, None if the IPU waits for no stage. Raises OutputError
+        for a run of more spans than a table may have rows.
         """
         stages, idle = self.result.timeline.info.stages, self.result.idle
         if self.result.timeline.repeats:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def frame(columns: Columns) -> pd.DataFrame:
-    """Return columns as a DataFrame: names as categories, partial numbers as nullable integers.
+    """Return columns as a DataFrame: names as categories, columns with missing numbers as nullable integers.
 
     Raises MissingPackageError without pandas.
     """
@@ -28,7 +28,8 @@ def frame(columns: Columns) -> pd.DataFrame:
 def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row for every IPU with a stage: peak, cycle of the peak, and bytes by holder, such as parameters.
 
-    ``memory`` is the part of ``summary.json``; columns keep its names. Raises MissingPackageError without pandas.
+    ``memory`` is the part ``memory`` of ``summary.json``; columns keep its names. Raises MissingPackageError without
+    pandas.
     """
     rows = [
         {

@@ -171,10 +171,10 @@ def _rule(text: str, is_chosen: bool = False) -> Rule:
     if parts is None:
         hint = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
         raise OptionError("name", f"{hint}, got {runs.show(text)}")
-    stage, kind, pattern = parts[1] or "", re.sub(r"[\s-]+", "_", parts[2].strip().lower()), parts[3]
-    if kind not in (*PASSES, OVERLAP, WAIT, STEP):
-        near = did_you_mean(kind, PASSES)
-        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(kind)}{near}")
+    stage, activity, pattern = parts[1] or "", re.sub(r"[\s-]+", "_", parts[2].strip().lower()), parts[3]
+    if activity not in (*PASSES, OVERLAP, WAIT, STEP):
+        near = did_you_mean(activity, PASSES)
+        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(activity)}{near}")
     patterns = tuple(pattern.split("+"))
     for part in patterns:
         if part.count("{stage}") > (0 if stage else 1):
@@ -183,4 +183,4 @@ def _rule(text: str, is_chosen: bool = False) -> Rule:
             raise OptionError("name", f"expected the micro-batch once, got it twice in {runs.show(text)}")
         if not part:
             raise OptionError("name", f"expected a name between plus signs, got none in {runs.show(text)}")
-    return Rule(kind, stage, patterns, is_chosen)
+    return Rule(activity, stage, patterns, is_chosen)

@@ -53,17 +53,17 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
 
 def refuse_different_names(spans: Sequence[Span]) -> None:
     """Refuse different names for a pass of a stage, unless the names are parts. Raises FileError with the reason."""
-    kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
+    names_of: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:
-            kinds[span.activity, span.stage, span.rank][span.kind] = None
-    for (kind, stage, rank), names in kinds.items():
-        if kind != "update" and len(names) > 1:
+            names_of[span.activity, span.stage, span.rank][span.kind] = None
+    for (activity, stage, rank), names in names_of.items():
+        if activity != "update" and len(names) > 1:
             texts = enumerated(names, 6)
-            parts = shlex.quote(f"{kind}={'+'.join(names)}")
+            parts = shlex.quote(f"{activity}={'+'.join(names)}")
             raise FileError(
-                f"expected spans of one name for {kind} passes{f' of stage {stage}' if stage else ''}, got {texts} on "
-                f"rank {rank}: name the pass with --name {kind}=NAME, or its parts with --name {parts}"
+                f"expected spans of one name for {activity} passes{f' of stage {stage}' if stage else ''}, got {texts} "
+                f"on rank {rank}: name the pass with --name {activity}=NAME, or its parts with --name {parts}"
             )
 
 

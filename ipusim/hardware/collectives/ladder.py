@@ -31,6 +31,6 @@ def ladder_all_reduce(system: System, participants: Sequence[int], elements: int
         return collective
     if collective.count % 2:
         raise DeviceError(f"{collective.name}: expected an even number of participants, got {collective.count}")
-    ranks = in_physical_order(system, participants)
-    rungs = list(zip(ranks[::2], ranks[1::2], strict=True))
+    ordered_ipus = in_physical_order(system, participants)
+    rungs = list(zip(ordered_ipus[::2], ordered_ipus[1::2], strict=True))
     return collective.with_rounds(within_then_across(rungs, slice(0, elements), partial(ring_order, system)))

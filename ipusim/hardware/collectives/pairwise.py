@@ -16,7 +16,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
     there are R rounds: in round r, two positions swap if their sum is r modulo R, and one or two participants are idle.
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
-    ranks = in_physical_order(system, participants)
+    ordered_ipus = in_physical_order(system, participants)
     is_power_of_two = collective.count & (collective.count - 1) == 0
     numbers = range(1 if is_power_of_two else 0, collective.count)
     partners = (
@@ -27,17 +27,19 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
         for number in numbers
     )
     return collective.with_rounds(
-        _swaps(collective, [(ipu, ranks[partner]) for ipu, partner in zip(ranks, partners_of, strict=True)])
+        _swaps(
+            collective, [(ipu, ordered_ipus[partner]) for ipu, partner in zip(ordered_ipus, partners_of, strict=True)]
+        )
         for partners_of in partners
     )
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return a round's transfers: each source sends the target's chunk to its own place in the target's buffer."""
-    rank = {ipu: number for number, ipu in enumerate(collective.participants)}
+    """Return a round's transfers: each source sends the target's chunk to the source's place in the target's buffer."""
+    rank_of = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:
         if source != target:
-            part, slot = collective.chunk_of(rank[target]), collective.chunk * rank[source]
+            part, slot = collective.chunk_of(rank_of[target]), collective.chunk * rank_of[source]
             transfers.append(Transfer(source, target, part.start, part.stop, shift=slot - part.start))
     return tuple(transfers)

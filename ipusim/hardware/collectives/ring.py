@@ -54,11 +54,11 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)  # buffers of every size, in every cut of a model, share an order
 def _ring_order(
-    topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ranks: tuple[int, ...]
+    topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ordered_ipus: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return :func:`ring_order` of participants in physical order."""
-    even_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 0)
-    odd_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 1)
+    even_ipus = tuple(ipu for ipu in ordered_ipus if ipus[ipu] % 2 == 0)
+    odd_ipus = tuple(ipu for ipu in ordered_ipus if ipus[ipu] % 2 == 1)
 
     def cost_of_ring(ring: Sequence[int]) -> tuple[Fraction, int, int]:
         routes = [topology.route(ipus[source], ipus[target]) for source, target in _hops(ring)]
@@ -66,7 +66,7 @@ def _ring_order(
         slowest = max((count / direction.bytes_per_s(rates) for direction, count in loads), default=Fraction(0))
         return slowest, max(map(len, routes)), sum(map(len, routes))
 
-    return min((even_ranks + odd_ranks[::-1], ranks[::2] + ranks[1::2][::-1]), key=cost_of_ring)
+    return min((even_ipus + odd_ipus[::-1], ordered_ipus[::2] + ordered_ipus[1::2][::-1]), key=cost_of_ring)
 
 
 def _in_a_ring(

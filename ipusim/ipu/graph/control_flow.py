@@ -18,8 +18,8 @@ class Body(Protocol):
 
 #: Returns a called function by name.
 Bodies = Callable[[str], Body]
-#: Makes a kernel, the NumPy function of a node, from a node with bodies. The kernel's first argument is the invocation,
-#: which is the context of a run.
+#: Makes the kernel of a node with bodies; a kernel is the NumPy function of a node. The kernel's first argument is the
+#: invocation, which is the context of a run.
 ControlMaker = Callable[[Node, Bodies], Kernel]
 
 

@@ -136,8 +136,8 @@ class StepFunctions:
         trained_variables = {name: self.variables[name] for name in self.step.accumulators}
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained_variables}
-        handed = self.observed[-1].gives[len(self.step.trace.results) :]
-        value_of = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
+        handed_values = self.observed[-1].gives[len(self.step.trace.results) :]
+        value_of = {**self.constants, **dict(zip(self.step.trace.handed, handed_values, strict=True))}
         constants = ChainMap(dict[Output, Any](), self.constants, value_of)  # type: ignore[arg-type]
         return GraphUpdate(self.step.graph, nodes, trained_variables, slots, constants, self.step.rule, self._averaging)
 

@@ -37,7 +37,7 @@ class StepTracer:
     def __init__(self) -> None:
         """Begin to record in TensorFlow's default graph."""
         self.graph = tf.compat.v1.get_default_graph()
-        self._owners: dict[str, Role] = {}
+        self._roles: dict[str, Role] = {}
         self._gradient_nodes: list[str] = []
         self._gradients: dict[str, Any] = {}
         self._accumulators: dict[str, Any] = {}
@@ -51,14 +51,14 @@ class StepTracer:
         """Assign nodes written in the block to the feed."""
         with self._new_names() as new_names:
             yield
-        self._owners.update(dict.fromkeys(new_names, FEED))
+        self._roles.update(dict.fromkeys(new_names, FEED))
 
     @contextmanager
     def of_stage(self, number: int) -> Iterator[None]:
         """Assign nodes written in the block to the forward pass of a stage."""
         with self._new_names() as new_names:
             yield
-        self._owners.update(dict.fromkeys(new_names, Role(Kind.FORWARD, number)))
+        self._roles.update(dict.fromkeys(new_names, Role(Kind.FORWARD, number)))
         self._stages = max(self._stages, number + 1)
 
     def stage(
@@ -147,10 +147,10 @@ class StepTracer:
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
         outputs = tuple(output_of(tensor) for tensor in results)
         fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
-        handed = handed_to_update(graph, self._owners, fed, self._update_nodes)
+        handed = handed_to_update(graph, self._roles, fed, self._update_nodes)
         trace = Trace(
             graph,
-            self._owners,
+            self._roles,
             self._gradient_nodes,
             gradients,
             outputs,

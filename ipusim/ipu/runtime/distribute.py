@@ -88,26 +88,26 @@ def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
     """
     text = os.environ.get(VARIABLE, "{}")
     try:
-        result = json.loads(text)
+        config = json.loads(text)
     except ValueError:
-        result = None
-    if not isinstance(result, dict):
+        config = None
+    if not isinstance(config, dict):
         _refuse('expected {"cluster": {"worker": ["host:port", ...]}, "task": ...} in JSON', text)
-    cluster = _dictionary_of(result, "cluster")
+    cluster = _dictionary_of(config, "cluster")
     if not _is_cluster(cluster):
         _refuse("expected a list of addresses for each type of task of the cluster", cluster)
-    task = _dictionary_of(result, "task")
+    task = _dictionary_of(config, "task")
     kind, index = task.get("type", _WORKER), task.get("index", 0)
     if not isinstance(kind, str):
-        _refuse("expected a text as type of its task", kind)
+        _refuse("expected a text for the type of the task", kind)
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        _refuse("expected a whole number from 0 as index of its task", index)
+        _refuse("expected a whole number from 0 for the index of the task", index)
     return tf.train.ClusterSpec(cluster), task, kind, index
 
 
-def _dictionary_of(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _dictionary_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a dictionary in TF_CONFIG, empty if missing."""
-    part = result.get(name, {})
+    part = config.get(name, {})
     if not isinstance(part, dict):
         _refuse(f"expected a dictionary for {name!r}", part)
     return part
@@ -118,12 +118,10 @@ def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> 
     if kind == _EVALUATOR:
         return
     if kind not in cluster:
-        _refuse(f"expected {runs.one_of(sorted(cluster))} as type of its task, as its cluster has them", kind)
+        _refuse(f"expected a type of task in the cluster, {runs.one_of(sorted(cluster))}", kind)
     tasks = len(cluster[kind])
     if index >= tasks:
-        _refuse(
-            f"expected one of its cluster's {tasks:,} tasks of {kind!r}, counted from 0, as index of its task", index
-        )
+        _refuse(f"expected an index of the task below {tasks:,}, the cluster's number of tasks of type {kind!r}", index)
 
 
 def _is_cluster(cluster: Any) -> bool:
@@ -219,7 +217,7 @@ class Server:
 
 
 def reduce_op_of(name: str, value: Any) -> Any:
-    """Return a reduction by member, or by name in any case; raises ProgramTypeError and ProgramError."""
+    """Return a ReduceOp, given itself or by a name in upper or lower case; raises ProgramTypeError and ProgramError."""
     operations = tf.distribute.ReduceOp
     if isinstance(value, str):
         if value.upper() not in operations.__members__:

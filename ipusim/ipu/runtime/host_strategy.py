@@ -36,26 +36,26 @@ strategy: Final[Scoped[Any]] = Scoped("strategy", None)
 averages: Final = Scoped("averages", default=False)
 
 
-def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Enter a strategy's scope, or leave all scopes with None.
+def in_scope_of(entered: Any) -> AbstractContextManager[Any]:
+    """Enter a strategy's scope; None leaves all scopes.
 
     Raises ProgramStateError inside the scope of another strategy.
     """
     current = strategy()
-    if current is not None and result is not None and result is not current:
+    if current is not None and entered is not None and entered is not current:
         raise ProgramStateError(
             "Mixing different tf.distribute.Strategy objects: expected the scope of one strategy, got the "
-            f"scope of {type(result).__name__} inside the scope of {type(current).__name__}"
+            f"scope of {type(entered).__name__} inside the scope of {type(current).__name__}"
         )
-    return strategy.set_to(result)
+    return strategy.set_to(entered)
 
 
 def distribution() -> Distribution | None:
     """Return the distribution over hosts for programs built here; None for a single host."""
-    host, result = machine.this_host(), strategy()
-    if host is None or host.count == 1 or result is None:
+    host, current = machine.this_host(), strategy()
+    if host is None or host.count == 1 or current is None:
         return None
-    return Distribution(host, result.over_links, averages())
+    return Distribution(host, current.over_links, averages())
 
 
 def variables_on_host() -> bool:

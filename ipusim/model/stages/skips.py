@@ -1,9 +1,9 @@
 """Run stages with skip connections, where a layer's output is joined with a later layer's output.
 
-A value for a later stage travels through the stages in between, as an additional output and input: a copy per hop, and
-the gradient back along the same route, like in programs after Graphcore's compiler. A value that no stage uses before
-it returns to its own IPU stays there instead, in a FIFO as deep as the number of stages in between
-(pipeline_communication_optimizer.cc).
+A value for a later stage travels through the stages in between, as an additional output and input. Each hop is a copy,
+and the gradient returns along the same route, like in programs after Graphcore's compiler. If the next stage that uses
+a value is on the IPU that computed the value, the value stays on this IPU instead, in a FIFO as deep as the number of
+stages in between (pipeline_communication_optimizer.cc).
 """
 
 from __future__ import annotations

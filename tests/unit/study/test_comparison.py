@@ -448,9 +448,9 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
     assert run.older == (
         "An older version of ipusim wrote the folder: summary.json, of schema version 2, calls holders of memory and "
-        "options by their words, numbers no time-steps with -1, answers true or false to whether a program fits, "
-        "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
-        "parts of the time are left out."
+        "options by their words, numbers no time-steps with -1, says only true or false about whether a program "
+        "fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main as fill and drain; its "
+        "parts of the time are therefore left out."
     )
     found = Comparison(compare([ComparedItem(read_run(folder), "a"), ComparedItem(run, "b")]))
     assert any(line.endswith(run.older) for line in reasons(found))
@@ -460,9 +460,9 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     run = read_run(older)
     assert run.waterfall is None
     assert run.older == (
-        "An older version of ipusim wrote the folder: summary.json, of schema version 3, answers true or false to "
-        "whether a program fits, compares the run with the arithmetic alone on one IPU, and counts gaps in main as "
-        "fill and drain, so that its parts of the time are left out."
+        "An older version of ipusim wrote the folder: summary.json, of schema version 3, says only true or false "
+        "about whether a program fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main "
+        "as fill and drain; its parts of the time are therefore left out."
     )
     for version in (SCHEMA_VERSION + 1, 0, "3", None, True):
         path.write_text(json.dumps(said | {"schema_version": version}))
@@ -548,7 +548,7 @@ def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_
     assert run.fits is answer
     if answer is not Fits.YES:
         assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
-    assert " answers true or false to whether a program fits, " in run.older
+    assert " says only true or false about whether a program fits, " in run.older
     for wrong in (True, "perhaps", None):
         (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
         with pytest.raises(FileError, match="expected the summary of a run, got "):
