@@ -604,10 +604,10 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
         ),
         (
             '{"cluster": {"chief": ["a"]}, "task": {"type": ["chief"], "index": 0}}',
-            r"expected a text as type of its task, got \['chief'\]",
+            r"expected a text for the type of its task, got \['chief'\]",
         ),
-        ('{"task": {"index": true}}', "expected a whole number from 0 as index of its task, got True"),
-        ('{"task": {"index": -1}}', "expected a whole number from 0 as index of its task, got -1"),
+        ('{"task": {"index": true}}', "expected a whole number from 0 for the index of its task, got True"),
+        ('{"task": {"index": -1}}', "expected a whole number from 0 for the index of its task, got -1"),
         ('{"task": {"type": "ps"}}', "If cluster is not set in TF_CONFIG, task_type must be worker or chief, got 'ps'"),
         ('{"cluster": {"worker": ["a"]}}', "If `cluster` is set in TF_CONFIG, task type and index must be set"),
         (

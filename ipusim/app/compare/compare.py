@@ -345,7 +345,7 @@ def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
             note = f"the same passes in the same order as {earlier.schedule}"
             has_rounds = core_schedules.Feature.GROUPS in job.schedule.supports
             if has_rounds and len(set(shape.mapping)) == shape.stages:
-                note += ", as each IPU has one stage: pipeline.virtual_stages puts several on each"
+                note += ", because each IPU has one stage: pipeline.virtual_stages puts several on each"
             return f"{note}."
     return ""
 

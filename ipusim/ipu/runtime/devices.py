@@ -61,7 +61,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
         argument = "auto_select_ipus" if sizes else "select_ipus"
         raise DeviceError(
             f"Device ordinal {ordinal} not in device configuration list. Expected a device from /device:IPU:0 to "
-            f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
+            f"/device:IPU:{count - 1}, because IPUConfig.{argument} has {count}"
         )
     machine = next(
         (item for item in map(hardware.find_machine, names) if _has_all(item, sizes, ids)),
@@ -234,7 +234,7 @@ def check_queue_on_device(queue: str, ordinal: int) -> None:
     """
     if ordinal != device_ordinal():
         raise ProgramError(
-            f"{queue}: expected a queue with device_ordinal={device_ordinal()}, as the program runs on "
+            f"{queue}: expected a queue with device_ordinal={device_ordinal()}, because the program runs on "
             f"/device:IPU:{device_ordinal()}, got device_ordinal={ordinal}"
         )
 

@@ -99,9 +99,9 @@ def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
     task = _dictionary_of(result, "task")
     kind, index = task.get("type", _WORKER), task.get("index", 0)
     if not isinstance(kind, str):
-        _refuse("expected a text as type of its task", kind)
+        _refuse("expected a text for the type of its task", kind)
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        _refuse("expected a whole number from 0 as index of its task", index)
+        _refuse("expected a whole number from 0 for the index of its task", index)
     return tf.train.ClusterSpec(cluster), task, kind, index
 
 
