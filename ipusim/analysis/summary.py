@@ -177,7 +177,7 @@ class Summary(RunTimes):
 
 
 def gradient_sum(costs: Costs) -> SumOfGradients | None:
-    """Return the sum of gradients over replicas at given costs; None without such a sum."""
+    """Return the sum of gradients over replicas at given costs; None if replicas sum no gradients."""
     if costs.gradient_sum is None:
         return None
     total = costs.gradient_sum

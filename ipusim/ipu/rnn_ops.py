@@ -195,7 +195,7 @@ class PopnnGRU(_Popnn):
         name: str | None = None,
         reset_after: bool = False,
     ) -> None:
-        """Set the arguments of PopnnLSTM, and the reset gate's position by ``reset_after``; raises as PopnnLSTM."""
+        """Set PopnnLSTM's arguments and the reset gate's position; raises ProgramError and ModelError like PopnnLSTM."""
         self._reset_after = checks.truth("reset_after", reset_after)
         self._options = {"reset_after": self._reset_after, "masked": self.masked}
         super().__init__(

@@ -329,7 +329,7 @@ def _run(
 
 
 def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
-    """Return a note on the first earlier run of the scenario with the same plan; empty without such a run."""
+    """Return a note on the first earlier run of the scenario with the same plan; empty without an equal plan."""
     for earlier in earlier_rows:
         is_same_request = (row.source, row.sync, row.order) == (earlier.source, earlier.sync, earlier.order)
         if not is_same_request or row.result is None or earlier.result is None:

@@ -187,7 +187,9 @@ def as_builder(build: Callable[P, T]) -> Callable[P, T]:
 def ordinal_of(device: str) -> int | None:
     """Return the IPU device number from a name like '/device:IPU:1'; None for the host.
 
-    Raises ProgramTypeError for non-strings, ProgramError for an IPU device without a number.
+    Raises:
+        ProgramTypeError: for non-strings.
+        ProgramError: for text instead of digits behind ``IPU:``.
     """
     match = _IPU.search(checks.text("device", device))
     if match is None:
@@ -199,7 +201,12 @@ def ordinal_of(device: str) -> int | None:
 
 
 def ipu_ordinal(argument: str, device: str) -> int:
-    """Return an argument's IPU device number; raises like :func:`ordinal_of`, and ProgramError for the host."""
+    """Return an argument's IPU device number.
+
+    Raises:
+        ProgramTypeError: for non-strings.
+        ProgramError: for the host, and for text instead of digits behind ``IPU:``.
+    """
     ordinal = ordinal_of(checks.text(argument, device))
     if ordinal is None:
         checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)

@@ -69,7 +69,7 @@ def test_bytes_are_left_alone_beside_a_model(own):
                 "profile.csv:6: column stage: expected 2, or a name, got nothing",
                 "profile.csv:6: expected 3 cells, one for each column, got 4; if 1,1 is a number with a "
                 "decimal comma, write 1.1",
-                "profile.csv:7: column stage: expected 2, as stages are counted from 0 in the order of the rows, "
+                "profile.csv:7: column stage: expected 2, because stages are counted from 0 in the order of the rows, "
                 "got 1: the row of stage 2 is missing",
                 f"profile.csv:7: column forward: {CYCLES} '1e12'",
             ],
