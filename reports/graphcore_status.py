@@ -138,7 +138,7 @@ EXCEPTIONS: Final = {
         for name in ("group", "instance", "layer")
     },
     "ipu.custom_ops.precompiled_user_op(gp_path)": Said(
-        Status.REFUSED, "gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got 'a.gp'"
+        Status.REFUSED, "gp_path: expected no codelets, because compiled ones do not run on simulated IPUs, got 'a.gp'"
     ),
     **{
         f"ipu.custom_ops.{name}": Said(

@@ -1,6 +1,6 @@
 """Find causes of every IPU's idle time. An IPU is idle in cycles without arithmetic of its stages.
 
-During copies, syncs and host transfers on the IPU, these are the cause. The cause of a wait follows from the span
+The IPU's copies, syncs and host transfers are causes themselves. The cause of a wait follows from the span
 (recorded interval, such as a pass) that ended it: the host, I/O tiles, Streaming Memory, a tensor in transit, or passes
 of another IPU. :func:`ipu_time` divides waits for passes further, by the parts of the whole run's time (the waterfall):
 fill and drain, gaps in main, imbalance of stages, and others.

@@ -51,8 +51,8 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     tensor that arrives in the same cycle. Inside a block the search goes backwards from copy to copy, until it enters
     two copies at the same row: from there the path repeats.
 
-    Raises TimelineError for a Timeline without spans on IPUs, for a final wait without cause, and for a span that
-    begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
+    Raises TimelineError if no span is on an IPU, if the final wait has no cause, or if a span begins after the run's
+    start and no cause ends in the cycle in which the span begins. No recorded run has these faults.
     """
     compact = timeline.contiguous()
     segment = _BackwardSearch(compact, timeline.blocks).back_from(_last_span(compact), 0, timeline.blocks.outermost)

@@ -94,7 +94,7 @@ def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
 def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     """Return the stages of the IPUs with the longest passes per micro-batch; the slowest stages of a single IPU.
 
-    IPUs that compute equally long tie. With one stage on each IPU these are the slowest stages.
+    IPUs that compute equally long tie. With one stage on each IPU, the busiest stages are the slowest.
     """
     passes = _stage_cycles(costs, shape)
     groups = [[stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.alike]

@@ -57,7 +57,7 @@ class Waterfall:
                 rounding = " or as equal parts of all passes are rounded up to whole cycles"
                 yield (
                     f"{part.words.capitalize()} below zero: with this part the run is "
-                    f"{counted(-cycles, 'cycle')} shorter than without, as IPUs then wait for each other at other "
+                    f"{counted(-cycles, 'cycle')} shorter than without, because IPUs then wait for each other at other "
                     f"times{rounding if part is TimePart.IMBALANCE else ''}."
                 )
 

@@ -193,7 +193,7 @@ def decimal_comma(cells: Sequence[str]) -> str:
 def _extra_cells(cells: Sequence[str], columns: int) -> Iterator[str]:
     """Yield the error of a row with cells beyond the last column."""
     if any(cells[columns:]):
-        problem = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
+        problem = f"expected {columns} cells, one for each column, got {len(cells)}"
         yield f"{problem}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
 
 

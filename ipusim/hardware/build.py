@@ -97,7 +97,7 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     if not large_enough:
         most = max(same_kind, key=lambda candidate: candidate.count)
         raise DeviceError(
-            f"expected at most {most.count // system.count} hosts of {system.count} IPUs for sums over links, as "
+            f"expected at most {most.count // system.count} hosts of {system.count} IPUs for sums over links, because "
             f"{most.name} has {most.count} IPUs, got {hosts}"
         )
     return build_system(

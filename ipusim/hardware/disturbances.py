@@ -155,7 +155,7 @@ class Dead:
         """Yield problems: no common cable, or a later death in a system with collectives."""
         yield from _link_problems(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
-            text = "expected a cable that is dead from the beginning, as collectives of replicas keep their routes"
+            text = "expected a cable that is dead from the beginning, because collectives of replicas keep their routes"
             yield "from", f"{text}, got one that dies in cycle {int(self.from_)}"
 
 

@@ -21,6 +21,6 @@ def ipu_autoshard() -> NoReturn:
 
 def _refuse(name: str) -> NoReturn:
     raise UnsupportedProgramError(
-        f"autoshard.{name}: expected shards that the program states with scopes.ipu_shard, as a simulated program has "
-        "no graph to divide"
+        f"autoshard.{name}: expected shards that the program states with scopes.ipu_shard, because a simulated program "
+        "has no graph to divide"
     )

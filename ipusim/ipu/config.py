@@ -334,7 +334,7 @@ def _check_processes(processes: Any) -> None:
                 (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
             )
             raise UnsupportedProgramError(
-                f"{_PROCESSES}.process_count: expected 0 or {process_count}, as {hosts_text} simulated, got "
+                f"{_PROCESSES}.process_count: expected 0 or {process_count}, because {hosts_text} simulated, got "
                 f"{processes.process_count}: start so many hosts with ipusim run --hosts"
             )
         if index != host.rank:

@@ -102,7 +102,7 @@ def precompiled_user_op(
     """
     if gp_path:
         raise UnsupportedProgramError(
-            f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
+            f"gp_path: expected no codelets, because compiled ones do not run on simulated IPUs, got {gp_path!r}"
         )
     checks.instance("inputs", inputs, list | tuple, "a list of tensors")
     values = [tf.convert_to_tensor(value) for value in inputs]

@@ -106,7 +106,7 @@ class HostEmbeddingOptimizerSpec:
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
     ) -> Any:
-        """Look up rows of a table in a stage; raises as :meth:`HostEmbedding.lookup` does.
+        """Look up rows of a table in a stage; raises ProgramTypeError unless indices are whole numbers.
 
         Args:
             embedding_tensor: variable of the table.
@@ -254,7 +254,12 @@ def _host_table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostT
 
 
 def _look_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: Any, *, clip: bool) -> Any:
-    """Look up rows of a variable's table in a stage; raises as :meth:`HostEmbedding.lookup` does."""
+    """Look up rows of a variable's table in a stage.
+
+    Raises:
+        ProgramTypeError: unless indices are whole numbers.
+        ProgramError: for constant indices out of range, without ``clip``.
+    """
     ids = tf.convert_to_tensor(indices)
     if not ids.dtype.is_integer:
         checks.wrong_type("indices", "whole numbers that depend on no variable", indices)

@@ -76,7 +76,7 @@ class HostStrategy(IPUStrategyV1):
 
         Raises:
             ProgramTypeError: if reduce_op is not an operation or value is not a number.
-            ProgramError: if the value has no such axis, or for the reasons given at ``horovod.allreduce``.
+            ProgramError: if the value lacks the axis, or for the reasons given at ``horovod.allreduce``.
         """
         mean = reduce_op_of("reduce_op", reduce_op) is tf.distribute.ReduceOp.MEAN
         if not tf.is_tensor(value):

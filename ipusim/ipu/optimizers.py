@@ -276,7 +276,7 @@ class GradientAccumulationOptimizer(_Accumulating):
         supported_classes = _TRAIN.GradientDescentOptimizer | _TRAIN.MomentumOptimizer
         if checks.truth("verify_usage", verify_usage) and not isinstance(innermost, supported_classes):
             raise ProgramError(
-                "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, as verify_usage is True, got "
+                "opt: expected a GradientDescentOptimizer or a MomentumOptimizer, because verify_usage is True, got "
                 f"{opt.get_name()}: GradientAccumulationOptimizerV2 takes any optimizer"
             )
 

@@ -259,8 +259,8 @@ def pipeline(
             raise ProgramTypeError(f"optimizer_function: expected an OptimizerFunctionOutput from it, got {result!r}")
         if accumulates(result.opt):
             raise ProgramError(
-                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a "
-                "pipeline always accumulates gradients: give it gradient_accumulation_count, got "
+                "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, "
+                "because a pipeline always accumulates gradients: give it gradient_accumulation_count, got "
                 f"{result.opt.get_name()}"
             )
         return result.training()

@@ -195,7 +195,12 @@ class PopnnGRU(_Popnn):
         name: str | None = None,
         reset_after: bool = False,
     ) -> None:
-        """Set the arguments of PopnnLSTM, and the reset gate's position by ``reset_after``; raises as PopnnLSTM."""
+        """Set the arguments of PopnnLSTM, and the reset gate's position by ``reset_after``.
+
+        Raises:
+            ProgramError: if the dtype is not float16, float32 or float64.
+            ModelError: if the units or the activations are not possible.
+        """
         self._reset_after = checks.truth("reset_after", reset_after)
         self._options = {"reset_after": self._reset_after, "masked": self.masked}
         super().__init__(

@@ -50,7 +50,7 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
 def all_gather(host: Host | None, name: str, array: Array) -> Array:
     """Concatenate the arrays of every host along the first axis, by rank.
 
-    Raises ProgramError for numbers without axes, and for arrays that differ in dtype or in axes after the first.
+    Raises ProgramError for a single number, and for arrays that differ in dtype or in an axis after the first.
     """
     if not array.ndim:
         raise ProgramError(f"{name}: expected an array with a first axis to gather along, got a single number")
@@ -62,7 +62,7 @@ def all_gather(host: Host | None, name: str, array: Array) -> Array:
 def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     """Return the array of the host with rank ``root``.
 
-    Raises ProgramError for a rank out of range, several ranks, and arrays of several shapes or dtypes.
+    Raises ProgramError for a rank out of range, and if ranks, shapes or dtypes differ between hosts.
     """
     count = 1 if host is None else host.count
     if not 0 <= root < count:

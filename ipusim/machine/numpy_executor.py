@@ -107,8 +107,8 @@ class NumpyExecutor(PlacedVariables):
             stages[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(stages.values()), self.untrained)
         if shape.mirrored and self.untrained:
             raise ModelError(
-                "expected only variables trained by an optimizer under a schedule with two copies of each stage, as "
-                f"other variables would differ between the copies, got {', '.join(sorted(self.untrained))}"
+                "expected only variables trained by an optimizer under a schedule with two copies of each stage, "
+                f"because other variables would differ between the copies, got {', '.join(sorted(self.untrained))}"
             )
 
     def begin(self, execution: int) -> None:

@@ -44,7 +44,7 @@ class IoTiles:
         most_bytes = max(sum(size for home, size in feeds if home == ipu) for ipu, _ in feeds)
         available_bytes = self.count * bytes_per_tile * self.available_memory_proportion
         if not most_bytes:
-            return "I/O tiles have no effect, as the feeds move no bytes; the tiles compute instead."
+            return "I/O tiles have no effect, because the feeds move no bytes; the tiles compute instead."
         if most_bytes >= available_bytes:
             return (
                 f"Computation too large to fit on IO tiles, with {most_bytes} bytes of feeds in "

@@ -1,7 +1,7 @@
 """Price collectives of a program on a System: gradient sums, all-gathers, and collectives inside passes.
 
 Collectives take place among replicas, among copies of a stage, among hosts, or between IPUs and their host. Functions
-take a Plan's side instructions as ``side``, and return None if the program has no such collective.
+take a Plan's side instructions as ``side``, and return None if the program lacks their collective.
 """
 
 from __future__ import annotations

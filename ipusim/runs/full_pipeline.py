@@ -37,7 +37,7 @@ class FullCounts(NamedTuple):
 def full_counts(job: Job) -> FullCounts:
     """Return counts whose times show the linear growth of time with the count.
 
-    In lock-step these are all counts of the schedule. In point-to-point, arbitrary counts may mislead: for three IPUs
+    In lock-step, all counts of the schedule show it. In point-to-point, arbitrary counts may mislead: for three IPUs
     under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, but by a twelfth less
     in the long run. So the difference is the period of a repeated state; if no state repeats, it is the number of IPUs.
 

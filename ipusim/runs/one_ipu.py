@@ -74,7 +74,7 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
 
 
 def _on_one_ipu(job: Job) -> Job:
-    """Return the Job of the same request on one IPU; raises RequestError for a request without such a Job."""
+    """Return the Job of the same request on one IPU; raises RequestError if one IPU cannot run it."""
     request, pipeline = job.request, job.request.options.pipeline
     micro_batches = pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
     changes: Mapping[str, Any] = {

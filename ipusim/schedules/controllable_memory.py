@@ -52,8 +52,10 @@ def v_half(shape: PlanShape) -> Order:
 
     Of N IPUs, an IPU keeps at most 2 floor((N + 2) / 2) micro-batches of a stage; in ZB-V it keeps 2 N.
 
-    Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    stages that are not placed as a V.
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: for stages that are not placed as a V.
     """
     return _order("v_half", shape, _half)
 
@@ -61,7 +63,12 @@ def v_half(shape: PlanShape) -> Order:
 def v_min(shape: PlanShape) -> Order:
     """Lay out V-Min.
 
-    Of N IPUs, an IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage. Raises like :func:`v_half`.
+    Of N IPUs, an IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage.
+
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: for stages that are not placed as a V.
     """
     return _order("v_min", shape, _third)
 

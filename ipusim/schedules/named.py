@@ -31,9 +31,11 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order in the
     format of torch.distributed.pipelining. Each call reads the file again; no schedule is registered.
 
-    Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
-    that cannot be read, fails during execution, or has no such schedule; ModelError also if only the current folder has
-    the file.
+    Raises:
+        ProgramError: for an unknown name.
+        FileError: for an invalid csv file.
+        ModelError: for a Python file that cannot be read, fails during execution, or has no schedule ``name``; and if
+            only the current folder has the file.
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)

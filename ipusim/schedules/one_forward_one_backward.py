@@ -21,8 +21,10 @@ from ipusim.schedules.chunks import in_turns, one_chunk_order
 def order(shape: PlanShape) -> Order:
     """Lay out 1F1B; adjacent stages of an IPU form a chunk.
 
-    Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    a micro-batch that returns to an IPU.
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: if a micro-batch returns to an IPU.
     """
     return one_chunk_order("1f1b", shape, lambda ipus_to_last, _: passes(shape.micro_batches, ipus_to_last))
 
@@ -36,7 +38,10 @@ def eager_order(shape: PlanShape) -> Order:
     An IPU that is ``rank`` IPUs from the end keeps 2 ``rank`` + 1 micro-batches. Source: the slackness of Wu et al.,
     Adaptra (arXiv 2504.19232).
 
-    Raises like :func:`order`.
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: if a micro-batch returns to an IPU.
     """
     return one_chunk_order(
         "eager_1f1b", shape, lambda ipus_to_last, _: passes(shape.micro_batches, 2 * ipus_to_last - 1)

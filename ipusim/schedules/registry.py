@@ -250,8 +250,9 @@ def register(schedule: Schedule, *, again: bool = False) -> None:
 def check(schedule: Schedule) -> None:
     """Refuse an invalid user's Schedule.
 
-    Raises ProgramError for a malformed name, and for unknown features or sync modes;
-    ProgramTypeError if ``order`` or ``multiple`` cannot be called.
+    Raises:
+        ProgramError: for a malformed name, and for unknown features or sync modes.
+        ProgramTypeError: if ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
         raise ProgramError(

@@ -20,8 +20,10 @@ from ipusim.schedules.chunks import in_turns, one_chunk_order
 def order(shape: PlanShape) -> Order:
     """Lay out zero bubble H1; adjacent stages of an IPU form a chunk.
 
-    Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    a micro-batch that returns to an IPU.
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: if a micro-batch returns to an IPU.
     """
     return one_chunk_order(
         "zero_bubble_h1",
@@ -33,7 +35,12 @@ def order(shape: PlanShape) -> Order:
 def order_h2(shape: PlanShape) -> Order:
     """Lay out H2: the ``rank``-th IPU begins 2 (N - ``rank``) - 1 micro-batches before its first backward pass.
 
-    Adjacent stages of an IPU form a chunk. Raises like :func:`order`.
+    Adjacent stages of an IPU form a chunk.
+
+    Raises:
+        ProgramError: for fewer than two stages.
+        CountError: for a count below 1.
+        UnsupportedProgramError: if a micro-batch returns to an IPU.
     """
     return one_chunk_order(
         "zero_bubble_h2",

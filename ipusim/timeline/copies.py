@@ -82,7 +82,7 @@ def every_copy(repeat: Repeat, shift: Column) -> CopySet:
 def copies_at_ends(repeat: Repeat, longest: int) -> set[int]:
     """Return a block's first and last copies, which may differ from middle copies.
 
-    At the begin these are as many copies as the longest span may overlap, at the end one more.
+    The first copies are as many as the longest span may overlap; the last copies are one more.
 
     Args:
         repeat: the block.

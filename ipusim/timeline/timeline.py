@@ -228,7 +228,7 @@ class Timeline:
         return folded if is_same_run else None
 
     def repeat_blocks(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
-        """Return the longer run that ``info`` describes, in which blocks repeat; inverse of :meth:`contiguous`.
+        """Return the longer run that ``info`` describes, with repeated blocks; inverse of :meth:`contiguous`.
 
         Args:
             info: objects behind the columns of the longer run.

@@ -63,7 +63,7 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
         "validate", "--fit", own(HEADER + small), "--rates", "vector_slowdown", "--out", tmp_path / "mine.yaml"
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "The uncertainty of the rates is not known, as the fit has as many rates as rows" in done.stdout
+    assert "The uncertainty of the rates is not known, because the fit has as many rates as rows" in done.stdout
     rates = rates_of(read_rates(tmp_path / "mine.yaml"))
     assert [rate.name for rate in rates.changed_rates()] == ["vector_slowdown"]
     (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)

@@ -141,7 +141,7 @@ def test_nothing_puts_stages_together_where_it_is_not_known_what_they_hold(tmp_p
         each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried: stages would share")
     }
     assert {"single in point-to-point", "dualpipe in point-to-point", "chimera in point-to-point"} <= left_out
-    advised, _, rest = done.stdout.partition("Not tried, as stages would share an IPU, and the memory of stages")
+    advised, _, rest = done.stdout.partition("Not tried, because stages would share an IPU, and the memory of stages")
     assert rest
     assert not any(change in advised for change in left_out)
     assert "Memory: not known: the scenario states no memory of its stages." in done.stdout

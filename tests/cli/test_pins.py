@@ -167,14 +167,14 @@ def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
     assert done.stdout.splitlines()[1:] == [
         "            missed  time_steps: 12, expected 1",
         f"{tmp_path / 'b.pin.json'}: written, {(tmp_path / 'b.pin.json').stat().st_size / 1000:.1f} kB",
-        f"{tmp_path / 'a.pin.json'}: not written, as the run is not as expected",
+        f"{tmp_path / 'a.pin.json'}: not written, because the run is not as expected",
     ]
     assert not (tmp_path / "a.pin.json").exists()
     other.write_text(dump(timed(4) | {"expect": {"time_steps": 1}}))
     before = everything(tmp_path)
     done = ipusim("test", "--update", other)
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.endswith(f"{tmp_path / 'b.pin.json'}: not written, as the run is not as expected\n")
+    assert done.stdout.endswith(f"{tmp_path / 'b.pin.json'}: not written, because the run is not as expected\n")
     assert everything(tmp_path) == before
 
 

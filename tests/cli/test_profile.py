@@ -134,7 +134,7 @@ def test_cycles_that_the_scenario_gives_are_left_out_of_what_is_simulated(own):
             "stage,forward\n0,x\n5,1\n",
             [
                 "{}:2: column forward: expected cycles from 0 to 100000000000, or a time such as 1.2 ms, got 'x'",
-                "{}:3: column stage: expected 1, as stages are counted from 0 in the order of the rows, got 5: "
+                "{}:3: column stage: expected 1, because stages are counted from 0 in the order of the rows, got 5: "
                 "the row of stage 1 is missing",
             ],
         ),

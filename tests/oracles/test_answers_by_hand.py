@@ -98,7 +98,7 @@ def test_a_run_that_takes_less_than_the_ideal_one_wastes_nothing():
     words = explained(asked, straggling=True)
     assert not any(".." in sentence for sentence in words)
     assert "S is 0.857: the run does not straggle: S is below 1.1; 0.0% of the IPUs' time is waste." in words
-    assert "M_W and M_S are not defined, as the run takes less than the ideal run." in words
+    assert "M_W and M_S are not defined, because the run takes less than the ideal run." in words
 
 
 def test_of_a_part_that_takes_no_time_nothing_can_be_less():

@@ -111,7 +111,7 @@ def program():
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (None, "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there"),
+        (None, "eval_distribute: expected None in train_and_evaluate on several hosts, because the chief evaluates"),
         (3, r"train_batch_size \(got 3\) must be divisible by num_workers \* num_replicas \(2 \* 1\)$"),
     ],
 )

@@ -120,7 +120,7 @@ def test_tiles_that_are_set_aside_alone_overlap_nothing(load):
         ("infeed.element_bytes=40 MB", "Computation too large to fit on IO tiles, with 40000000 bytes of feeds in "),
         # 64 tiles of 624 KiB hold 40,894,464 bytes
         ("system.io_tiles.available_memory_proportion=0.00009", "Computation too large to fit on IO tiles, with 4000 "),
-        ("use_synthetic_data=true", "I/O tiles have no effect, as the feeds move no bytes"),
+        ("use_synthetic_data=true", "I/O tiles have no effect, because the feeds move no bytes"),
     ],
 )
 def test_feeds_that_are_not_placed_leave_the_tiles_to_the_computation(load, change, note):

@@ -176,7 +176,7 @@ def unshared_cycles(run):
     return max(free)
 
 
-SHORTER = "the run is shorter, as copies share links with other copies than before; no single copy is faster"
+SHORTER = "the run is shorter, because copies share links with other copies than before; no single copy is faster"
 
 
 @sampled(4)

@@ -200,7 +200,7 @@ def gpipe(shape):
     found = suggest(request, Limits(schedules=("mine.py:gpipe",), ipus=(2,), replicas=(1,), placements=("straight",)))
     assert found.outcome is Outcome.PLAN
     said = "\n".join(verdict(found))
-    assert "the given plan is not known, as its schedule refuses the counts needed for the ceiling: " in said
+    assert "the given plan is not known, because its schedule refuses the counts needed for the ceiling: " in said
     assert "mine wants 16 micro-batches" in said
 
 

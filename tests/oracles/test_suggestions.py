@@ -378,7 +378,7 @@ def test_stages_that_run_at_the_same_time_stay_as_they_are_and_nothing_is_said_t
     run = execute(assemble(change_request(request, {"numerics": "off", "evaluate": None, "steps": 1}))).summary
     assert found.trial.cycles == run.execution_cycles
     said = "\n".join([*verdict(found), *searched_lines(found)])
-    assert "Nothing faster was searched for, as concurrent stages are not changed." in said
+    assert "Nothing faster was searched for, because concurrent stages are not changed." in said
     assert "roven" not in said
 
 

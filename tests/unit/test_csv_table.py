@@ -27,7 +27,7 @@ def test_columns_are_found_by_name_in_any_order_and_empty_rows_are_left_out(own)
         CsvRow(
             "p.csv:6",
             {"stage": "c", "forward": "3"},
-            ("expected 2 cells, as many as there are columns, got 5: nothing says what '4' is",),
+            ("expected 2 cells, one for each column, got 5: nothing says what '4' is",),
         ),
     )
 

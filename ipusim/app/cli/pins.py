@@ -94,6 +94,6 @@ def _write(outcomes: Sequence[Outcome], *, prints_all: bool, quiet: bool) -> Non
             write_pin(outcome.path, outcome.new_pin)
             text = f"written, {len(outcome.new_pin) / 1000:.1f} kB"
         else:
-            text = "not written, as the run is not as expected" if outcome.missed else "as it was"
+            text = "not written, because the run is not as expected" if outcome.missed else "as it was"
         if not quiet and (prints_all or outcome.new_pin or (outcome.pinned and outcome.missed)):
             print_text(f"{pin_path(outcome.path)}: {text}")

@@ -142,7 +142,7 @@ class _Results:
         return files
 
     def window(self, timeline: Timeline) -> Window:
-        """Return the window of a run's picture; if the run has no such part, a whole execution, with a note."""
+        """Return the window of a run's picture; if the run lacks the part asked for, a whole execution, with a note."""
         from ipusim.app.run_folder.report import picture_window
 
         try:

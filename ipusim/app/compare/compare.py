@@ -329,7 +329,7 @@ def _run(
 
 
 def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
-    """Return a note on the first earlier run of the scenario with the same plan; empty without such a run."""
+    """Return a note on the first earlier run of the scenario with the same plan; empty without an equal plan."""
     for earlier in earlier_rows:
         is_same_request = (row.source, row.sync, row.order) == (earlier.source, earlier.sync, earlier.order)
         if not is_same_request or row.result is None or earlier.result is None:
@@ -345,7 +345,7 @@ def _same_passes(row: Row, earlier_rows: Sequence[Row]) -> str:
             note = f"the same passes in the same order as {earlier.schedule}"
             has_rounds = core_schedules.Feature.GROUPS in job.schedule.supports
             if has_rounds and len(set(shape.mapping)) == shape.stages:
-                note += ", as each IPU has one stage: pipeline.virtual_stages puts several on each"
+                note += ", because each IPU has one stage: pipeline.virtual_stages puts several on each"
             return f"{note}."
     return ""
 

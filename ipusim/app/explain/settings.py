@@ -40,7 +40,7 @@ def settings(job: Job, text: str) -> dict[str, Any]:
     if job.request.leaves_costs_open(values):
         reason = "the cycles of the stages are for one micro-batch size"
         raise OptionError(
-            "what", f"pipeline.micro_batch_size: expected new cycles of stages with a new size, as {reason}"
+            "what", f"pipeline.micro_batch_size: expected new cycles of stages with a new size, because {reason}"
         )
     return values
 

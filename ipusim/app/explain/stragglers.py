@@ -76,7 +76,7 @@ class Stragglers:
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
         if self.share_of_slowest is None or self.share_of_last is None:
             takes = "less than" if self.slowdown < 1 else "as long as"
-            yield f"M_W and M_S are not defined, as the run takes {takes} the ideal run."
+            yield f"M_W and M_S are not defined, because the run takes {takes} the ideal run."
             return
         ipus = f"IPU {', '.join(map(str, self.slowest))}{' of each replica' * (self.replicas > 1)}"
         yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."

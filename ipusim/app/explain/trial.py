@@ -17,7 +17,7 @@ from ipusim.base.cache import Cache
 _MOST_SPANS: Final = 20_000
 
 #: Refusal of long trials.
-TOO_LONG: Final = "not tried, as the trial takes long"
+TOO_LONG: Final = "not tried, because the trial takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
 NEEDS_MEMORY: Final = "not tried: stages would share an IPU, and the memory of stages is not known"
 

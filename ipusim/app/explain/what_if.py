@@ -115,7 +115,7 @@ def _better_link_rate(trials: ChangeTrials, outcome: WhatIf) -> str:
     if gains.get(best, 0.0) < LEAST_GAIN:
         return f"{words} has no effect: the rate of links limits no copy of this run."
     return (
-        f"{words} has no effect, as another rate limits the slowest copies: together with {best}=x2 the saving is "
+        f"{words} has no effect, because another rate limits the slowest copies: together with {best}=x2 the saving is "
         f"{gains[best]:.1%}, and with only {best}=x2 {gain(f'{best}=x2'):.1%}."
     )
 

@@ -55,10 +55,10 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     ]:
         yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
-        text = "as stages would share an IPU, and the memory of stages is not known"
+        text = "because stages would share an IPU, and the memory of stages is not known"
         yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED)}. Use option `what` to try these changes."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
-        yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."
+        yield f"Not tried, because trials take long: {enumerated(too_long)}. Use option `what` to try these changes."
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:

@@ -107,7 +107,7 @@ def words(calibration: Calibration) -> Iterator[str]:
         correlation = "" if correlated.correlation is None else f" (correlation {correlated.correlation:.2f})"
         yield f"The rows hardly distinguish {names}{correlation}: a larger value of one offsets another."
     if any(fit.uncertainty is None for fit in calibration.fitted):
-        yield "The uncertainty of the rates is not known, as the fit has as many rates as rows."
+        yield "The uncertainty of the rates is not known, because the fit has as many rates as rows."
     for fit in calibration.fitted:
         if fit.uncertainty is not None and fit.uncertainty > _UNDETERMINED_ABOVE:
             yield (

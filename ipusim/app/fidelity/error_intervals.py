@@ -96,7 +96,7 @@ def widening_factor(rows: Sequence[SimulatedRow]) -> float:
 def distances_in_widths(rows: Sequence[SimulatedRow]) -> list[float]:
     """Return the distance of each row of a kind from the middle of an interval, in half-widths of this interval.
 
-    The interval is computed from the rows of other sources. Rows without such an interval are left out.
+    The interval is computed from the rows of other sources. Rows whose other sources give no interval are left out.
     """
     distances = []
     for row in rows:

@@ -68,7 +68,14 @@ class CheckedRun(Run):
 
 
 def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:
-    """Run a scenario with changed options, given by dotted name. Raises as :func:`ipusim.run` does."""
+    """Run a scenario with changed options, given by dotted name.
+
+    Raises:
+        ScenarioError: with every problem of the scenario and its changes.
+        PlanError: if a user's schedule breaks a rule of Plans.
+        MissingTensorError: if a pass needs a tensor that has not arrived.
+        DeadlockError: if no process can continue.
+    """
     with placed_request(scenario) as request:
         job = assemble(request.replace(changes) if changes else request)
         check_expectations(job)

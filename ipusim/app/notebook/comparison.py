@@ -99,8 +99,8 @@ class Comparison(ResultView):
             The folder.
 
         Raises:
-            ProgramError: as in :meth:`figure`.
-            OutputError: as in :meth:`figure`, and for a folder that cannot be written or is in use by another run.
+            ProgramError: for an unknown run.
+            OutputError: for more traces than fit, and for a folder that cannot be written or is in use by another run.
         """
         return ResultView(ComparisonResult(self._result, title, traces)).save(folder)
 

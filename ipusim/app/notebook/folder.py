@@ -52,7 +52,13 @@ class RunFolder(RunView):
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read ``folder``; raises as :func:`load` does."""
+        """Read ``folder``.
+
+        Raises:
+            FileError: for a folder without a run, and for malformed files.
+            TimelineError: for a damaged Timeline.
+            OSError: for unreadable files.
+        """
         stored_run = read_run(folder)
         losses = folder / "losses.csv"
         losses_text = read_run_file(losses, _MOST_LOSSES_BYTES) if has_run_file(losses) else None

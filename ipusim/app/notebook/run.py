@@ -75,9 +75,10 @@ class Run(RunView):
             The Figure, which a notebook shows; sizes are in bytes with their units.
 
         Raises:
-            OptionError: as in :meth:`figure`.
-            OutputError: as in :meth:`figure`, and for unknown memory of the stages.
-            TimelineError: as in :meth:`figure`.
+            OptionError: for an unreadably small size.
+            OutputError: for a phase that the execution lacks, for cycles outside the run, for both a phase and cycles,
+                and for unknown memory of the stages.
+            TimelineError: for an unknown execution.
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages with known memory, got stages with only cycles")
@@ -149,7 +150,8 @@ def run(
         RequestError: with every problem of a Request or of options.
         ScenarioError: with every problem of a file, with line and column.
         PlanError: for a Plan that breaks a rule, possible with a user's schedule.
-        MissingTensorError, DeadlockError: as :func:`ipusim.api.execute` raises them.
+        MissingTensorError: if a pass needs a tensor that has not arrived.
+        DeadlockError: if no process can continue.
 
     Example:
         >>> import ipusim

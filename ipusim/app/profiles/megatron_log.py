@@ -200,7 +200,7 @@ class _Log:
         chunks = self._facts.get("virtual_pipeline_model_parallel_size")
         if chunks and chunks.value > 1:
             self._recordings[0].notes.append(
-                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum the chunks."
+                f"{chunks.place}: {chunks.value} chunks of a rank are one stage here, because timers sum the chunks."
             )
         self._recordings[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN_FACTS})
         return self._recordings

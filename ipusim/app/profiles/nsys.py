@@ -79,7 +79,7 @@ def read_summary(source: Source, options: Options) -> Recording:
             continue
         if meaning.is_part:
             raise FileError(
-                f"{place}: expected passes in one range each, as a summary has no order, got a part: {name}"
+                f"{place}: expected passes in one range each, because a summary has no order, got a part: {name}"
             )
         median, number = row["Med (ns)"] or "", row["Instances"] or ""
         if not _NUMBER.fullmatch(median) or not re.fullmatch(r"\d{1,6}", number):

@@ -47,7 +47,7 @@ def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int |
         _refuse_partly_named(passes)
         names = _sorted_stages([span.stage for span in passes])
         if stages is not None and stages != len(names):
-            raise OptionError("stages", f"expected {len(names)}, as in the names, got {stages}")
+            raise OptionError("stages", f"expected {len(names)}, the number of stages in the names, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
     stage_of_rank, source = _stage_of_ranks(measurement, ranks, stages)
     if measurement.order == ASSUMED:
@@ -140,7 +140,7 @@ def _stage_of_ranks(measurement: Measurement, ranks: Sequence[int], stages: int 
     )
     if len(ranks) % (inner * number):
         raise FileError(
-            f"expected {inner} x {number} ranks in each pipeline, as given by {mapping.place} and the sizes before, "
+            f"expected {inner} x {number} ranks in each pipeline, according to {mapping.place} and the sizes before, "
             f"got {len(ranks)} ranks"
         )
     assumption = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"

@@ -129,8 +129,8 @@ def _process_ranks(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str
     ]
     if facts and unranked:
         raise FileError(
-            f"{unranked[0].path}: expected the rank of each process, as {facts[0].place} has a rank, got none: name "
-            "files rank0, rank1 and so on, or import only files of one kind"
+            f"{unranked[0].path}: expected the rank of each process, because {facts[0].place} has a rank, got none: "
+            "name files rank0, rank1 and so on, or import only files of one kind"
         )
     if not unranked:
         return [

@@ -109,7 +109,7 @@ class Facts(dict[str, Fact]):
             )
 
     def add(self, facts: Mapping[str, Fact]) -> None:
-        """Add facts of another file; raises as :meth:`state` does."""
+        """Add facts of another file; raises FileError with two places for contradicting values."""
         for key, fact in facts.items():
             self.state(key, fact.value, fact.place)
 

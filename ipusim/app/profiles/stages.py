@@ -91,7 +91,7 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
             raise FileError("expected passes, got no event with a name, a time and a length")
         raise FileError(
             f"expected passes, got {reason}; the longest spans of other names are {names_text}: name the passes with "
-            "--name PASS=NAME, as some tools name none (torch's Schedule1F1B)"
+            "--name PASS=NAME, because some tools name none (torch's Schedule1F1B)"
         )
     placement = placement_of(measurement, passes, stages)
     names, stage_of = placement.names, placement.stage
@@ -147,8 +147,8 @@ def _note_unused_spans(spans: Sequence[Span], notes: list[str]) -> None:
     pairs = sum(span.activity == OVERLAP for span in spans)
     if pairs:
         notes.append(
-            f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, as their times "
-            "cannot be separated."
+            f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, because their "
+            "times cannot be separated."
         )
     shares = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
     if shares:
@@ -183,7 +183,8 @@ def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
         lacking = [name for name in absent if not {(name, backward) for backward in BACKWARD} & times]
         if present and lacking:
             raise FileError(
-                f"expected backward passes of every stage, as stage {present[0]} has, got none of stage {lacking[0]}"
+                f"expected backward passes of every stage, because stage {present[0]} has some, "
+                f"got none of stage {lacking[0]}"
             )
 
 

@@ -159,8 +159,8 @@ def _ranks_of_threads(
                 continue
             if owner is None:
                 raise FileError(
-                    f"{recording.path}: expected the stage in names of {span.activity}, as {len(workers)} threads of "
-                    f"process {process} have forward passes, got {span.activity} passes on thread {thread} without "
+                    f"{recording.path}: expected the stage in names of {span.activity}, because {len(workers)} threads "
+                    f"of process {process} have forward passes, got {span.activity} passes on thread {thread} without "
                     f"one: name the stage with --name {span.activity}=NAME{{stage}}"
                 )
             span.process = f"{process} thread {owner}"

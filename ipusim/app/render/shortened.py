@@ -29,7 +29,7 @@ _MOST_SPANS: Final = 200_000
 def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
     """Return the Timeline of a picture, in which each row is one span, and its window with breaks.
 
-    Only runs with too many spans for such a Timeline are shortened: every block keeps its first and last periods, with
+    Only runs with too many spans for a row each are shortened: every block keeps its first and last periods, with
     a break between them. Spans after a break are earlier in the picture than in the run; the window holds the offsets.
     ``part`` is the window's share of a picture's width.
     """

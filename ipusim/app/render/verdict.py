@@ -132,11 +132,13 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
-            yield "the run is shorter, as copies share links with other copies than before; no single copy is faster"
+            yield (
+                "the run is shorter, because copies share links with other copies than before; no single copy is faster"
+            )
         elif all(cable.dead for cable in used_cables) and cost.slowdown < 1 + _LEAST_SHARE:
             yield "the links of the detour have room for these copies"
         if not all(cable.dead for cable in used_cables):
-            yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
+            yield "copies stay on a slow cable, because routes are fixed when a program is compiled"
     if unused_cables:
         ends = enumerated((_ends_words(cable) for cable in unused_cables), _MOST_CABLES)
         yield f"no copies go over the cable{'s' * (len(unused_cables) > 1)} between {ends}"

@@ -154,8 +154,10 @@ def part_window(
 
     The default is the first execution, or in a run with a failed IPU the time around its failure.
 
-    Raises OutputError for a window outside the run, for a phase that the execution lacks, and if both cycles and a
-    phase are given; TimelineError for an unknown execution.
+    Raises:
+        OutputError: for a window outside the run, for a phase that the execution lacks, and for both cycles and a
+            phase.
+        TimelineError: for an unknown execution.
     """
     if phase is not None and (start is not None or end is not None):
         raise OutputError("expected either a phase or cycles from start to end, got both")

@@ -64,9 +64,14 @@ class RunSource:
 def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> RunSource:
     """Return a folder's stored run, or a scenario's run with ``overrides``.
 
-    ``trust`` is passed to :func:`job_behind` for folders. Raises FileError for a folder without a run and for
-    ``overrides`` of a folder, TimelineError for a damaged Timeline, and as :func:`~ipusim.app.scenario.load.load_job`
-    does.
+    ``trust`` is passed to :func:`job_behind` for folders.
+
+    Raises:
+        FileError: for a folder without a run, and for ``overrides`` of a folder.
+        TimelineError: for a damaged Timeline.
+        ScenarioError: with every problem of the scenario.
+        ScenarioMemoryError: if IPUs lack memory for the program.
+        PlanError: if a user's schedule breaks a rule of Plans.
     """
     if not path.is_dir():
         source = apply_overrides(read_source(path), (*overrides, WITHOUT_ARITHMETIC))
@@ -87,7 +92,10 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
     A user who opens a results folder has not chosen the programs of the scenario. Without ``trust``, Python named in
     the scenario does not run, and files outside the folder are not read.
 
-    Raises as :func:`~ipusim.app.scenario.load.load_job` does.
+    Raises:
+        ScenarioError: with every problem found.
+        ScenarioMemoryError: if IPUs lack memory for the program.
+        PlanError: if a user's schedule breaks a rule of Plans.
     """
     scenario = folder / SCENARIO_FILE
     if not has_run_file(scenario):

@@ -26,8 +26,10 @@ def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
 def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
     """Read a scenario file with overrides and assemble its Job.
 
-    Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs, and
-    PlanError for a Plan of a user's schedule that breaks a rule.
+    Raises:
+        ScenarioError: with every problem found.
+        ScenarioMemoryError: if IPUs lack memory for the program.
+        PlanError: if a user's schedule breaks a rule of Plans.
     """
     return job_of(apply_overrides(read_source(Path(path)), overrides))
 
@@ -44,7 +46,13 @@ def placed_request(
 
 
 def job_of(source: Source) -> Job:
-    """Return the Job of a scenario; raises as :func:`load_job` does."""
+    """Return the Job of a scenario.
+
+    Raises:
+        ScenarioError: with every problem found.
+        ScenarioMemoryError: if IPUs lack memory for the program.
+        PlanError: if a user's schedule breaks a rule of Plans.
+    """
     with _request_of(source) as request:
         return assemble(request)
 

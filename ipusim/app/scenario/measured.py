@@ -31,7 +31,7 @@ def measured_text(path: Path) -> str:
     stages_text = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
     # Numbers without unit are cycles; the text tells users who meant milliseconds.
     are_cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
-    unit = ", in cycles of the tile clock, as the columns have no unit" if are_cycles else ""
+    unit = ", in cycles of the tile clock, because the columns have no unit" if are_cycles else ""
     head = (
         f"{printable(path.name)}, {stages_text} as measured{unit}. Machine, schedule and count are defaults: --set "
         "changes them."

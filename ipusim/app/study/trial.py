@@ -52,7 +52,7 @@ class Trial:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Timeline of the whole run; raises RequestError for too long a run."""
+        """Timeline of the whole run; raises RequestError if the run is too long."""
         job = self.accepted_job
         if self.priced is None:
             return runs.timeline_of(job, job.executions)

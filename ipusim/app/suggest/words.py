@@ -184,7 +184,7 @@ def plan_words(job: Job) -> str:
 def _proof(suggestion: Suggestion) -> str:
     outcome = suggestion.searched
     if not outcome.choices:
-        return "was searched for, as concurrent stages are not changed"
+        return "was searched for, because concurrent stages are not changed"
     if suggestion.searched.skipped_bound is None:
         return "is in the search, which is proven"
     end = suggestion.searched.end_reason
@@ -230,7 +230,7 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
-            yield f"{owner} is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
+            yield f"{owner} is not known, because its schedule refuses the counts needed for the ceiling: {ceiling}"
         return
     if not ceiling.full.slope:
         return
@@ -283,8 +283,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(left_out, 'layout')} that {verb} several stages on an IPU, as the memory of stages is "
-            "not known; the option placements includes them."
+            f"Left out: {counted(left_out, 'layout')} that {verb} several stages on an IPU, because the memory of "
+            "stages is not known; the option placements includes them."
         )
     if suggestion.limits.schedules is not None:
         for schedule, reason in outcome.refusal_of.items():

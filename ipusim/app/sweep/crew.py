@@ -67,7 +67,7 @@ class Crew:
             text = "expected the address address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
             raise OptionError("address", text)
         if self.workers is not None:
-            text = "expected no number with {} dask, as the workers of the cluster run all points, got a number"
+            text = "expected no number with {} dask, because the workers of the cluster run all points, got a number"
             raise OptionError("workers", text, "backend")
         try:
             import distributed  # noqa: F401, PLC0415 - an extra

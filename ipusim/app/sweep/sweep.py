@@ -90,7 +90,7 @@ def sweep(
     if request.functions is not None:
         raise AllFailedError("expected stages given by options, got functions: use a scenario's keys, or a file")
     if request.leaves_costs_open([axis.path for axis in axes]):
-        text = "expected new cycles of stages with each size, as the present cycles are for one micro-batch size"
+        text = "expected new cycles of stages with each size, because the present cycles are for one micro-batch size"
         raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
         request = time_alone(request)

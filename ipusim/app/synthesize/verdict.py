@@ -61,7 +61,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         if comparison.cost(alternative) < comparison.cost(synthesis.best):
             less = format_figure(-100 * comparison.difference(alternative, synthesis.best))
             reason = unsearched_for(alternative.result.job)
-            yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with these are not searched."
+            yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with {reason} are not searched."
     if synthesis.new_order is not None:
         least_count = synthesis.least_count
         counts = f"every count from {least_count} on" if synthesis.is_periodic else f"only a count of {least_count}"

@@ -63,14 +63,14 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
     """
     if eval_spec.exporters:
         raise UnsupportedProgramError(
-            "exporters: expected None, as there is no compiled graph to export and checkpoints in model_dir hold "
+            "exporters: expected None, because there is no compiled graph to export and checkpoints in model_dir hold "
             f"the variables, got {eval_spec.exporters!r}"
         )
     config = estimator.config
     if config.eval_distribute is not None and machine.host_count() > 1:
         raise UnsupportedProgramError(
-            "eval_distribute: expected None in train_and_evaluate on several hosts, as the chief evaluates there by "
-            "itself: call the estimator's evaluate on each host instead"
+            "eval_distribute: expected None in train_and_evaluate on several hosts, because the chief evaluates there "
+            "by itself: call the estimator's evaluate on each host instead"
         )
     _LOG.info(
         "Start train and evaluate loop. The evaluate will happen after every checkpoint. Checkpoint frequency is "

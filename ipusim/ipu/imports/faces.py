@@ -84,7 +84,12 @@ class Faces:
             pass  # the import statement raises the error
 
     def _make(self, name: str) -> Any:
-        """Return the object under a name that nobody has asked for before; raises as :meth:`find` does."""
+        """Return the object under a name that nobody has asked for before.
+
+        Raises:
+            MissingImportError: if a module of ipusim lacks the name.
+            ModuleNotFoundError: if an installed module lacks the name.
+        """
         row = self.rows.get(name)
         if isinstance(row, str):
             return resolve(row) if ":" in row else Face(name, (row,), self)

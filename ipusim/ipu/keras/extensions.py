@@ -227,7 +227,7 @@ class SequentialExtension(_Extension):
         self._assign(assignment, stage_of)
 
     def assign_stages(self, stages: list[int]) -> None:
-        """Assign layers to stages by number, in order of layers; raises as set_pipeline_stage_assignment does."""
+        """Assign layers to stages by number, in order of layers; raises ProgramError for an invalid assignment."""
         self.set_pipeline_stage_assignment(list(stages))
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
@@ -315,7 +315,7 @@ class _GraphExtension(_Extension):
         self._assign(assignment, lambda nodes: _checked_stages(assignment, nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
-        """Assign calls to stages by number, in order of calls; raises as set_pipeline_stage_assignment does."""
+        """Assign calls to stages by number, in order of calls; raises ProgramError for an invalid assignment."""
         pairs = zip(self._calls(), stages, strict=True)
         self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, stage) for node, stage in pairs])
 

@@ -127,7 +127,7 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
     nodes = {name: step.graph.nodes[name] for name in step.update_nodes}
     applied = [node for node in nodes.values() if rule_of(node) is not None]
     if len({node.type for node in applied}) != 1:
-        raise NotLayersError("a scenario has no such optimizer")
+        raise NotLayersError("a scenario has no optimizer like the program's")
     if {_gradient(nodes, node) for node in applied} != set(step.accumulators.values()):
         raise NotLayersError("the optimizer changes gradients by functions of its own")
     rule, input_indices = rule_of(applied[0]), _INPUTS_OF_NUMBERS[applied[0].type]
@@ -163,7 +163,7 @@ def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
     if isinstance(first.layer, layers.TakesTokens):
         vocabulary = getattr(first.layer, "input_dim", None)
         if len(shape) != 1 or vocabulary is None or (labels is not None and list(labels.shape[1:]) != shape):
-            raise NotLayersError("a scenario has no such tokens as the data")
+            raise NotLayersError("a scenario has no tokens like the program's data")
         return {"type": "synthetic_tokens", "length": shape[0], "vocabulary": int(vocabulary), "samples": samples}
     if first.input.dtype.kind != "f":
         raise NotLayersError(f"a scenario has no data of {first.input.dtype}")

@@ -35,7 +35,7 @@ class ProgramScenario:
 def as_scenario(job: Job, description: str = "") -> ProgramScenario:
     """Convert a program to a scenario of layers, or else of stage costs.
 
-    Raises UnsupportedProgramError if neither takes the program's time, and for stages with collectives, look-ups on the
+    Raises UnsupportedProgramError if neither takes the program's time, or if a stage has collectives, look-ups on the
     host, or computations on the host.
     """
     functions = job.request.functions

@@ -131,7 +131,12 @@ class ProgramFile:
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
-        """Run the program's code in a module; raises as :meth:`run` does."""
+        """Run the program's code in a module.
+
+        Raises:
+            ProgramError: if ipusim refuses the program.
+            ProgramEnded: if the program raises another exception, or ends with an exit code that is not 0.
+        """
         try:
             exec(compile(self._tree, self._file, "exec"), module.__dict__)
         except IpusimError as error:

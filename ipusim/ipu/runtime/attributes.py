@@ -228,7 +228,12 @@ class Category:
         return tuple(result)
 
     def check_all(self) -> None:
-        """Check all values again, since lists and dictionaries can change in place; raises like assignments."""
+        """Check all values again, since lists and dictionaries can change in place.
+
+        Raises:
+            ProgramTypeError: for a wrong type.
+            ProgramError: for a value out of range.
+        """
         for name, field in self._fields.items():
             value = getattr(self, name)
             if isinstance(value, Category):

@@ -61,7 +61,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
         argument = "auto_select_ipus" if sizes else "select_ipus"
         raise DeviceError(
             f"Device ordinal {ordinal} not in device configuration list. Expected a device from /device:IPU:0 to "
-            f"/device:IPU:{count - 1}, as IPUConfig.{argument} has {count}"
+            f"/device:IPU:{count - 1}, because IPUConfig.{argument} has {count}"
         )
     machine = next(
         (item for item in map(hardware.find_machine, names) if _has_all(item, sizes, ids)),
@@ -187,7 +187,9 @@ def as_builder(build: Callable[P, T]) -> Callable[P, T]:
 def ordinal_of(device: str) -> int | None:
     """Return the IPU device number from a name like '/device:IPU:1'; None for the host.
 
-    Raises ProgramTypeError for non-strings, ProgramError for an IPU device without a number.
+    Raises:
+        ProgramTypeError: for non-strings.
+        ProgramError: for text instead of digits behind ``IPU:``.
     """
     match = _IPU.search(checks.text("device", device))
     if match is None:
@@ -199,7 +201,12 @@ def ordinal_of(device: str) -> int | None:
 
 
 def ipu_ordinal(argument: str, device: str) -> int:
-    """Return an argument's IPU device number; raises like :func:`ordinal_of`, and ProgramError for the host."""
+    """Return an argument's IPU device number.
+
+    Raises:
+        ProgramTypeError: for non-strings.
+        ProgramError: for the host, and for text instead of digits behind ``IPU:``.
+    """
     ordinal = ordinal_of(checks.text(argument, device))
     if ordinal is None:
         checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
@@ -234,7 +241,7 @@ def check_queue_on_device(queue: str, ordinal: int) -> None:
     """
     if ordinal != device_ordinal():
         raise ProgramError(
-            f"{queue}: expected a queue with device_ordinal={device_ordinal()}, as the program runs on "
+            f"{queue}: expected a queue with device_ordinal={device_ordinal()}, because the program runs on "
             f"/device:IPU:{device_ordinal()}, got device_ordinal={ordinal}"
         )
 

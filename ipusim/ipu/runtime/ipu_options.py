@@ -78,7 +78,9 @@ def create_ipu_config(
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
     """Configure a device with ``num_ipus`` IPUs, and return the configuration.
 
-    Raises ProgramError with Graphcore's message if devices are already configured, ProgramTypeError for non-numbers.
+    Raises:
+        ProgramError: if devices are already configured; with Graphcore's message.
+        ProgramTypeError: for non-numbers.
     """
     _check_no_devices(opts)
     if not isinstance(num_ipus, int | list | tuple):
@@ -87,7 +89,12 @@ def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...
 
 
 def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUConfig:
-    """Request devices by id from the machine's list, and return the configuration; raises like auto_select_ipus."""
+    """Request devices by id from the machine's list, and return the configuration.
+
+    Raises:
+        ProgramError: if devices are already configured, and for an id that occurs twice; with Graphcore's messages.
+        ProgramTypeError: unless ``indices`` is a list or tuple.
+    """
     _check_no_devices(opts)
     if not isinstance(indices, list | tuple):
         raise ProgramTypeError("`indices` must be a list or tuple.")

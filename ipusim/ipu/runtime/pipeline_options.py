@@ -106,8 +106,9 @@ class PipelineStageOptions:
 def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOptions:
     """Return availableMemoryProportion (number or text) and partialsType from products' ``options``.
 
-    Raises UnsupportedProgramError for other options. Raises ProgramError for a proportion outside 0 to 1, and for a
-    type other than half and float.
+    Raises:
+        UnsupportedProgramError: for other options.
+        ProgramError: for proportions outside 0 to 1, or types except half and float.
     """
     unknown_options = sorted(map(str, options.keys() - {_MEMORY_PROPORTION, _PARTIALS_TYPE}))
     if unknown_options:

@@ -105,7 +105,7 @@ def _is_new_order(queue: str, depth: str, values: Sequence[Any]) -> bool:
         return len(values) == 2 and isinstance(values[1], bool)
     if values and isinstance(values[0], int) and not isinstance(values[0], bool) and values[0] > 0:
         raise ProgramTypeError(
-            f"{queue}: expected arguments by name, as the argument after None is device_ordinal up to SDK 2.1 and "
+            f"{queue}: expected arguments by name, because the argument after None is device_ordinal up to SDK 2.1 and "
             f"{depth} in later releases, got {values[0]} by position"
         )
     return False

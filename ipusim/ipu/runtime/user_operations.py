@@ -67,7 +67,8 @@ class UserOperation:
         arrays, results = saved_values
         if self.pull_back is None:
             raise ModelError(
-                f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
+                f"user operation {self.name!r}: no gradient goes back through it, because its file has no function "
+                "for that"
             )
         positions = list(range(len(arrays)) if self.positions_with_gradients is None else self.positions_with_gradients)
         operands = list(grads), list(results), list(arrays)
@@ -139,8 +140,8 @@ class Expression:
     def backward(self, saved_values: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Raise ModelError: expressions have no gradient."""
         raise ModelError(
-            "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
-            "compute with the arrays themselves, or behind tf.stop_gradient"
+            "codelet_expression_op: this operation cannot be used for training, because no gradient goes back through "
+            "it: compute with the arrays themselves, or behind tf.stop_gradient"
         )
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
@@ -187,8 +188,8 @@ def library_of(library: str) -> ModuleType:
     path = Path(library)
     if path.suffix != ".py":
         raise UnsupportedProgramError(
-            "library_path: expected a file of Python with the operation's functions, as compiled libraries do not run "
-            f"on simulated IPUs, got {library!r}"
+            "library_path: expected a file of Python with the operation's functions, because compiled libraries do not "
+            f"run on simulated IPUs, got {library!r}"
         )
     modification_time = path.stat().st_mtime_ns if path.exists() else 0
     return _load(library, path.absolute(), modification_time)

@@ -190,7 +190,7 @@ def check_ids(name: str, row_count: int, ids: Array) -> None:
     if ids.size and (ids.min() < 0 or ids.max() >= row_count):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise ProgramError(
-            f"indices: expected numbers from 0 to {row_count - 1}, as the table {name!r} has, got {wrong}"
+            f"indices: expected numbers from 0 to {row_count - 1}, the rows of the table {name!r}, got {wrong}"
         )
 
 

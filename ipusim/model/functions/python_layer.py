@@ -41,8 +41,8 @@ class _PythonFunction:
         for name in self.fill:
             if name not in self.shapes:
                 raise ModelError(
-                    f"{self._label}: cannot fill {name!r}, as the function has no such parameter; the parameters are "
-                    f"{', '.join(self.shapes) or 'none'}"
+                    f"{self._label}: cannot fill {name!r}, because the function has no such parameter; the parameters "
+                    f"are {', '.join(self.shapes) or 'none'}"
                 )
 
     @property

@@ -255,6 +255,6 @@ def _check_room(states: States, time_steps: int) -> None:
             )
         if count > steps:
             raise ModelError(
-                f"ctc needs {count} time steps for the {states.counts[sample]} labels of sample {sample}, as a blank "
-                f"stands between equal labels, got {steps}"
+                f"ctc needs {count} time steps for the {states.counts[sample]} labels of sample {sample}, because a "
+                f"blank stands between equal labels, got {steps}"
             )

@@ -62,8 +62,8 @@ class GRU(Recurrent):
         shape = super().output_shape(input_shape)
         if self.elements(input_shape) < 1:
             raise ModelError(
-                f"expected time steps of more than {self.extra_elements} elements, as the last of them are no input to "
-                f"the layer, got {input_shape[-1]}"
+                f"expected time steps of more than {self.extra_elements} elements, because the last of them are no "
+                f"input to the layer, got {input_shape[-1]}"
             )
         return shape
 

@@ -186,7 +186,7 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
         return
     cycles, key = longest(first + 1), system.disturbances[first].kind
     number = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
-    reason = ", as the disturbances before slow the run too" if first else ""
+    reason = ", because the disturbances before slow the run too" if first else ""
     text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {number} with this disturbance{reason}"
     findings.add(("disturbances", first, key), f"{text}: make it smaller")
 
@@ -206,7 +206,7 @@ def check_sums(timeline: Timeline, system: System, costs: Costs) -> Timeline:
     if tracks * cycles > MAX_SUM:
         text = (
             f"expected a run of at most {MAX_SUM // tracks} cycles on {tracks} tracks of IPUs, links and host, "
-            f"as sums over tracks have 64 bits, got a run of {cycles}: use fewer steps, less work or smaller "
+            f"because sums over tracks have 64 bits, got a run of {cycles}: use fewer steps, less work or smaller "
             "disturbances"
         )
         raise RequestError([Problem(("pipeline",), text)])

@@ -115,7 +115,7 @@ def _can_share(
 def _check_tokens(layer: Layer, are_tokens: bool, dataset: Dataset) -> bool:
     """Return whether ``layer`` outputs whole numbers; ``are_tokens`` tells whether its input consists of whole numbers.
 
-    Raises ModelError for an embedding on other numbers, and for another layer on whole numbers.
+    Raises ModelError if an embedding gets other numbers, or another layer gets whole numbers.
     """
     if isinstance(layer, TakesTokens):
         if not are_tokens:

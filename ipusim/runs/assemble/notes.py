@@ -63,7 +63,7 @@ def notes(
     gives_updates = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
     if program.offload.variables_on_host and gives_updates:
         yield (
-            "The given cycles of weight updates of stages are ignored, as the host updates the weights "
+            "The given cycles of weight updates of stages are ignored, because the host updates the weights "
             "(variables_on_host)."
         )
     batch = program.micro_batch_size * program.shape.count * system.learners
@@ -125,6 +125,6 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
     reason = "no other IPU is without a stage" if is_one_replica else "collectives of replicas keep their routes"
     for loss, spare in replacements(system, program.shape.mapping):
         if loss.spare and loss.ipu % system.shards in program.shape.mapping:
-            repaired_place = f"on the same IPU, repaired, as {reason}"
+            repaired_place = f"on the same IPU, repaired, because {reason}"
             place = repaired_place if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
             yield f"IPU {loss.ipu} is lost: its stages continue {place}."

@@ -27,7 +27,7 @@ def check_sections(
     if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
-    text = "expected no bytes with use_synthetic_data, as the feeds then move no bytes; leave one of the two out"
+    text = "expected no bytes with use_synthetic_data, because the feeds then move no bytes; leave one of the two out"
     for queue in ("infeed", "outfeed"):
         if options.use_synthetic_data and findings.is_set((queue, "element_bytes")):
             findings.add((queue, "element_bytes"), text)

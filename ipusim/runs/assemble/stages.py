@@ -133,7 +133,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(stage_name, tuple(layers[start:position]))
     if names and specs and all(isinstance(spec, TimedStageSpec) for spec in specs):
-        text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
+        text = "expected no model, because the stages have only costs, got a model: give the cycles of its stages"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
         text = f"expected all layers of the model in stages, got no stage with {', '.join(names[position:])}"

@@ -136,7 +136,7 @@ def resolve_offloads(
     pipeline, problem_count = options.pipeline, len(findings)
     updates_on_host = pipeline.variables_on_host and training
     if updates_on_host:
-        text = "expected false or absent with variables_on_host, as IPUs then have no part in the weight update"
+        text = "expected false or absent with variables_on_host, because IPUs then have no part in the weight update"
         for option in _UPDATE_OPTIONS:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")

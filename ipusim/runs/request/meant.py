@@ -49,7 +49,7 @@ def suggestion(value: object, node: Mapping[str, Any], siblings: Mapping[str, An
 
 
 def _as_list(text: str, node: Mapping[str, Any]) -> list[str]:
-    """Return the list that a text probably means, as a single item; empty if the key takes no such list."""
+    """Return the list that a text probably means, as a single item; empty if the key does not take this list."""
     items = [item.strip() for item in _SEPARATOR.split(text.strip("[]() "))]
     for choice in (node, *node.get("oneOf", ())):
         if choice.get("type") == "array" and all(_fits(item, choice.get("items", {})) for item in items):

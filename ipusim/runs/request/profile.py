@@ -269,7 +269,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
         yield f"column {_STAGE}: expected a stage, got {text!r}, a row over all stages: delete the row"
     elif text.isdecimal() and text != str(number):
         hint = f": the row of stage {number} is missing" if str(number) not in names else ""
-        order = "as stages are counted from 0 in the order of the rows"
+        order = "because stages are counted from 0 in the order of the rows"
         yield f"column {_STAGE}: expected {number}, {order}, got {text}{hint}"
 
 

@@ -80,7 +80,7 @@ CONFIGURATIONS = [
     (
         {"experimental__multi_replica_distribution__process_count": 2},
         NotImplementedError,
-        "experimental.multi_replica_distribution.process_count: expected 0 or 1, as one process is simulated, "
+        "experimental.multi_replica_distribution.process_count: expected 0 or 1, because one process is simulated, "
         "got 2: start so many hosts with ipusim run --hosts",
     ),
     (

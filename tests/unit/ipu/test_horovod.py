@@ -265,11 +265,11 @@ def test_the_configuration_says_the_hosts():
         return lambda: options(utils.create_ipu_config(), count, index).check()
 
     with pytest.raises(
-        UnsupportedProgramError, match=r"process_count: expected 0 or 1, as one process is simulated, got 2"
+        UnsupportedProgramError, match=r"process_count: expected 0 or 1, because one process is simulated, got 2"
     ):
         other(2, 0)()
     with pytest.raises(
-        UnsupportedProgramError, match=r"process_count: expected 0 or 2, as 2 hosts are simulated, got 3"
+        UnsupportedProgramError, match=r"process_count: expected 0 or 2, because 2 hosts are simulated, got 3"
     ):
         run_together([other(3, 0)] * 2)
     with pytest.raises(ProgramError, match=r"process_index: expected 1, the rank of this host, got 0$"):

@@ -143,7 +143,7 @@ def test_indices_are_clipped_or_refused(tf, ops):
         session.run(tf.compat.v1.global_variables_initializer())
         assert session.run(clipped, {far: [-3, 99]})[0].tolist() == [[1, 1], [1, 1]]
         for given in (lambda: session.run(refused, {far: [2, 3]}), lambda: embedding.lookup([1, 3], False)):
-            with pytest.raises(ProgramError, match=r"indices: expected numbers from 0 to 2, as the .* has, got 3"):
+            with pytest.raises(ProgramError, match=r"indices: expected numbers from 0 to 2, the rows of the .*, got 3"):
                 given()
         with pytest.raises(ProgramTypeError, match=r"^indices: expected whole numbers that depend on no variable"):
             embedding.lookup(np.ones(2))

@@ -311,7 +311,7 @@ OF_PROGRAM_TYPE_ERROR = [
 OF_UNSUPPORTED_PROGRAM_ERROR = [
     (
         lambda u: custom_ops.cpu_user_operation([X], "./libop.so"),
-        "library_path: expected a file of Python .* as compiled libraries do not run .*, got './libop.so'$",
+        "library_path: expected a file of Python .* because compiled libraries do not run .*, got './libop.so'$",
     ),
 ]
 WRONG = {

@@ -98,7 +98,7 @@ def test_what_an_argument_does_not_take_is_refused_by_name():
 def test_misuse_in_its_own_words():
     with hosted_names() as names:
         made, adam = names.ipu.optimizers, names.tf.train.AdamOptimizer()
-        with pytest.raises(ValueError, match="as verify_usage is True, got Adam: Gradient"):
+        with pytest.raises(ValueError, match="because verify_usage is True, got Adam: Gradient"):
             made.GradientAccumulationOptimizer(adam, 4)
         with pytest.raises(ValueError, match=r"dtype: expected a floating-point dtype .* got 'int32'"):
             made.GradientAccumulationOptimizerV2(adam, 4, dtype="int32")

@@ -121,8 +121,8 @@ def test_slots_are_those_of_the_wrapped_optimizer(names):
 def test_a_pipeline_takes_no_accumulation_optimizer(names, kind):
     name = f"{kind.removesuffix('V2')}GradientAccumulationOptimizer{'V2' if kind.endswith('V2') else ''}"
     text = (
-        "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, as a pipeline "
-        f"always accumulates gradients: give it gradient_accumulation_count, got {name}"
+        "optimizer_function: expected no gradient accumulation optimizer in combination with pipelining, because a "
+        f"pipeline always accumulates gradients: give it gradient_accumulation_count, got {name}"
     )
     wrapper = getattr(names.ipu.optimizers, name)
     with pytest.raises(ProgramError, match=re.escape(text)):

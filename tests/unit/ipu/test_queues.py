@@ -161,13 +161,13 @@ def test_an_outfeeds_deprecated_names(names):
     [
         (
             lambda names: infeed(names, None, 5),
-            "IPUInfeedQueue: expected arguments by name, as the argument after None is device_ordinal up to SDK 2.1 "
-            "and prefetch_depth in later releases, got 5 by position",
+            "IPUInfeedQueue: expected arguments by name, because the argument after None is device_ordinal up to SDK "
+            "2.1 and prefetch_depth in later releases, got 5 by position",
         ),
         (
             lambda names: outfeed(names, None, None, 5),
-            "IPUOutfeedQueue: expected arguments by name, as the argument after None is device_ordinal up to SDK 2.1 "
-            "and buffer_depth in later releases, got 5 by position",
+            "IPUOutfeedQueue: expected arguments by name, because the argument after None is device_ordinal up to SDK "
+            "2.1 and buffer_depth in later releases, got 5 by position",
         ),
         (
             lambda names: infeed(names, 0, 5, True, 4),

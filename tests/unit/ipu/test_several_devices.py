@@ -112,7 +112,7 @@ def test_devices_share_no_ipu_on_the_smallest_machine_that_has_all(attributes, m
             {"auto_select_ipus": [1, 2]},
             2,
             "Device ordinal 2 not in device configuration list. Expected a device from /device:IPU:0 to /device:IPU:1, "
-            "as IPUConfig.auto_select_ipus has 2",
+            "because IPUConfig.auto_select_ipus has 2",
         ),
         (
             {"select_ipus": [0, 4]},
@@ -184,7 +184,8 @@ def test_a_function_of_a_program_does_not_run_on_another_device():
 def test_queues_are_of_the_device_of_their_program(infeed, outfeed, wrong):
     configuration(auto_select_ipus=[1, 1]).configure_ipu_system()
     text = (
-        f"{wrong}: expected a queue with device_ordinal=1, as the program runs on /device:IPU:1, got device_ordinal=0"
+        f"{wrong}: expected a queue with device_ordinal=1, because the program runs on /device:IPU:1, "
+        "got device_ordinal=0"
     )
     with ipu_scope("/device:IPU:1"), pytest.raises(ProgramError, match=text):
         piped(lambda x: x, data(infeed), queue(outfeed))

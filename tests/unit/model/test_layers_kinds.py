@@ -360,7 +360,7 @@ REFUSED = {
     "ctc of no class": (lambda: CTC(1).check_labels((3, 4), np.array([[4]])), "labels from 0 to 3, got label 4"),
     "ctc without room": (
         lambda: CTC(2).check_labels((2, 4), np.array([[0, 1], [1, 1]])),
-        "needs 3 time steps for the 2 labels of sample 1, as a blank stands between equal labels, got 2",
+        "needs 3 time steps for the 2 labels of sample 1, because a blank stands between equal labels, got 2",
     ),
     "ctc of too much time": (
         lambda: CTC(1, timed=True).check_labels((2, 4), np.array([[0, 2], [0, 3]])),

@@ -88,7 +88,7 @@ def test_parameters_start_as_declared():
     np.testing.assert_array_equal(drawn["b"], np.zeros(3, np.float32))
     assert 0.5 < np.abs(drawn["W"]).max() <= 1.0
     with pytest.raises(
-        ModelError, match="cannot fill 'h', as the function has no such parameter; the parameters are g"
+        ModelError, match="cannot fill 'h', because the function has no such parameter; the parameters are g"
     ):
         PythonLayer(lambda x, g: x, {"g": (3,)}, {"h": 1.0})
 

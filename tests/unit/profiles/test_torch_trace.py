@@ -151,7 +151,7 @@ def test_names_of_ones_own_take_the_place_of_those_of_the_same_pass(own):
         stages_of(read_measured([path], rules))
     assert (
         str(caught.value)
-        == f"{path}: expected backward passes of every stage, as stage encoder has, got none of stage head"
+        == f"{path}: expected backward passes of every stage, because stage encoder has some, got none of stage head"
     )
     stages = stages_of(read_measured([path], [*rules[:2], "update=step"]))
     assert medians(stages) == {"encoder": {"forward": 5, "update": 1}, "head": {"forward": 7, "update": 1}}
@@ -185,7 +185,7 @@ def test_a_rule_that_is_none_is_refused(own, rule, message):
         (
             [span("aten::mm", 9), span("step", 90)],
             "{0}: expected passes, got none; the longest spans of other names are 'step', 'aten::mm': name the passes "
-            "with --name PASS=NAME, as some tools name none (torch's Schedule1F1B)",
+            "with --name PASS=NAME, because some tools name none (torch's Schedule1F1B)",
         ),
         (
             [span("PP:1F0", 9), span("PP:3F0", 9)],
@@ -194,7 +194,7 @@ def test_a_rule_that_is_none_is_refused(own, rule, message):
         (
             [span("Optimizer.step#Adam.step", 9), span("my_fwd", 9)],
             "{0}: expected passes, got weight updates alone; the longest spans of other names are 'my_fwd': name the "
-            "passes with --name PASS=NAME, as some tools name none (torch's Schedule1F1B)",
+            "passes with --name PASS=NAME, because some tools name none (torch's Schedule1F1B)",
         ),
         ([span("PP:0B0", 9)], "{0}: expected forward passes of every stage, got none of stage 0"),
         (
@@ -224,7 +224,7 @@ def test_two_files_of_one_rank_are_two_cycles_and_a_cut_one_is_refused(own):
 
 def test_a_number_of_stages_has_to_be_the_names_or_a_divisor_of_the_ranks(own):
     measured = read_measured([own(span("PP:0F0", 1), name="a"), own(span("PP:1F0", 1), name="b")])
-    with pytest.raises(OptionError, match="stages: expected 2, as in the names, got 3"):
+    with pytest.raises(OptionError, match="stages: expected 2, the number of stages in the names, got 3"):
         stages_of(measured, 3)
     ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank, world=4) for rank in range(4)])
     with pytest.raises(OptionError, match="stages: expected a number of stages that divides the 4 ranks, got 3"):

@@ -14,7 +14,7 @@ def words(**cycles):
 
 def test_each_part_that_is_negative_has_a_sentence_and_its_own_reason():
     said = words(useful_compute=1_000, imbalance_of_stages=-1, copies_and_sync=-20)
-    waits = "shorter than without, as IPUs then wait for each other at other times"
+    waits = "shorter than without, because IPUs then wait for each other at other times"
     assert said == (
         "useful compute 102.1%, imbalance of stages -0.1%, copies and sync -2.0%. "
         f"Imbalance of stages below zero: with this part the run is 1 cycle {waits} or as equal parts of all "

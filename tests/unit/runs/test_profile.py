@@ -67,9 +67,9 @@ def test_bytes_are_left_alone_beside_a_model(own):
                 "got '2 ms'",
                 f"profile.csv:5: column forward: {CYCLES} '3 min'",
                 "profile.csv:6: column stage: expected 2, or a name, got nothing",
-                "profile.csv:6: expected 3 cells, as many as there are columns, got 4; if 1,1 is a number with a "
+                "profile.csv:6: expected 3 cells, one for each column, got 4; if 1,1 is a number with a "
                 "decimal comma, write 1.1",
-                "profile.csv:7: column stage: expected 2, as stages are counted from 0 in the order of the rows, "
+                "profile.csv:7: column stage: expected 2, because stages are counted from 0 in the order of the rows, "
                 "got 1: the row of stage 2 is missing",
                 f"profile.csv:7: column forward: {CYCLES} '1e12'",
             ],
@@ -164,8 +164,7 @@ def test_a_name_that_leads_to_no_profile_is_refused(load, own, tmp_path, cycles,
         ),
         (
             "a,5,5,3,x",
-            "3: expected 4 cells, as many as there are columns, got 5; if 5,5 is a number with a decimal comma, "
-            "write 5.5",
+            "3: expected 4 cells, one for each column, got 5; if 5,5 is a number with a decimal comma, write 5.5",
         ),
     ],
 )

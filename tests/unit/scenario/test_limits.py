@@ -236,7 +236,8 @@ def test_the_disturbance_whose_product_with_others_makes_a_run_too_long_is_refus
     (problem,) = caught.value.problems
     assert problem.key == f"disturbances.{refused}.slower"
     assert problem.text.startswith(f"expected a run of at most {2**62} cycles, got up to ")
-    assert problem.text.endswith(" with this disturbance, as the disturbances before slow the run too: make it smaller")
+    reason = "because the disturbances before slow the run too"
+    assert problem.text.endswith(f" with this disturbance, {reason}: make it smaller")
 
 
 def test_windows_that_do_not_overlap_multiply_nothing(load):

@@ -63,7 +63,7 @@ def test_a_table_without_units_says_that_it_is_taken_for_cycles(own):
     assert load_request(own(TIMES)).description.startswith(words)
     request = load_request(own("stage,forward,backward\na,12,25\nb,13,26\n"))
     assert request.description.startswith(
-        "times.csv, 2 stages as measured, in cycles of the tile clock, as the columns have no unit."
+        "times.csv, 2 stages as measured, in cycles of the tile clock, because the columns have no unit."
     )
 
 
@@ -127,7 +127,7 @@ def test_the_table_beside_a_model_is_refused_with_the_key_that_takes_its_times(o
     (tmp_path / "layers.yaml").write_text((SCENARIOS / "tutorial_step3_pipelining.yaml").read_text())
     with pytest.raises(ScenarioError) as caught:
         load_job(tmp_path / "layers.yaml", ["pipeline.stages=times.csv", "pipeline.splits=null"])
-    text = "expected no model, as the stages have only costs, got a model: give the times of its stages in cycles"
+    text = "expected no model, because the stages have only costs, got a model: give the cycles of its stages"
     assert text in [problem.text for problem in caught.value.problems]
 
 

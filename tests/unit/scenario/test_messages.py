@@ -293,8 +293,8 @@ CASES = {
     "bytes of synthetic data": (
         "optimizer: {type",
         "use_synthetic_data: true\ninfeed: {element_bytes: 4 KiB}\noptimizer: {type",
-        "bad.yaml:16:25: infeed.element_bytes: expected no bytes with use_synthetic_data, as the feeds then move no "
-        "bytes; leave one of the two out",
+        "bad.yaml:16:25: infeed.element_bytes: expected no bytes with use_synthetic_data, because the feeds then move "
+        "no bytes; leave one of the two out",
     ),
     "costs of the free system": (
         "{name: m2000, auto_select_ipus: 2}",

@@ -314,8 +314,8 @@ def test_interleaved_1f1b_with_one_stage_on_each_ipu_is_named_as_1f1b(count):
     names = ("gpipe", "1f1b", "interleaved_1f1b")
     rows = compare(request, names, ["point_to_point", "lock_step"])
     note = (
-        "the same passes in the same order as 1f1b, as each IPU has one stage: pipeline.virtual_stages puts several on "
-        "each."
+        "the same passes in the same order as 1f1b, because each IPU has one stage: pipeline.virtual_stages puts "
+        "several on each."
     )
     assert [row.note for row in rows] == [*[""] * 4, note, note]
     assert not any(row.note for row in compare(request.replace({"pipeline.virtual_stages": 2}), names))

@@ -388,7 +388,8 @@ def test_the_name_of_a_request_is_no_part_of_its_key():
         ),
         (
             Crew(backend="dask", address="tcp://x:1", workers=2),
-            "workers: expected no number with backend dask, as the workers of the cluster run all points, got a number",
+            "workers: expected no number with backend dask, because the workers of the cluster run all points, "
+            "got a number",
         ),
     ],
 )

@@ -39,7 +39,7 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _mean_nodes(view: PassView, node: Node) -> list[Node]:
-    """Return the nodes that compute the mean or sum of a node's elements; an empty list without such nodes.
+    """Return the nodes that compute the mean or sum of a node's elements; an empty list if no node does.
 
     Keras writes a loss's mean as a sum with constant weights, divided by a constant.
     """
