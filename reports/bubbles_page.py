@@ -319,7 +319,8 @@ for the input gradient and W cycles for the weight gradients. Schedules with two
 micro-batch, divide this work into halves. Schedules with two copies of each stage send half of the micro-batches
 through each copy. Copies of tensors take no time. The wait is the length of an execution minus m (F + I + W), the work
 of an IPU. `ipusim run` prints the bubble, wait / (wait + m (F + I + W)). Among the parts of the time, the wait is the
-sum of fill and drain and gaps in main. All forms need m of at least 2 N.
+sum of fill and drain and gaps in main. All forms hold for m of at least 2 N; the wait under GPipe and 1F1B has its
+form for any m.
 """
 _IN_WORDS: Final = """\
 In words: a ramp crosses all IPUs but one, and each of these IPUs delays the next. With whole backward passes the delay

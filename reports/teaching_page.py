@@ -279,8 +279,8 @@ FIGURES: Final = (
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
         "Every IPU computes for 2,400,000 of the 3,300,000 cycles; the other 900,000 are "
         "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. IPU 3 has "
-        "them in the ramps, with its weight update at the end. IPU 0 has 700,000 of them within main, because its "
-        "gradients must pass through the other stages first.",
+        "all of them in the ramps; its weight update is early, where ramp-down begins. IPU 0 has 700,000 of them "
+        "within main, because its gradients must pass through the other stages first.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
@@ -302,9 +302,10 @@ FIGURES: Final = (
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
         "has one forward and one backward pass in a time-step, and memory is the price: until the gradient of a "
         "micro-batch comes back to IPU 0, 2 (N - 1) time-steps pass, and in each of them IPU 0 begins a further "
-        "micro-batch. Under Interleaved it begins one in every second time-step, so it keeps half as many.\n\n"
+        "micro-batch. Under Interleaved it begins one in every second time-step, so it keeps half as many of these.\n\n"
         "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
-        "which every IPU has all the passes that the schedule can give it. Grouped has m - 2 N + 1 such time-steps, "
+        "which every IPU works as much as the schedule allows: on two passes under Grouped, on one under Interleaved. "
+        "Grouped has m - 2 N + 1 such time-steps, "
         "nine in the figure.",
         "Suppose that B = F. Which schedule is faster?",
         "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
@@ -393,12 +394,13 @@ A pipeline has N = {IPUS} IPUs and m micro-batches. A forward pass takes F = {FO
 pass takes B = {BACKWARD:,}, in two halves of {FIRST:,}: I for the gradient of the input, W for the gradients of
 the weights. Copies take no time on the machine `free`. The makespan is the time of an execution without the weight
 update at its end, which takes 60,000 cycles. The bubble is the share of the makespan in which IPUs wait.
-[Bubbles, derived](bubbles.md) has the closed forms of all schedules.
+[Bubbles, derived](bubbles.md) has the closed forms of further schedules.
 
 In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
-yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and several bubbles: the first of
-them below *utilisation* is meant here. `ipusim compare` of schedules prints the most micro-batches that a stage keeps;
-`summary.json` in the folder of the run has them for every stage, as `most_micro_batches_kept` under `memory.stages`.
+yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and, below *utilisation*, several
+bubbles: the tables have the first of these. `ipusim compare` of schedules prints the most micro-batches that a stage
+keeps; `summary.json` in the folder of the run has them for every stage, as `most_micro_batches_kept` under
+`memory.stages`.
 
 `ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes
 this page and the figures.

@@ -113,7 +113,7 @@ class OptimizerFunctionOutput:
         return Training(self.opt, self.loss, self._compute(), self.apply_gradients_args, self.apply_gradients_kwargs)
 
     def _compute(self) -> Callable[[], Any] | None:
-        """Return the function that computes pairs (gradient, variable); None computes gradients of all variables."""
+        """Return the function that computes pairs (gradient, variable); None selects all variables."""
         args, kwargs = self.compute_gradients_args, dict(self.compute_gradients_kwargs)
         if self.tape is not None:
             variables = self.variables or self.tape.watched_variables()

@@ -468,8 +468,8 @@ def test_a_plan_of_more_samples_is_compared_with_the_given_one_at_as_many() -> N
     equal = found.given_with_equal_samples
     assert equal is not None
     assert equal.cycles == found.trial.cycles
-    (text,) = [line for line in verdict(found) if line.startswith("The plan is ")]
-    assert "The plan is 1.18 times as fast as the given plan" in text  # 4 x 5 / 17
+    (text,) = [line for line in verdict(found) if line.startswith("Per sample, ")]
+    assert "Per sample, the plan is 1.18 times as fast as the given plan" in text  # 4 x 5 / 17
     assert "With 16 micro-batches, for as many samples, the given plan takes " in text
     assert text.endswith("the plan is 1.00 times as fast as that.")
     times = {row["plan"]: row["times_best"] for row in plan_rows(found)}

@@ -164,9 +164,10 @@ def _report_stored_points(journal: Journal, target: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if count := len(journal.outcomes):
-            kept = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
-            typer.echo(f"{target}: interrupted. {kept}, and the same command continues with the others", err=True)
+        count = len(journal.outcomes)
+        kept = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
+        kept += ", and the same command continues with the others" if count else ""
+        typer.echo(f"{target}: interrupted. {kept}", err=True)
         raise
 
 

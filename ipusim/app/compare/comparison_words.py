@@ -201,7 +201,7 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
-        yield f"{trade_offs}, each the fastest run within its memory: {enumerated(texts, _MOST_RUNS)}."
+        yield f"{trade_offs}, each the fastest of the runs that need no more memory: {enumerated(texts, _MOST_RUNS)}."
 
 
 def comparison_table(comparison: Comparison) -> Table:

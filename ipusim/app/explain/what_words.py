@@ -34,9 +34,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
-            parts = " and ".join(f"{words}, now {share:.1%} of the time," for words, share in causes)
-            subject = "This change shortens" if len(first) == 1 else "These changes shorten"
-            yield f"{subject} {parts} more than other parts."
+            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in causes)
+            verb = "this change shortens" if len(first) == 1 else "these changes shorten"
+            yield f"Of all parts of the time, {verb} {parts} most."
     elif any(
         what_if.gain >= LEAST_GAIN for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode
     ):

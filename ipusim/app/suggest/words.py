@@ -201,7 +201,8 @@ def _against_own(suggestion: Suggestion) -> str:
     ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given.job)]
     mine, theirs = (f" on {counted(count, 'IPU')}" if len({*ipus}) > 1 else "" for count in ipus)
     ratio = _times_as_fast(trial, given)
-    text = f"The plan{mine} is {ratio} as the given plan{theirs}{host}{fits} with {_time(given)}."
+    subject = "The plan" if trial.samples == given.samples else "Per sample, the plan"
+    text = f"{subject}{mine} is {ratio} as the given plan{theirs}{host}{fits} with {_time(given)}."
     if usable and not suggestion.limits.leave(suggestion.baseline):
         text += " The limits exclude the given plan."
     if (equal := suggestion.given_with_equal_samples) is not None:

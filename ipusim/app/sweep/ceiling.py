@@ -87,7 +87,7 @@ class SweepCeiling:
         ]
         if not losses:
             return "At the ceiling all IPUs always compute."
-        return " ".join([f"If IPUs always computed, it would be {format_throughput(ideal)}.", *losses])
+        return " ".join([f"If IPUs always computed, the throughput would be {format_throughput(ideal)}.", *losses])
 
 
 @sharing

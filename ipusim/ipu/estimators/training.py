@@ -24,8 +24,8 @@ class WarmStartSettings(NamedTuple):
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or a folder of checkpoints.
-        vars_to_warm_start: a regular expression of variable names, a list of names, or a list of variables. If it is
-            None, no variable is taken.
+        vars_to_warm_start: a regular expression of variable names, a list of names, or a list of variables. None
+            takes no variable.
         var_name_to_vocab_info: VocabInfo by variable name.
         var_name_to_prev_var_name: name in the checkpoint by variable name.
     """

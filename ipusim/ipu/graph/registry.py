@@ -1,7 +1,7 @@
 """Register kernels: NumPy functions that run the nodes of a traced graph, by operation type.
 
-Graphcore's operations are ``PyFunc`` nodes in the graph. They share that type, and a token tells them apart: a unique
-text among the attributes of the node.
+Graphcore's operations are ``PyFunc`` nodes in the graph. All have that type; a token, a unique text among the
+attributes of the node, tells one from another.
 """
 
 from __future__ import annotations
