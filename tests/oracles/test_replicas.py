@@ -172,7 +172,7 @@ def test_what_all_do_lies_on_each_ipu_of_its_replica(load):
 def test_a_replica_that_never_comes_is_named(load, monkeypatch):
     """The host stops for the second replica; the first waits for it before its weight update."""
     started = []
-    works = HostStream._host
+    works = HostStream._host_process
 
     def host(stream):
         started.append(stream)
@@ -183,7 +183,7 @@ def test_a_replica_that_never_comes_is_named(load, monkeypatch):
     def stops(stream):
         yield from host(stream)
 
-    monkeypatch.setattr(HostStream, "_host", stops)
+    monkeypatch.setattr(HostStream, "_host_process", stops)
     with pytest.raises(DeadlockError) as caught:
         execute(load("numerics=off", "system.auto_select_ipus=4", "system.sync_replicas_independently=true"))
     assert str(caught.value) == (

@@ -387,7 +387,8 @@ def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is
     assert len(set(found.job.program.shape.mapping)) == 4
     assert "Memory: not known: the scenario states no memory of its stages." in [*verdict(found)]
     (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
-    assert f"Left out: {found.searched.refused[NEEDS_MEMORY]} layouts that put several stages on an IPU, as " in said
+    layouts = found.searched.refused[NEEDS_MEMORY]
+    assert f"Left out: {layouts} layouts that put several stages on an IPU, because " in said
     placed = suggest(asked, Limits(placements=("straight",)))
     assert set(placed.job.program.shape.mapping) == {0}
     assert placed.trial.cycles < found.trial.cycles

@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 
 import ipusim
 from ipusim.app.run_folder import view
-from ipusim.app.run_folder.memory_file import _OF_CURVES as OF_CURVES
-from ipusim.app.run_folder.memory_file import _OF_ENTRIES as OF_ENTRIES
+from ipusim.app.run_folder.memory_file import _CURVE_COLUMNS as OF_CURVES
+from ipusim.app.run_folder.memory_file import _ENTRY_COLUMNS as OF_ENTRIES
 from ipusim.base.errors import IpusimError
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import ipusim as command_line
