@@ -132,7 +132,7 @@ def test_slack_that_is_used_up_does_not_come_back():
         ([0, 1, 2, 4], "IPU 2 is lost: its stages continue on the physical IPU of IPU 3, a spare IPU."),
         (
             [0, 1, 2, 3],
-            "IPU 2 is lost: its stages continue on the same IPU, repaired, as no other IPU is without a stage.",
+            "IPU 2 is lost: its stages continue on the same IPU, repaired, because no other IPU is without a stage.",
         ),
     ],
 )
