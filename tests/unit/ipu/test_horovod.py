@@ -238,7 +238,9 @@ def test_the_cluster_of_the_environment(monkeypatch):
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected as many workers, with the chief, as there are"):
         resolver()
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 5}}')
-    with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected an index of the task below 1, .* of type 'worker', got 5$"):
+    with pytest.raises(
+        ProgramError, match=r"^TF_CONFIG: expected an index of the task below 1, .* of type 'worker', got 5$"
+    ):
         resolver()
     monkeypatch.setenv("TF_CONFIG", "[]")
     with pytest.raises(ProgramError, match=r"^TF_CONFIG: expected \{"):
