@@ -40,8 +40,10 @@ _SIGNS: Final = {
 _COMPARISON: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
 #: Range: two quantities, joined by words or by dots.
 _RANGE: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
-#: Quantity with a tolerance in per cent of itself, above, below or to both sides. Shares have none, as % is their unit.
+#: Quantity with a tolerance in per cent of the quantity, above, below or to both sides.
 _TOLERANT: Final = re.compile(r"(.+?)\s*(\+-|±|\+|-)\s*([0-9]{1,4}(?:\.[0-9]{1,9})?)\s*%", re.DOTALL)
+#: Signs of a tolerance to both sides.
+_TO_BOTH_SIDES: Final = ("+-", "±")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _UNITLESS_NUMBER: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
 #: Units whose numbers may be written without a unit.
@@ -133,10 +135,11 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
         return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
     if range_match is None:
         around = _TOLERANT.fullmatch(value)
-        if around is None or around[2] not in ("+-", "±") or figure.unit in ("name", "fits"):
+        if around is None or around[2] not in _TO_BOTH_SIDES or figure.unit in ("name", "fits"):
             return None
-        least, most = (_quantity(figure, f"{around[1]} {sign} {around[3]} %", value) for sign in "-+")
-        return least, most, True
+        middle = _quantity(figure, around[1], value)
+        tolerance = _tolerance(middle, around)
+        return middle - tolerance, middle + tolerance, True
     low, high = (end.strip() for end in (range_match[1] or range_match[3], range_match[2] or range_match[4]))
     if _UNITLESS_NUMBER.fullmatch(low):  # the upper bound's unit applies to both bounds
         low += high[number.end() :] if (number := _UNITLESS_NUMBER.match(high)) else ""
@@ -148,8 +151,11 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
 
     A tolerance such as ``+ 2 %`` is relative to the quantity before it.
     """
-    if (tolerant := _TOLERANT.fullmatch(text)) and tolerant[2] in "+-":
-        return _quantity(figure, tolerant[1], value) * (1 + float(f"{tolerant[2]}{tolerant[3]}") / 100)
+    if tolerant := _TOLERANT.fullmatch(text):
+        if tolerant[2] in _TO_BOTH_SIDES:
+            raise QuantityError(f"expected a bound with a tolerance on one side, such as + 2 %, got {show(value)}")
+        bound = _quantity(figure, tolerant[1], value)
+        return bound + (1 if tolerant[2] == "+" else -1) * _tolerance(bound, tolerant)
     if figure.unit not in UNITS:
         if not _NUMBER.fullmatch(text):
             raise QuantityError(f"expected {_description(figure)}, got {show(value)}")
@@ -161,6 +167,11 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
     if _UNITLESS_NUMBER.fullmatch(text) and figure.unit == "share" and 1 < quantity <= 100:
         raise QuantityError(f"expected a share from 0 to 1 or with %, got {show(value)}; did you mean {text} %?")
     return quantity
+
+
+def _tolerance(quantity: float, match: re.Match[str]) -> float:
+    """Return the tolerance of a quantity in its unit, from a match of ``_TOLERANT``."""
+    return abs(quantity) * float(match[3]) / 100
 
 
 def _equal(figure: Figure, value: str | int | float) -> str | int:

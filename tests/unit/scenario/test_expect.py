@@ -36,6 +36,8 @@ ANSWERS = "fits, fits only without the estimated code or does not fit"
         ("makespan", "at least 1e-3 s - 1.5%", (985e-6,), (984e-6,)),
         ("peak", "600 MiB +- 2 %", (617e6, 641e6), (616e6, 642e6)),
         ("time_steps", "50 ± 2 %", (49, 51), (48, 52)),
+        ("mean_loss.last", "-1 +- 2 %", (-1.02, -0.98), (-1.03, -0.97)),
+        ("mean_loss.last", "at most -1 + 2 %", (-0.98,), (-0.97,)),
         ("bubble", "<= 20 %", (0.2,), (0.21,)),
         ("bubble", "<= 0.2", (0.2,), (0.21,)),
         ("peak", "<= 600 MiB", (600 << 20,), ((600 << 20) + 1,)),
@@ -68,6 +70,16 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
             "expected a share without a tolerance, or a range such as 18 %..22 %, got '20 % +- 2 %'",
         ),
         ("makespan", "5 +- 2 %", "expected seconds with a unit, such as 3.7 us, got '5 +- 2 %'"),
+        (
+            "makespan",
+            "<= 540 us +- 2 %",
+            "expected a bound with a tolerance on one side, such as + 2 %, got '<= 540 us +- 2 %'",
+        ),
+        (
+            "makespan",
+            "between 1 ms ± 2 % and 2 ms",
+            "expected a bound with a tolerance on one side, such as + 2 %, got 'between 1 ms ± 2 % and 2 ms'",
+        ),
         ("makespan", "540 us", "expected a comparison or a range such as at most 540 us, got '540 us'; did you mean "
          "at most 540 us?"),
         ("makespan", "<= 540", "expected seconds with a unit, such as 3.7 us, got '<= 540'"),
