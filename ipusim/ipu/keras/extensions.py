@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from itertools import islice
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ipusim.base.errors import ProgramError, ProgramStateError, UnsupportedProgramError
+from ipusim.ipu.keras.assignment_checks import check_in_order, check_size, checked_stages
 from ipusim.ipu.keras.options import (
     AUTOMATIC,
     INVALID,
@@ -37,10 +37,6 @@ __all__ = [
     "SequentialExtension",
     "SequentialLayerPipelineStageAssignment",
 ]
-
-
-#: Maximum number of missing stages in a message.
-_MAX_LISTED_STAGES: Final = 16
 
 
 class _Extension:
@@ -204,7 +200,7 @@ class SequentialExtension(_Extension):
         Raises ProgramError with Graphcore's message for an invalid assignment.
         """
         value, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
-        _check_size(value, len(layers), "number of layers", "Each layer in a Sequential model", ".")
+        check_size(value, len(layers), "number of layers", "Each layer in a Sequential model", ".")
         if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
             pairs = zip(layers, value, strict=True)
             value = [SequentialLayerPipelineStageAssignment(layer, stage) for layer, stage in pairs]
@@ -213,7 +209,7 @@ class SequentialExtension(_Extension):
                 "All elements of `pipeline_stage_assignment` need to be instances of either `int` or "
                 "`SequentialLayerPipelineStageAssignment`."
             )
-        _check_in_order(value, layers)
+        check_in_order(value, layers)
         assignment = list(value)
 
         def stage_of(_: Any) -> list[int]:
@@ -233,43 +229,6 @@ class SequentialExtension(_Extension):
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
         layer = assignment.layer
         return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
-
-
-def _check_size(value: Any, size: int, number: str, invocation: str, end: str) -> None:
-    """Check a pipeline stage assignment, a list of ``size`` items; raises ProgramError with Graphcore's message."""
-    if not isinstance(value, list):
-        raise ProgramError("`pipeline_stage_assignment` needs to be a list")
-    if len(value) != size:
-        raise ProgramError(
-            f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the {number} in the "
-            f"model (currently {size}). {invocation} needs to be assigned to a pipeline stage{end}"
-        )
-
-
-def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
-    """Refuse stages that are not consecutive; raises ProgramError with Graphcore's message."""
-    previous_stage = 0
-    for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
-        stage = item.pipeline_stage
-        if stage is None:
-            raise ProgramError(f"Layer {item.layer.name} has not been assigned a pipeline stage.")
-        if item.layer is not layer:
-            raise ProgramError(
-                f"The provided assignment at index {index} `pipeline_stage_assignment` is for layer {item.layer.name}, "
-                f"but the layer in the Sequential model at index {index} is {layer.name}."
-            )
-        if index == 0 and stage != 0:
-            raise ProgramError(
-                "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
-                f"however it was assigned to {stage}."
-            )
-        if stage not in (previous_stage, previous_stage + 1):
-            raise ProgramError(
-                f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
-                f"Sequential model was assigned to pipeline stage {previous_stage}. A layer in a Sequential model can "
-                "only be assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
-            )
-        previous_stage = stage
 
 
 class _GraphExtension(_Extension):
@@ -305,14 +264,14 @@ class _GraphExtension(_Extension):
         """
         value, calls = pipeline_stage_assignment, self._calls()
         number, invocation = "total number of invocations of layers", "Each invocation of a layer in a model"
-        _check_size(value, len(calls), number, invocation, " (excluding input layers).")
+        check_size(value, len(calls), number, invocation, " (excluding input layers).")
         if not all(isinstance(item, self._kind) for item in value):
             raise ProgramError(
                 f"All elements of `pipeline_stage_assignment` need to be instances of `{self._kind.__name__}`."
             )
         assignment = list(value)
-        _checked_stages(assignment, calls)
-        self._assign(assignment, lambda nodes: _checked_stages(assignment, nodes))
+        checked_stages(assignment, calls)
+        self._assign(assignment, lambda nodes: checked_stages(assignment, nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign calls to stages by number, in order of calls; raises ProgramError for an invalid assignment."""
@@ -342,43 +301,6 @@ class _GraphExtension(_Extension):
         first = f"{layer.name} ({type(layer).__name__}) ({assignment.node_index})"
         rows = [(first, names[0] if names else "", str(assignment.pipeline_stage))]
         return rows + [("", name, "") for name in names[1:]]
-
-
-def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int]:
-    """Return the stages of calls; raises ProgramError with Graphcore's message if they form no pipeline."""
-    stages: dict[int, int] = {}
-    for item in assignment:
-        if item.pipeline_stage is None:
-            raise ProgramError(
-                f"Layer {item.layer.name} with node index {item.node_index} has not been assigned a pipeline stage."
-            )
-        node = item.layer.inbound_nodes[item.node_index]
-        if id(node) in stages:
-            raise ProgramError(
-                f"Duplicate assignment for layer {item.layer.name} with node index {item.node_index}. Each layer "
-                "invocation can only be assigned to a single pipeline stage."
-            )
-        stages[id(node)] = item.pipeline_stage
-    if any(id(node) not in stages for node in calls):
-        raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
-    result = sorted(set(stages.values()))
-    gaps = [
-        str(item) for item in islice((item for item in range(result[-1]) if item not in result), _MAX_LISTED_STAGES)
-    ]
-    if gaps or result[0] < 0:
-        raise ProgramError(
-            f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
-            f"{', '.join(map(str, result))}, however the following pipeline stages are missing {', '.join(gaps)}."
-        )
-    for node in calls:
-        for item in node.inputs:
-            if item.node is not None and stages[id(item.node)] > stages[id(node)]:
-                raise ProgramError(
-                    f"Layer {node.layer.name} in pipeline stage {stages[id(node)]} has a dependency from a pipeline "
-                    "stage which has not yet executed. Layers can only use outputs from current or previous pipeline "
-                    "stages."
-                )
-    return [stages[id(node)] for node in calls]
 
 
 class FunctionalExtension(_GraphExtension):

@@ -27,7 +27,7 @@ _SAVED: Final = {
     "pipelining_accumulate_outfeed": "accumulate_outfeed",
     "asynchronous_callbacks": "asynchronous",
 }
-#: Attributes of options that are not saved, with the method that sets them.
+#: Unsaved attributes of options, with the method that sets each.
 _UNSAVED: Final = {
     "pipelining": "set_pipelining_options",
     "accumulating": "set_gradient_accumulation_options",
