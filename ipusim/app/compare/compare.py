@@ -134,7 +134,7 @@ class Row:
         memory = self.summary.get("memory")
         return None if memory is None else analysis.fullest(memory)
 
-    @property
+    @cached_property
     def micro_batches_kept(self) -> int | None:
         """Greatest number of micro-batches that a stage keeps; None if unknown or refused."""
         summary = self.result.summary.to_dict() if self.result else self.folder_run.summary if self.folder_run else {}

@@ -98,18 +98,18 @@ class Comparison:
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
         rows = self.completed if len(self.groups) == 1 else ()
-        return next(iter(best_first(rows, self.cost, lambda row: row.fits, self.held)), None)
+        return next(iter(best_first(rows, self.cost, lambda row: row.fits, self.memory_need)), None)
 
-    def held(self, row: Row) -> int | None:
-        """Return what orders equally fast rows: the fullest IPU's bytes, or else the micro-batches kept.
+    def memory_need(self, row: Row) -> int | None:
+        """Return bytes of the fullest IPU, or micro-batches kept, to order equally fast rows.
 
         Numbers of micro-batches that a stage keeps are comparable between schedules of a single scenario, whose bytes
         are not known. None if neither is known.
         """
-        return row.micro_batches_kept if self.is_held_counted else row.figures.get("peak")
+        return row.micro_batches_kept if self.counts_micro_batches else row.figures.get("peak")
 
     @cached_property
-    def is_held_counted(self) -> bool:
+    def counts_micro_batches(self) -> bool:
         """Whether rows are ordered by micro-batches kept, since no row of the single scenario has bytes."""
         return not self._differ("source") and not any("peak" in row.figures for row in self.completed)
 
@@ -129,8 +129,8 @@ class Comparison:
 
     def larger(self, row: Row) -> bool:
         """Return whether a row certainly needs more memory than the best."""
-        least = None if self.best is None else self.held(self.best)
-        return least is not None and (self.held(row) or 0) > least
+        least = None if self.best is None else self.memory_need(self.best)
+        return least is not None and (self.memory_need(row) or 0) > least
 
     @cached_property
     def front(self) -> tuple[Row, ...]:

@@ -122,7 +122,7 @@ def ties(comparison: Comparison) -> Iterator[str]:
     for larger in (False, True):
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
-            verb, more = ("keep", "more micro-batches") if comparison.is_held_counted else ("hold", "more memory")
+            verb, more = ("keep", "more micro-batches") if comparison.counts_micro_batches else ("hold", "more memory")
             which = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
             yield f"as fast as {enumerated(labels, _MOST_RUNS)}{which}"
 
