@@ -48,7 +48,7 @@ IN_ONE_GROUP: Final = (
 HEADS: Final = "model.layers.4.layers.attention.layers.heads"
 #: Setting of a single product for queries, keys and values.
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
-#: Setting that sums all gradients at once.
+#: Setting to merge all sums of gradients.
 MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=all"
 
 #: Page text: modelled, assumed and missing parts.

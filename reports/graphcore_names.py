@@ -36,7 +36,7 @@ _MODULES: Final = {path: row for path, row in graphcore_rows("ipu").items() if i
 
 @dataclass(frozen=True)
 class Argument:
-    """Argument with its default as written in the reference (None without one); the name includes its stars."""
+    """Argument of a function in the reference: name with stars, and text of the default value, if any."""
 
     name: str
     default: str | None

@@ -278,9 +278,9 @@ FIGURES: Final = (
         "gradient travels from the last IPU back to the first, and an IPU is finished once the gradient has left. "
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
         "Every IPU computes for 2,400,000 of the 3,300,000 cycles; the other 900,000 are "
-        "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. IPU 3 has "
-        "all of them in the ramps; its weight update is early, where ramp-down begins. IPU 0 has 700,000 of them "
-        "within main, because its gradients must pass through the other stages first.",
+        "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. IPU 3 "
+        "spends these cycles in the ramps; its weight update is early, where ramp-down begins. IPU 0 has 700,000 of "
+        "them within main, because its gradients must pass through the other stages first.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),

@@ -108,7 +108,7 @@ class _InstructionWalk:
             progress = bool(sum(map(self._run, self._stacks.values()))) or self._meet()
 
     def list_waits(self) -> dict[int, tuple[str, tuple[int, ...]]]:
-        """Return, for each IPU that has not reached its end, its next instruction and the IPUs that it waits for."""
+        """Return the next instruction of every unfinished IPU, and the IPUs on which this instruction waits."""
         stacks = {ipu: stack for ipu, stack in self._stacks.items() if stack}
         return {ipu: (text_of(*stack[-1]), self._awaited_ipus(ipu, stack[-1])) for ipu, stack in stacks.items()}
 

@@ -322,9 +322,9 @@ class Loads(NamedTuple):
     def _are_in_turn(self, leave_times: Cycles, further: Cycles) -> Mask:
         """Return whether every tensor begins at or after the end of the previous tensor on its link, shape (K,)."""
         begins = leave_times[self.tensor, self.replica] + self.lead[:, np.newaxis]
-        free_places = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
+        gap_cycles = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
         is_same = np.diff(self.link) == 0
-        are_exact: Mask = (free_places[is_same] >= 0).all(axis=0)
+        are_exact: Mask = (gap_cycles[is_same] >= 0).all(axis=0)
         return are_exact
 
 

@@ -17,7 +17,7 @@ from ipusim.app.render.tables import Table
 
 #: Fraction of slowest workers in M_W.
 _SLOWEST_SHARE: Final = 0.03
-#: Minimum number of variants to compute together; fewer variants are simulated faster one by one.
+#: Minimum number of variants to compute together; below this number, separate simulations are faster.
 _LEAST_JOINT_RUNS: Final = 3
 #: Minimum slowdown of straggling runs.
 LEAST_SLOWDOWN: Final = 1.1

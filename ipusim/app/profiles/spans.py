@@ -174,4 +174,4 @@ class Recording:
     def note_other_span(self, name: str, us: float = 0) -> None:
         """Add the length of a span outside passes, by name."""
         if name in self.names or len(self.names) < _MOST_OTHER_NAMES:
-            self.names[name] += int(us) + 1  # one more, so that names of spans without a length are kept too
+            self.names[name] += int(us) + 1  # the added 1 keeps names of spans with length 0

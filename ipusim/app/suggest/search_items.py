@@ -111,7 +111,7 @@ class OpenItems:
         self._number += 1
 
     def families(self, first: Collection[tuple[object, ...]]) -> list[list[Entry]]:
-        """Return the heaps of families by lowest bound; families of ``first`` come before all others."""
+        """Return the heaps of families: families in ``first``, then further families, each group by lowest bound."""
         ordered = sorted(
             self._choices_of_family, key=lambda family: (family not in first, self._choices_of_family[family][0][:3])
         )

@@ -83,7 +83,7 @@ def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) 
         name: name of the attribute.
         value: value of the attribute.
     """
-    functions: dict[str, Graph] = {}  # filled below: all graphs share it, because a function may call itself
+    functions: dict[str, Graph] = {}  # filled below; shared by all graphs, because functions may be recursive
 
     def change(other_graph: Graph) -> Graph:
         nodes = {

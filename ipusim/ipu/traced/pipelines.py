@@ -78,7 +78,7 @@ class Training:
     Attributes:
         optimizer: an optimizer of TensorFlow 1 or Keras.
         loss: the loss.
-        compute: returns pairs (gradient, variable); None computes gradients of all trainable variables.
+        compute: returns pairs (gradient, variable); None selects all trainable variables.
         arguments: other positional arguments of ``apply_gradients``.
         keywords: other keyword arguments of ``apply_gradients``.
     """
