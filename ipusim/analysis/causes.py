@@ -60,7 +60,7 @@ class IdleCauses:
         stage: stage of the pass on another IPU that the idle IPU waits for; -1 for other causes.
         times: number of intervals that this entry represents.
         busy: cycles of arithmetic by IPU, weight updates included; shape (IPUs,).
-        recomputing: cycles of ``busy`` spent on recomputation.
+        recomputing: part of ``busy`` spent recomputing activations.
         updating: cycles of ``busy`` spent on weight updates.
         window_cycles: length of the examined window; busy plus idle cycles of every IPU.
     """
@@ -191,7 +191,7 @@ def _work_cycles(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finis
 
 
 def _empty_intervals(track: IpuSpans, finish: int) -> list[Intervals]:
-    """Return idle time of IPUs without a stage, and of IPUs after their last span until cycle ``finish``."""
+    """Return idle time of IPUs without a stage, and idle time after every IPU's last span until cycle ``finish``."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
     ends = np.flatnonzero(track.last)

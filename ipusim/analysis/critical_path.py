@@ -33,7 +33,7 @@ class CriticalPath:
     """The spans on the critical path of a run.
 
     Attributes:
-        rows: Timeline rows of spans on the path, in order of time; rows of a block belong to its first copy.
+        rows: Timeline rows of the path's spans, by time; rows of a block belong to its first copy.
         spans: number of spans on the path that each Timeline row represents, shape (rows of the Timeline,).
     """
 
@@ -46,10 +46,10 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
 
     The path leads from the run's start to the end of the last span on an IPU. If this span is a wait for the host, the
     path ends with the host's work. The search follows causes backwards from the end. Every span on the path begins in
-    the cycle in which the previous span ends, so their lengths add up to the run's length. Waits are never on the path;
-    their causes are. Among equally long paths, as in every balanced pipeline, an IPU's own span takes precedence over a
-    tensor that arrives in the same cycle. Inside a block the search goes backwards from copy to copy, until it enters
-    two copies at the same row: from there the path repeats.
+    the cycle in which the previous span ends, so their lengths add up to the run's length. The path contains causes
+    of waits, never the waits. Among equally long paths, as in every balanced pipeline, an IPU's own span takes
+    precedence over a tensor that arrives in the same cycle. Inside a block the search goes backwards from copy to
+    copy, until it enters two copies at the same row: from there the path repeats.
 
     Raises TimelineError if no span is on an IPU, if the final wait has no cause, or if a span begins after the run's
     start and no cause ends in the cycle in which the span begins. No recorded run has these faults.
@@ -68,7 +68,7 @@ class _PathSegment:
     """A part of the path, in backward order.
 
     Attributes:
-        rows: rows on the path, in first copies of blocks.
+        rows: rows on the path, within first copies of blocks.
         repeated_rows: rows on the path in further copies, each list with its number of repetitions.
         cause: row of the earliest span's cause; in a block, this row may belong to the previous copy.
     """

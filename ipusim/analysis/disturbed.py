@@ -55,7 +55,7 @@ class DisturbanceCost:
         slow_ipus: slower logical IPUs, ascending.
         cables: slower, late or dead cables.
         cable_cycles: further cycles in which IPUs wait for copies over these cables or around them, summed over IPUs.
-            If only cables are disturbed, all further idle cycles of the run count, else only idle cycles for copies.
+            If only cables are disturbed, every further idle cycle of the run counts, else only idle cycles for copies.
         cables_alone: whether only cables are disturbed.
     """
 

@@ -28,7 +28,7 @@ class Fit:
 
     Attributes:
         plan: order of the passes.
-        footprint: bytes of the program by holder.
+        footprint: number of program bytes per holder.
         peaks: peak of every IPU that holds a stage.
         sram_bytes: In-Processor-Memory per IPU; None for no limit.
         is_known: whether the request states the bytes of stages.

@@ -18,9 +18,9 @@ from ipusim.timeline.timeline import NONE, Timeline
 #: All causes; an array stores a cause as index into this tuple.
 CAUSES: Final = tuple(Idle)
 _ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
-#: Index of every cause in CAUSES.
+#: Every cause's index into the tuple CAUSES.
 NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
-#: Cause of idle time by kind of span, on the span's IPU; NONE for arithmetic and waits.
+#: Cause of idle time by span kind, on the span's IPU; NONE for arithmetic and waits.
 _CAUSE_OF_KIND: Final = by_number(
     lambda row: NONE if row.use is None or row.use.idle is None else NUMBER[row.use.idle], np.int64
 )
@@ -50,7 +50,7 @@ class IpuSpans:
     """
 
     def __init__(self, peeled: Timeline) -> None:
-        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped.
+        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans lasting zero cycles are dropped.
 
         In ``peeled``, the first and last copies of every repeated block are written out.
         """

@@ -20,7 +20,7 @@ class CopyRoute:
     Attributes:
         source: number of the sending stage.
         target: number of the receiving stage.
-        backward: whether the tensor is a gradient.
+        backward: whether the tensor contains a gradient.
         ipus: physical IPUs along the route, both ends included.
         bytes: size for one micro-batch.
     """
@@ -97,7 +97,7 @@ class OrderReport:
 
 @dataclass(frozen=True)
 class FasterOrder:
-    """A selection order that shortens a weight update, or an execution of inference.
+    """Selection order with a shorter weight update, or a shorter execution of inference.
 
     Attributes:
         order: ZIGZAG, SNAKE or HOOF.

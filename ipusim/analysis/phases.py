@@ -58,7 +58,7 @@ class Phase:
 
     @property
     def cycles(self) -> int:
-        """Length of the phase in cycles."""
+        """Number of cycles the phase lasts."""
         return self.end - self.start
 
 

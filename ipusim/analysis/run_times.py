@@ -29,7 +29,7 @@ class RunTimes:
         selection_order: selection order of the IPUs.
         clock_hz: tile clock.
         training: whether the program trains.
-        executions: number of executions of the pipeline.
+        executions: number of times the pipeline is executed.
         stages: names of the stages.
         mapping: logical IPU of each stage, in the first replica.
         ipus: physical IPU of each logical IPU.
@@ -86,7 +86,7 @@ class RunTimes:
 
     @property
     def period(self) -> str:
-        """Name of the period of throughput: weight update, or execution in inference."""
+        """Name of the throughput's time period: weight update, or execution in inference."""
         return "weight update" if self.training else "execution"
 
     @property

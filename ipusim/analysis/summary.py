@@ -185,7 +185,7 @@ def gradient_sum(costs: Costs) -> SumOfGradients | None:
 
 
 def stage_cycles(costs: Costs, times: RunTimes, plain_costs: Costs) -> tuple[StageCycles, ...]:
-    """Return cycles of each stage's passes at given costs; ``plain_costs`` are costs without recomputation."""
+    """Return cycles of each stage's passes at given costs; ``plain_costs`` contain no recomputation cycles."""
     return tuple(
         StageCycles(
             name=name,

@@ -3,7 +3,7 @@
 Parts are measured by simulations with and without each part. They are added to an empty run in the order of
 :class:`TimePart`, and each counts the cycles by which the run grows. :mod:`ipusim.runs.waterfall` simulates runs
 without some parts. Waits that remain with balanced stages are divided into two parts: gaps in main
-(:func:`~ipusim.analysis.gaps.gaps_in_main`), and fill and drain, which is the rest.
+(:func:`~ipusim.analysis.gaps.gaps_in_main`), and the remaining fill and drain.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Waterfall:
         return Waterfall({part: -(-cycles // number) for part, cycles in self.cycles.items()}, 1)
 
     def share(self, part: TimePart) -> float:
-        """Return a part's fraction of the run; 0 for a run of zero cycles."""
+        """Return a part's fraction of the run; 0 if the run takes no time."""
         return ratio(self.cycles[part], self.run_cycles)
 
     def largest(self) -> Iterator[tuple[TimePart, float]]:
