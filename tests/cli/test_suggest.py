@@ -1,5 +1,6 @@
 """`ipusim suggest` as who calls it meets it: options that are refused by their names, its limit of time, its ends."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -61,6 +62,41 @@ def test_schedules_that_were_asked_for_and_refused_are_named_with_the_reason():
         "Without dualpipe_v: The schedule 'dualpipe_v' has composite passes, which suggest prices only as the sum of "
         "both passes.",
     ]
+
+
+def test_each_number_of_ipus_has_the_plan_that_its_own_search_finds(tmp_path):
+    """Two replicas need two IPUs at least; the fastest plan is on 4 IPUs, and the file holds that plan."""
+    found, options = {}, ("--replicas", "2", "--seconds", "inf", "--json")
+    for ipus in ("2", "4", "4,1,2"):
+        done = ipusim("suggest", DIGITS, "--ipus", ipus, *options, "--out", tmp_path / f"{ipus}.yaml")
+        assert done.returncode == 0, done.stderr
+        found[ipus] = json.loads(done.stdout)
+    together = found.pop("4,1,2")
+    on_one, *on_more = together["by_ipus"]
+    assert on_one == {
+        "device_ipus": 1,
+        "outcome": "refused",
+        "why_none": "replicas: expected 1 with the other options, got 2",
+    }
+    assert [row["device_ipus"] for row in on_more] == [2, 4]
+    for row in on_more:
+        alone = found[str(row["device_ipus"])]
+        assert (row["proven"], row["gap"], row["changes"]) == (True, 0.0, alone["changes"])
+        period = alone["plans"][0]["weight_update_period_s"]
+        assert row["weight_update_period_s"] == period
+        assert row["samples_per_s"] == pytest.approx(8 * 16 / period)
+        assert alone["by_ipus"] == []
+    assert on_more[1]["weight_update_period_s"] < on_more[0]["weight_update_period_s"]
+    assert (together["changes"], together["plans"]) == (found["4"]["changes"], found["4"]["plans"])
+    assert (tmp_path / "4,1,2.yaml").read_text() == (tmp_path / "4.yaml").read_text()
+
+
+def test_numbers_of_ipus_that_no_device_has_are_refused_before_any_search():
+    done = ipusim("suggest", DIGITS, "--ipus", "4,3")
+    said = "--ipus: expected 1, 2 or 4, sizes of a device of m2000, got 3\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    done = ipusim("suggest", DIGITS, "--ipus", "1,2", "--replicas", "4")
+    assert (done.returncode, done.stderr) == (2, "--replicas: expected 1 with the other options, got 4\n")
 
 
 @slowest

@@ -372,6 +372,13 @@ def test_frames_of_ipus_memory_and_losses(learnt, timed):
     assert learnt.weights["hidden/W"].shape == (6, 5)
 
 
+def test_a_suggestion_for_several_numbers_of_ipus_has_one_for_each():
+    found = ipusim.suggest(LEARNING, replicas=2, ipus=[1, 2])
+    assert found.by_ipus[1] == "replicas: expected 1 with the other options, got 2"
+    assert found.by_ipus[2].request == found.request
+    assert found.by_ipus[2].outcome == "plan"
+
+
 def test_every_column_of_a_frame_is_in_the_docstring_of_its_method(learnt, timed, folder):
     """A column of a use of an IPU or of a holder of memory is there as ``USE_cycles`` or ``HOLDER_bytes``."""
     replicas = ipusim.run(LEARNING, changes={"system.auto_select_ipus": 4})

@@ -142,6 +142,21 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
         _ = found.request
 
 
+def test_a_plan_is_proven_only_if_the_searches_of_all_numbers_of_ipus_are() -> None:
+    ipus = (2, 4, 8)
+    limits = replace(LIMITED, ipus=ipus, schedules=("grouped",))
+    found = suggest(transformer(), limits, budget=Budget(work=0))
+    alone = [suggest(transformer(), replace(limits, ipus=(size,)), budget=Budget(work=0)) for size in ipus]
+    assert [*found.by_ipus] == [*ipus]
+    assert {size: of.outcome for size, of in found.by_ipus.items() if not isinstance(of, str)} == {
+        size: of.outcome for size, of in zip(ipus, alone, strict=True)
+    }
+    assert found.trial.cycles == alone[-1].trial.cycles  # of the given plan, on 8 IPUs
+    bounds = [of.searched.skipped_bound for of in alone]
+    assert found.searched.skipped_bound == min(bound for bound in bounds if bound is not None)
+    assert found.searched.open_choices > alone[-1].searched.open_choices
+
+
 @slowest
 def test_an_interrupt_gives_the_best_so_far_with_its_gap() -> None:
     seen: list[Searched] = []

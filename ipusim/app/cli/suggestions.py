@@ -50,7 +50,11 @@ Order = Annotated[
 ]
 Ipus = Annotated[
     str | None,
-    _option("numbers of IPUs of the device  [default: powers of two up to the scenario's number]", "N,..."),
+    _option(
+        "numbers of IPUs of the device; the best plan for each is shown  [default: the best of powers of two up to the "
+        "scenario's number]",
+        "N,...",
+    ),
 ]
 Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]

@@ -70,6 +70,11 @@ class Suggestion(ResultView):
         """Options of the plan by dotted name, None to unset; empty if the request's plan is best."""
         return self.result.changes
 
+    @property
+    def by_ipus(self) -> dict[int, Suggestion | str]:
+        """Suggestion for each number of IPUs if ``ipus`` names several, or the message that refuses the number."""
+        return {size: of if isinstance(of, str) else Suggestion(of) for size, of in self.result.by_ipus.items()}
+
     def frame(self) -> pd.DataFrame:
         """Return rows for the best, further and given plans; needs pandas.
 

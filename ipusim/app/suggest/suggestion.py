@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, Final
 
-from ipusim.api import Job, Request, analysis, machine, runs
+from ipusim.api import Job, Request, RequestError, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.study.full_pipeline import COUNT, Ceiling, ceiling_of
 from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
+from ipusim.app.suggest.choices import sizes_of
 from ipusim.app.suggest.limits import Limits
 from ipusim.app.suggest.refusals import refuse_limits, why_none
 from ipusim.app.suggest.search import Search
@@ -62,6 +64,8 @@ class Suggestion:
         moved_baseline: trial of the given plan with the changed options; None if no options changed, if the limits
             exclude the given plan, or if the given plan still exceeds memory.
         runner_up: second search, with options changed or unchanged; None after a single search.
+        by_ipus: under limits with several numbers of IPUs, the suggestion for each number, or the message that refuses
+            the number; otherwise empty. The suggestion as a whole is the fastest of these.
     """
 
     baseline: Baseline
@@ -70,6 +74,7 @@ class Suggestion:
     added_options: Mapping[str, Any] = field(default_factory=dict)
     moved_baseline: Trial | None = None
     runner_up: Searched | None = None
+    by_ipus: Mapping[int, Suggestion | str] = field(default_factory=dict)
 
     @property
     def given_trial(self) -> Trial:
@@ -197,6 +202,7 @@ def suggest(
     """Search for the best legal plan of ``request`` within ``limits``.
 
     Results depend on the computer's speed only under a time limit. Concurrent stages stay unchanged, without a search.
+    Limits with several numbers of IPUs start a search for each number, with equal shares of the time.
 
     Args:
         request: request with the given plan.
@@ -221,6 +227,52 @@ def suggest(
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, Searched(given_cycles=baseline.trial.cycles), limits)
+    search = partial(_suggest, baseline, simulations=simulations, runners_up=runners_up, progress=progress)
+    sizes = sorted({*sizes_of(baseline, limits)}) if limits.ipus else ()
+    return _suggest_by_ipus(sizes, limits, budget, search) if len(sizes) > 1 else search(limits, budget)
+
+
+def _suggest_by_ipus(
+    sizes: Sequence[int], limits: Limits, budget: Budget, search: Callable[[Limits, Budget], Suggestion]
+) -> Suggestion:
+    """Search for each number of IPUs and return the fastest suggestion; raises the first error if all are refused."""
+    by_ipus: dict[int, Suggestion | str] = {}
+    errors: list[IpusimError] = []
+    for index, size in enumerate(sizes):
+        try:
+            by_ipus[size] = search(replace(limits, ipus=(size,)), budget.part(1 / (len(sizes) - index)))
+        except (OptionError, RequestError) as error:
+            errors.append(error)
+            by_ipus[size] = str(error)
+    suggestions = [suggestion for suggestion in by_ipus.values() if isinstance(suggestion, Suggestion)]
+    if not suggestions:
+        raise errors[0]
+    with_plan = [suggestion for suggestion in suggestions if suggestion.outcome is Outcome.PLAN]
+    # Without any plan, a search that ended at a limit is shown, as it leaves open whether a plan fits.
+    best = min(
+        with_plan or suggestions,
+        key=lambda suggestion: (
+            suggestion.trial.period / suggestion.trial.samples if with_plan else suggestion.outcome is Outcome.NONE_FITS
+        ),
+    )
+    searched = copy(best.searched)
+    for suggestion in suggestions:
+        bound = suggestion.searched.skipped_bound
+        if suggestion is not best and bound is not None and (searched.best is None or bound < searched.best):
+            searched.leave_with(suggestion.searched)
+    return replace(best, searched=searched, limits=limits, by_ipus=by_ipus)
+
+
+def _suggest(
+    baseline: Baseline,
+    limits: Limits,
+    budget: Budget,
+    *,
+    simulations: int,
+    runners_up: int,
+    progress: Callable[[Baseline, Searched], None],
+) -> Suggestion:
+    """Search in the format of :func:`suggest`, for one number of IPUs or without limits of it."""
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         first, second = _starts(baseline, limits, budget, simulations)

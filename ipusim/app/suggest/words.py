@@ -22,7 +22,11 @@ from ipusim.app.suggest.plan_table import (
     other_trials,
     plan_rows,
     plan_table,
+    samples_per_second,
     shown_trials,
+    size_rows,
+    size_table,
+    throughput_text,
     update_seconds,
 )
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
@@ -46,10 +50,12 @@ class SuggestionResult(Result):
     names = ("suggestion.json", "suggestion.csv")
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield the verdict, the cuts, the table of plans, and the search's extent."""
+        """Yield the verdict, the plan for each number of IPUs, the cuts, the plans, and the search's extent."""
         yield from verdict(self.suggestion)
         if self.suggestion.why_none:
             return
+        if self.suggestion.by_ipus:
+            yield size_table(self.suggestion)
         yield from with_less_memory(self.suggestion)
         yield from split_lines(self.suggestion)
         yield plan_table(self.suggestion)
@@ -60,7 +66,7 @@ class SuggestionResult(Result):
         return [] if self.suggestion.why_none else plan_rows(self.suggestion)
 
     def data(self) -> dict[str, Any]:
-        """Return the outcome, the plan's changes, the remaining gap, and all plans."""
+        """Return the outcome, the plan's changes, remaining gap, plans, and the best for each number of IPUs."""
         suggestion, outcome = self.suggestion, self.suggestion.searched
         return {
             "name": suggestion.baseline.request.name,
@@ -72,6 +78,7 @@ class SuggestionResult(Result):
             "changes": {} if suggestion.why_none else runs.plain(suggestion.changes),
             "given_with_equal_samples": _equal_samples(suggestion),
             "plans": self.rows(),
+            "by_ipus": size_rows(suggestion),
             "searched": {
                 name: getattr(outcome, name)
                 for name in ("choices", "too_large", "bounded", "misfits", "assembled", "simulated")
@@ -124,6 +131,8 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     """Yield a faster way to fit the given plan, by options outside the search."""
     given, trial = suggestion.given_trial, suggestion.trial
     if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
+        return
+    if not suggestion.limits.leave(suggestion.baseline):  # such as limits to fewer IPUs than the given plan has
         return
     if is_long(given.job):  # every change takes a long simulation, after the limit of time
         return
@@ -254,9 +263,7 @@ def _time(trial: Trial) -> str:
 
 
 def _rate(trial: Trial) -> str:
-    if not trial.period:
-        return "no time"
-    return format_throughput(float(trial.samples * trial.accepted_job.system.clock_hz / trial.period))
+    return throughput_text(samples_per_second(trial))
 
 
 def _schedule(job: Job) -> str:
@@ -280,6 +287,11 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if not outcome.choices:
         return
     yield legend(suggestion)
+    if suggestion.by_ipus:
+        yield (
+            "Each number of IPUs had an equal share of the time. The next line describes the search that found the "
+            "fastest plan."
+        )
     yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
