@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
     from ipusim.runs.assemble.named_files import with_stages
     from ipusim.runs.assemble.plans import nearest_counts, plan_of
-    from ipusim.runs.assemble.recomputation import is_add, kept_layers
+    from ipusim.runs.assemble.recomputation import is_add, kept_layers, mode_to_state
     from ipusim.runs.assemble.short_counts import short_counts
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content

@@ -35,8 +35,18 @@ _MANY_REPLICAS: Final = 4
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
     """Return whether ``sets`` runs of a Job can be computed within some seconds."""
+    return job.program.shape.passes * executions * sets <= _most_passes(job)
+
+
+def _most_passes(job: Job) -> int:
     has_streams = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
-    return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if has_streams else _MOST_PASSES)
+    return _MOST_STREAMED if has_streams else _MOST_PASSES
+
+
+def quick_count(job: Job, executions: int, sets: int) -> int:
+    """Return the largest number of micro-batches with which :func:`are_quick` holds; 0 if there is none."""
+    passes = job.program.shape.passes * executions * sets
+    return _most_passes(job) * job.program.shape.count // passes
 
 
 def run_without_events(job: Job, executions: int, price: PriceFunction) -> int | None:

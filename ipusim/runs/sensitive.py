@@ -10,7 +10,7 @@ from ipusim.base.errors import NotExactError
 from ipusim.pipeline.ops import Pass
 from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
-from ipusim.runs.other_passes import are_quick
+from ipusim.runs.other_passes import are_quick, quick_count
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,11 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
     """
     kinds = sorted({Pass(kind) for kind in job.plan.kind.tolist()})
     stages = job.plan.shape.stages
-    if not are_quick(job, executions, 1 + 2 * len(kinds) * stages):
-        return Sensitivities(unknown="it is too long")
+    sets = 1 + 2 * len(kinds) * stages
+    if not are_quick(job, executions, sets):
+        count = quick_count(job, executions, sets)
+        shorter = f"; up to gradient_accumulation_count {count} it is known" if count else ""
+        return Sensitivities(unknown=f"the run has too many passes{shorter}")
     whole_job = job.whole
     try:
         retiming = Retiming.from_plan(

@@ -292,7 +292,7 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert lines[0] == "Time goes into useful compute 75.0%, gaps in main 25.0%, fill and drain 0.1%."
     assert "another schedule" in lines[1]
     assert "larger count" not in lines[1]
-    assert lines[2] == "Of all parts of the time, this change shortens gaps in main (now 25.0% of the time) most."
+    assert lines[2] == "This change mainly shortens gaps in main (now 25.0% of the time)."
     (no_help,) = (line for line in lines if line.startswith("Also tried, but not faster: "))
     assert "pipeline.gradient_accumulation_count=32768" in no_help
     said = json.loads((tmp_path / "explanation.json").read_text())

@@ -32,7 +32,7 @@ COMMANDS = {
         ("suggest", FOUR, "--order", "--seconds", "1000", "--schedules", "1f1b", "--set", f"{COUNT}=2"),
         {"is_optimal", "bound_cycles"},
         ["name", "source", "schedule"],
-        "The binding part: ",
+        "The bound comes from ",
     ),
     "explain": (("explain", FOUR), {"waterfall", "what_if"}, ["ipu"], "| part | cycles |"),
     "test": (("test", FOUR, "--workers", "1"), {"scenario", "result"}, ["scenario", "result"], "1 held"),

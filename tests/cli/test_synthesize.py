@@ -53,7 +53,7 @@ def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(
     first, second, third, copied, fourth, fifth = done.stdout.splitlines()
     assert first.startswith("Best: synthesized in lock-step, ")
     assert "less time than the best named schedule that fits" in first
-    assert third.endswith("The bound ignores memory, and links shared by several copies.")
+    assert third.endswith("It ignores memory, and links shared by several copies.")
     assert copied.startswith("dualpipe in lock-step, with two copies of each stage, takes ")
     csv = "the CSV for torch is for 8 micro-batches, without the time-steps."
     assert fourth == f"The Order serves every count from 8 on; {csv}"

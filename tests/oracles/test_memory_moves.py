@@ -92,10 +92,9 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
         "The fastest that fits: activations recomputed before each backward pass (as fast: activations recomputed "
-        "within each backward pass), --set pipeline.allow_recompute=true --set "
-        "pipeline.recomputation_mode=RecomputeThenBackpropagate",
-        "Freed memory is the difference of two peaks. The second peak includes tensors on their way to or from other "
-        "memory.",
+        "within each backward pass), --set pipeline.allow_recompute=true",
+        "A change that moves tensors to other memory frees less than their size, because the peak then includes "
+        "tensors on their way.",
     ]
     table = moves_table(moves)
     times = ("time per update", "difference", "mainly due to")
@@ -233,7 +232,7 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
 def test_run_advises_the_two_changes_that_check_found_and_that_really_fit(tmp_path):
     """Neither recomputation nor the state in Streaming Memory suffices: each alone leaves more than 897 MiB."""
     (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "600 MiB").replace("memory: report\n", ""))
-    recompute = "--set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate"
+    recompute = "--set pipeline.allow_recompute=true"
     offload = "--set system.enable_remote_buffers=true --set pipeline.offload_weight_update_variables=true"
     for alone in (recompute, offload):
         assert ipusim("check", "s.yaml", *alone.split(), cwd=tmp_path).returncode == 2
@@ -437,5 +436,5 @@ def test_the_printed_bound_never_falls_and_gives_way_to_the_proof(tmp_path):
     bounds = [parse_quantity(found[1], "seconds") for found in said]
     assert len(set(bounds)) > 1
     assert bounds == sorted(bounds)
-    assert "any other at least" not in lines[-1]
+    assert "takes at least" not in lines[-1]
     assert ", proven; plans of other kinds" in lines[-1]

@@ -135,6 +135,16 @@ class Row:
         return None if memory is None else analysis.fullest(memory)
 
     @cached_property
+    def stages_and_holders(self) -> tuple[int, int]:
+        """Number of stages, and number of stages with their copies; (0, 0) for a refusal."""
+        timeline = self.timeline
+        if timeline is None:
+            return 0, 0
+        rows = (timeline.stage >= 0) & (timeline.replica == 0)
+        pairs = {*zip(timeline.stage[rows].tolist(), timeline.ipu[rows].tolist(), strict=True)}
+        return len(timeline.info.stages), len(pairs)
+
+    @cached_property
     def micro_batches_kept(self) -> int | None:
         """Greatest number of micro-batches that a stage keeps; None if unknown or refused."""
         summary = self.result.summary.to_dict() if self.result else self.folder_run.summary if self.folder_run else {}

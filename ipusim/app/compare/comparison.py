@@ -101,17 +101,19 @@ class Comparison:
         return next(iter(best_first(rows, self.cost, lambda row: row.fits, self.memory_need)), None)
 
     def memory_need(self, row: Row) -> int | None:
-        """Return bytes of the fullest IPU, or micro-batches kept, to order equally fast rows.
-
-        Numbers of micro-batches that a stage keeps are comparable between schedules of a single scenario, whose bytes
-        are not known. None if neither is known.
-        """
+        """Return bytes of the fullest IPU, or micro-batches kept, to order equally fast rows; None if unknown."""
         return row.micro_batches_kept if self.counts_micro_batches else row.figures.get("peak")
 
     @cached_property
     def counts_micro_batches(self) -> bool:
-        """Whether rows are ordered by micro-batches kept, since no row of the single scenario has bytes."""
-        return not self._differ("source") and not any("peak" in row.figures for row in self.completed)
+        """Whether micro-batches kept order the rows: one scenario, equal stages, and no row with bytes."""
+        has_bytes = any("peak" in row.figures for row in self.completed)
+        return self.has_equal_stages and not has_bytes and not self._differ("source")
+
+    @cached_property
+    def has_equal_stages(self) -> bool:
+        """Whether all runs have equally many stages, each on equally many IPUs."""
+        return len({row.stages_and_holders for row in self.completed}) < 2
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:

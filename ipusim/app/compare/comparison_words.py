@@ -115,6 +115,11 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             if None not in {most for _, most in kept}:
                 most_kept = enumerated(f"{label} {most}" for label, most in kept)
                 yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
+                if not comparison.has_equal_stages:
+                    yield (
+                        "These numbers do not compare memory, because the runs have different numbers of stages, or of "
+                        "copies of a stage: half as long a stage keeps half as much of a micro-batch."
+                    )
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -157,7 +162,8 @@ def _best_words(comparison: Comparison, best: Row) -> str:
         labels = [comparison.label(row) for row in runners_up]
         words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
     if (first := comparison.first) not in (best, *as_fast, *runners_up):
-        words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}")
+        misfit = "" if first.can_be_best else ", which does not fit"
+        words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}{misfit}")
     has_refusals = any(row.times is None for row in comparison.rows)
     group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     group = group or (" of those that run" if has_refusals else "")
@@ -200,8 +206,8 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        trade_offs = f"Best trade-offs of time and memory{_mode(comparison)} (the front)"
-        yield f"{trade_offs}, each the fastest of the runs that need no more memory: {enumerated(texts, _MOST_RUNS)}."
+        trade_offs = f"Best trade-offs of time and memory{_mode(comparison)}, the front"
+        yield f"{trade_offs}: {enumerated(texts, _MOST_RUNS)}. To be faster than one of these, a run needs more memory."
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -79,7 +79,7 @@ def _stages(job: Job) -> Iterator[Change]:
         return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
-    remark = "stages of equal length if the layers permit such cuts"
+    remark = "stages of equal length (perhaps impossible with these layers)"
     yield Change("balanced stages", remark, priced=with_balanced_stages, shortens=part)
     if len(busiest) < len(names):
         words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_SAVED_FRACTION):.0%} faster"

@@ -215,14 +215,20 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, 
     )
 
 
+def _recomputations(job: Job) -> Iterator[_Candidate]:
+    """Yield recomputation in each mode."""
+    for mode, words in _RECOMPUTE:
+        stated_mode = runs.mode_to_state(job.request.options, job.schedule.recomputation_modes, mode)
+        changes = {} if stated_mode is None else {"pipeline.recomputation_mode": stated_mode}
+        yield f"activations recomputed {words}", "activations", {"pipeline.allow_recompute": True, **changes}
+
+
 def _candidates(job: Job) -> Iterator[_Candidate]:
     """Yield changes to try, without changes already in force: description, kind of tensors, options."""
     options, program, offload = job.request.options, job.program, job.program.offload
     pipeline, shape = options.pipeline, program.shape
     if shape.training and not (shape.recompute or shape.recompute_inline):
-        for mode, words in _RECOMPUTE:
-            changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
-            yield f"activations recomputed {words}", "activations", changes
+        yield from _recomputations(job)
     if name := job.schedule.shallower:  # a schedule with FIFOs half as deep
         yield f"schedule {name}, half as many activations kept", "activations", {"pipeline.schedule": name}
     if not job.request.has_timed_stages:

@@ -46,8 +46,8 @@ def move_words(moves: Moves) -> list[str]:
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in moves.moves):
         sentences.append(
-            "Freed memory is the difference of two peaks. The second peak includes tensors on their way to or from "
-            "other memory."
+            "A change that moves tensors to other memory frees less than their size, because the peak then includes "
+            "tensors on their way."
         )
     if moves.already:
         sentences.append(f"Already in use: {', '.join(moves.already)}.")

@@ -17,6 +17,8 @@ _MOST_ROWS: Final = 16
 _MOST_KINDS: Final = 3
 #: Maximum number of named changes that help nothing, or were not tried.
 _MOST_NAMED: Final = 6
+#: Advice after changes that were not tried.
+_TRY: Final = "`--what`, in Python `what`, tries changes by name."
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
@@ -35,8 +37,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
             parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in causes)
-            verb = "this change shortens" if len(first) == 1 else "these changes shorten"
-            yield f"Of all parts of the time, {verb} {parts} most."
+            verb = "This change mainly shortens" if len(first) == 1 else "These changes mainly shorten"
+            yield f"{verb} {parts}."
     elif any(
         what_if.gain >= LEAST_GAIN for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode
     ):
@@ -56,9 +58,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "because stages would share an IPU, and the memory of stages is not known"
-        yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED)}. Use option `what` to try these changes."
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED)}. {_TRY}"
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
-        yield f"Not tried, because trials take long: {enumerated(too_long)}. Use option `what` to try these changes."
+        yield f"Not tried, because trials take long: {enumerated(too_long)}. {_TRY}"
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:

@@ -56,7 +56,10 @@ class Judgement:
         more_or_less = "more" if self.value > end else "less"
         if excess >= _LEAST_MULTIPLE:
             return f", {self.value / end:.3g} times as much"
-        return f", {excess:.2%} {more_or_less}"
+        than = (
+            f" than {figure_text}" if (figure_text := expectation.figure.text(end)) not in str(expectation.text) else ""
+        )
+        return f", {excess:.2%} {more_or_less}{than}"
 
 
 def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectation]]:

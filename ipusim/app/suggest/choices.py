@@ -94,6 +94,13 @@ class Choice:
         )
         return self.stages, *(int(bool(option)) for option in options)
 
+    def _mode_to_state(self, baseline: Baseline) -> str | None:
+        """Return the recomputation mode that a scenario of the plan states; None if the default mode is right."""
+        if not self.recompute or self.schedule not in core_schedules.names():  # a file's schedule would be read again
+            return self.recompute or None
+        modes = core_schedules.find(self.schedule).recomputation_modes
+        return runs.mode_to_state(baseline.request.options, modes, self.recompute)
+
     def changes(self, baseline: Baseline, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
         """Return the choice as options by dotted name; ``cuts`` are the first units of stages, beginning with 0."""
         serialized = baseline.serialization > 1
@@ -107,7 +114,7 @@ class Choice:
             "pipeline.micro_batch_size": self.micro_batch_size,
             "pipeline.gradient_accumulation_count": self.count,
             "pipeline.allow_recompute": bool(self.recompute) or None,
-            "pipeline.recomputation_mode": self.recompute or None,
+            "pipeline.recomputation_mode": self._mode_to_state(baseline),
             "pipeline.offload_activations": self.activations if serialized else self._moves(baseline, units),
             "pipeline.replicated_optimizer_state_sharding": self.sharding or None,
         }

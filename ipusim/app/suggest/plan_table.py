@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ipusim.api import Sync, runs
+from ipusim.api import Sync
 from ipusim.app.render.tables import Table
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.choices import placement_name
-from ipusim.app.suggest.suggestion import RUNNERS_UP, Outcome, Suggestion, same_plan
+from ipusim.app.suggest.suggestion import RUNNERS_UP, Suggestion, same_plan
 from ipusim.base.units import format_seconds, format_throughput
 
 
@@ -71,63 +71,6 @@ def plan_table(suggestion: Suggestion) -> Table:
     return Table("Plans, each simulated", ("plan", "schedule", "stages", *placement, *further), cells)
 
 
-def size_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
-    """Return a row for each searched number of IPUs: its best plan and the proof of it, or why it has no plan.
-
-    No rows under limits with fewer than two numbers of IPUs.
-    """
-    rows: list[dict[str, Any]] = []
-    for size, found in suggestion.by_ipus.items():
-        row: dict[str, Any] = {"device_ipus": size}
-        if isinstance(found, str):
-            row |= {"outcome": "refused", "why_none": found}
-        elif found.outcome is not Outcome.PLAN:
-            row |= {"outcome": found.outcome.value, "why_none": found.why_none}
-        else:
-            job, shape = found.job, found.job.program.shape
-            row |= {
-                "outcome": found.outcome.value,
-                "schedule": job.schedule.name,
-                "stages": shape.positions,
-                "ipus": len(job.plan.ipus),
-                "replicas": job.system.replicas,
-                "gradient_accumulation_count": accumulation_count(found.trial),
-                "micro_batch_size": job.program.micro_batch_size,
-                "weight_update_period_s": update_seconds(found.trial),
-                "samples_per_s": samples_per_second(found.trial),
-                "proven": found.searched.skipped_bound is None,
-                "gap": found.gap,
-                "changes": runs.plain(found.changes),
-            }
-        rows.append(row)
-    return rows
-
-
-def size_table(suggestion: Suggestion) -> Table:
-    """Return the best plan for each searched number of IPUs as a table."""
-    cells = []
-    for row in size_rows(suggestion):
-        if row["outcome"] != Outcome.PLAN.value:
-            cells.append((str(row["device_ipus"]), row["outcome"], *[""] * 6))
-            continue
-        proof = "proven" if row["proven"] else f"up to {row['gap']:.1%} less"
-        cells.append(
-            (
-                str(row["device_ipus"]),
-                row["schedule"],
-                str(row["stages"]),
-                f"{row['ipus']}x{row['replicas']}",
-                f"{row['gradient_accumulation_count']} of {row['micro_batch_size']}",
-                format_seconds(row["weight_update_period_s"]),
-                throughput_text(row["samples_per_s"]),
-                proof,
-            )
-        )
-    period = "per update" if suggestion.job.program.shape.training else "per execution"
-    header = ("IPUs", "schedule", "stages", "used", "count", period, "throughput", "other plans")
-    return Table("Best plan for each number of IPUs, searched one after another", header, tuple(cells))
-
-
 def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return len({row[key] for row in rows}) > 1
 
@@ -171,7 +114,7 @@ def update_seconds(trial: Trial) -> float:
 
 
 def samples_per_second(trial: Trial) -> float | None:
-    """Return a plan's throughput in samples per second; None if it takes no time."""
+    """Return a plan's throughput in samples per second; None for a plan without time."""
     return float(trial.samples * trial.accepted_job.system.clock_hz / trial.period) if trial.period else None
 
 

@@ -103,5 +103,5 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
 def _value_text(value: Any) -> str:
     if isinstance(value, list):
         text = ", ".join(map(str, value))
-        return f"[{text}]" if len(text) < 60 else f"{len(value)} of them"
+        return f"[{text}]" if len(text) < 60 else f"a list of {len(value)}"
     return text_of(value)

@@ -24,12 +24,11 @@ from ipusim.app.suggest.plan_table import (
     plan_table,
     samples_per_second,
     shown_trials,
-    size_rows,
-    size_table,
     throughput_text,
     update_seconds,
 )
 from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
+from ipusim.app.suggest.size_table import size_rows, size_table
 from ipusim.app.suggest.suggestion import Suggestion
 from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
@@ -132,7 +131,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     given, trial = suggestion.given_trial, suggestion.trial
     if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
         return
-    if not suggestion.limits.leave(suggestion.baseline):  # such as limits to fewer IPUs than the given plan has
+    if suggestion.baseline.ipus not in (suggestion.limits.ipus or (suggestion.baseline.ipus,)):
         return
     if is_long(given.job):  # every change takes a long simulation, after the limit of time
         return
@@ -159,7 +158,8 @@ def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
     bound = outcome.lowest_bound
     gap = f" ({outcome.gap(bound):.1%} less)" if outcome.best else ""
     if not outcome.is_ended:
-        return f"{best}, any other at least {time_text(bound)}{gap}"
+        others = "every plan takes" if outcome.best is None else "any other takes"
+        return f"{best}, {others} at least {time_text(bound)}{gap}"
     gap = f"another plan could take {outcome.gap(outcome.skipped_bound):.1%} less time at most"
     proof = "proven" if outcome.skipped_bound is None else gap
     return f"{best}, {proof}; plans of other kinds are simulated for the table"
@@ -303,9 +303,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         for schedule, reason in outcome.refusal_of.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (runner_up := suggestion.runner_up) is not None:
-        room = "the memory that the scenario allows" if suggestion.added_options else "half their temporary memory"
-        ways, plans = counted(runner_up.choices, "layout"), counted(runner_up.simulated, "plan")
-        yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
+        room = "all their temporary memory" if suggestion.added_options else "half their temporary memory"
+        ways, plans = counted(runner_up.choices, "combination"), counted(runner_up.simulated, "plan")
+        yield f"A second search, of plans whose matrix products have {room}: {ways}, {plans} simulated."
     if suggestion.searched.skipped_bound is None:
         yield (
             "Proven: no plan within the options is faster. The lower bound of every plan that was not simulated is at "

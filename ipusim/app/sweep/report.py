@@ -316,9 +316,9 @@ def ceiling_table(limits: Sequence[SweepCeiling], swept: Sweep) -> Table:
         "ceiling, samples/s",
         "90% from count",
         "95% from count",
-        "of ideal",
-        "balance",
-        "other losses",
+        "share of ideal",
+        "left by unequal stages",
+        "left by other losses",
     )
     rows = [
         (

@@ -123,7 +123,8 @@ class WeakPoints(Result):
         most = max(slowdowns.values())
         if most < 1 + _TOLERANCE:
             return f"no {kind} with {self.slower:g} times the duration has a cost"
-        worst = [_place_name(place) for place, cost in slowdowns.items() if cost > most - _TOLERANCE]
+        ranked = sorted(slowdowns.items(), key=lambda item: -item[1])
+        worst = [_place_name(place) for place, cost in ranked if cost > most - _TOLERANCE]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
         return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
 

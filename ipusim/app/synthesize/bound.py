@@ -55,8 +55,8 @@ class Bound:
         if not self.name:
             return "the longest path of dependent passes"
         return (
-            f"{self.name}: {self.head:,} cycles before the first pass, {self.busy:,} of work, and at least "
-            f"{self.tail:,} of waiting or of the last passes of other IPUs"
+            f"{self.name}: {self.head:,} cycles before its first pass, {self.busy:,} of work, and at least "
+            f"{self.tail:,} more for its waits and for the last passes of other IPUs"
         )
 
 

@@ -41,14 +41,15 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         states = f"{synthesis.bound.states:,} states of the pipeline"
         yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
     elif synthesis.is_optimal:
-        yield f"{ends}, which is optimal: no Order of these passes takes less."
+        count = counted(times.count, "micro-batch", "es")
+        yield f"{ends}, which is optimal for {count}: no Order of these passes takes less."
     else:
         excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
             f"{ends}, {excess}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
             f"ended after {seconds}, which is no proof: a better Order may exist."
         )
-    yield f"The binding part: {synthesis.bound.words}. The bound ignores memory, and links shared by several copies."
+    yield f"The bound comes from {synthesis.bound.words}. It ignores memory, and links shared by several copies."
     if (most := synthesis.micro_batches) is not None:
         cost, work = times.bubble.rank_cost_cycles, times.bubble.ideal_cycles
         yield (

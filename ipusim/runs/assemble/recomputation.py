@@ -13,7 +13,7 @@ too. Programs without checkpoints, such as speech/conformer/pytorch, say ``recom
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ipusim.hardware.system import ON_POPART
 from ipusim.model.layers.add import Add
@@ -32,6 +32,20 @@ def asked_mode(options: Options, modes: Iterable[str]) -> str:
     """
     mode = options.pipeline.recomputation_mode
     return INTERLEAVED if mode == "Auto" and _is_on_popart(options) and INTERLEAVED in modes else mode
+
+
+def mode_to_state(options: Options, modes: Sequence[str], mode: str) -> str | None:
+    """Return the value of ``recomputation_mode`` for a plan that recomputes in ``mode``; None if Auto takes this mode.
+
+    A stated mode is refused by schedules without it, for example in a later comparison of schedules.
+
+    Args:
+        options: options that the plan changes; a mode stated there is replaced.
+        modes: modes that the plan's schedule supports, its default first.
+        mode: mode of the plan.
+    """
+    default = INTERLEAVED if _is_on_popart(options) and INTERLEAVED in modes else next(iter(modes), None)
+    return None if mode == default and options.pipeline.recomputation_mode == "Auto" else mode
 
 
 def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str, ...]:

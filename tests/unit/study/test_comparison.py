@@ -349,15 +349,14 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     more = found.cost(interleaved) / found.cost(grouped) - 1
     assert first.startswith("Best of those that fit: interleaved in lock-step, ")
     assert first.endswith(
-        f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped."
+        f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped, "
+        "which does not fit."
     )
     would = 1 - found.cost(grouped) / found.cost(interleaved)
     assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
-    assert front.startswith(
-        "Best trade-offs of time and memory (the front), each the fastest of the runs that need no more memory: "
-        "interleaved ("
-    )
+    assert front.startswith("Best trade-offs of time and memory, the front: interleaved (")
+    assert front.endswith(". To be faster than one of these, a run needs more memory.")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"

@@ -176,8 +176,8 @@ def test_a_bound_says_what_binds():
     bound = lower_bound(tasks, 10)
     assert (bound.cycles, bound.name, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
     assert bound.words == (
-        "IPU 1: 10 cycles before the first pass, 2,700 of work, and at least 20 of waiting or of the last passes of "
-        "other IPUs"
+        "IPU 1: 10 cycles before its first pass, 2,700 of work, and at least 20 more for its waits and for the last "
+        "passes of other IPUs"
     )
     one = lower_bound(tasks_of(job_of("1f1b", [(10, 20), (10, 20)], 1)), 1)
     assert (one.cycles, one.words) == (60, "the longest path of dependent passes")
