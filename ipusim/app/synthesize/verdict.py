@@ -64,11 +64,14 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             reason = unsearched_for(alternative.result.job)
             yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with {reason} are not searched."
     if synthesis.new_order is not None:
-        least_count = synthesis.least_count
-        counts = f"every count from {least_count} on" if synthesis.is_periodic else f"only a count of {least_count}"
-        csv_remark = (
-            ", without the time-steps"
-            if any("|" in word for words in synthesis.words.values() for word in words)
-            else ""
-        )
-        yield f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{csv_remark}."
+        yield _served_counts(synthesis)
+
+
+def _served_counts(synthesis: Synthesis) -> str:
+    """Return a sentence on the numbers of micro-batches that the new Order and torch's CSV serve."""
+    least_count = synthesis.least_count
+    counts = f"every count from {least_count} on" if synthesis.is_periodic else f"only a count of {least_count}"
+    csv_remark = (
+        ", without the time-steps" if any("|" in word for words in synthesis.words.values() for word in words) else ""
+    )
+    return f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{csv_remark}."
