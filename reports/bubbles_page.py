@@ -323,11 +323,10 @@ sum of fill and drain and gaps in main. All forms hold for m of at least 2 N; th
 form for any m.
 """
 _IN_WORDS: Final = """\
-In words: a ramp crosses all IPUs but one, and each of these IPUs delays the next. With whole backward passes the delay
-is F + I + W. Split backward passes send the gradient on after I, and weight gradients fill waits: the delay is F + I -
-W, or F + I - 2 W with enough micro-batches in flight. Stages of half the length delay half as long. Under ZB-V the
-first IPU has the last stage too, so gradients start on the IPU where activations start; only the way to an IPU's first
-pass remains.
+In words: the ramps are N - 1 delays of one IPU after the other. With whole backward passes a delay is F + I + W. Split
+backward passes send the gradient on after I, and weight gradients fill waits: then a delay is F + I - W, or F + I - 2 W
+with enough micro-batches in flight. Stages of half the length delay half as long. Under ZB-V the first IPU has the last
+stage too, so gradients start on the IPU where activations start; only the way to an IPU's first pass remains.
 """
 _BOUND: Final = """\
 The published forms of zero bubble, (N - 1)(F + I - W) and (N - 1)(F + I - 2 W), count from the first pass of an IPU to

@@ -278,9 +278,9 @@ FIGURES: Final = (
         "gradient travels from the last IPU back to the first, and an IPU is finished once the gradient has left. "
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
         "Every IPU computes for 2,400,000 of the 3,300,000 cycles; the other 900,000 are "
-        "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. IPU 3 "
-        "spends these cycles in the ramps; its weight update is early, where ramp-down begins. IPU 0 has 700,000 of "
-        "them within main, because its gradients must pass through the other stages first.",
+        "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. "
+        "IPU 3 waits for these cycles in the two ramps alone. IPU 0 waits for 700,000 of them in main, because its "
+        "gradients must first pass through the other stages.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
@@ -301,12 +301,12 @@ FIGURES: Final = (
         "In lock-step all IPUs meet after each time-step, so the longest pass sets the pace. Interleaved mixes forward "
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
         "has one forward and one backward pass in a time-step, and memory is the price: until the gradient of a "
-        "micro-batch comes back to IPU 0, 2 (N - 1) time-steps pass, and in each of them IPU 0 begins a further "
-        "micro-batch. Under Interleaved it begins one in every second time-step, so it keeps half as many of these.\n\n"
-        "The phases differ from figure 1, because lock-step counts time-steps: main consists of the time-steps in "
-        "which every IPU works as much as the schedule allows: on two passes under Grouped, on one under Interleaved. "
-        "Grouped has m - 2 N + 1 such time-steps, "
-        "nine in the figure.",
+        "micro-batch comes back to IPU 0, 2 (N - 1) time-steps pass. Grouped begins a further micro-batch in each of "
+        "them, Interleaved in every second one. With the first micro-batch IPU 0 therefore keeps 2 N - 1 micro-batches "
+        "under Grouped, and N under Interleaved.\n\n"
+        "The phases differ from figure 1, because lock-step counts time-steps. A time-step belongs to main if every "
+        "IPU runs two passes in it under Grouped, or one pass under Interleaved. Grouped has m - 2 N + 1 such "
+        "time-steps, nine in the figure.",
         "Suppose that B = F. Which schedule is faster?",
         "Neither: both forms give 2 (m + N - 1) F. Interleaved is the better choice, because Interleaved keeps fewer "
         "micro-batches.",
@@ -374,9 +374,10 @@ FIGURES: Final = (
         ),
         "[stragglers](stragglers.md). The form needs F' <= F + B and B' <= F + B.",
         f"IPU {SLOW} takes {FACTOR} times as long for everything. The other three wait in every micro-batch. With "
-        f"m = 8 this costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles, {cost_of_one_slow(8):.0%} of what four slow "
-        f"IPUs would cost; with m = 32 it is {cost_of_one_slow(32):.0%}, nearly as much as four. No schedule hides "
-        "the slow IPU; a smaller stage does.",
+        f"m = 8 one slow IPU costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles. This is {cost_of_one_slow(8):.0%} of "
+        f"the cost of four slow IPUs; with m = 32 it would be {cost_of_one_slow(32):.0%}. No schedule hides the slow "
+        "IPU; a smaller stage does.\n\n"
+        "`ipusim compare` prints a slightly smaller slow-down, S, because it includes the weight update.",
         "At which position does a slow IPU cost least under 1F1B in point-to-point, and at which most? And under "
         "GPipe?",
         f"Least as IPU 0, with a makespan of {slow_ipu(8, 0):,} cycles; most as IPU 3, with {slow_ipu(8, 3):,}. Under "
@@ -396,11 +397,10 @@ the weights. Copies take no time on the machine `free`. The makespan is the time
 update at its end, which takes 60,000 cycles. The bubble is the share of the makespan in which IPUs wait.
 [Bubbles, derived](bubbles.md) has the closed forms of further schedules.
 
-In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. To see that result
-yourself, use `ipusim run` with the option `--verbose`, which prints phases, makespan and, below *utilisation*, several
-bubbles: the tables have the first of these. `ipusim compare` of schedules prints the most micro-batches that a stage
-keeps; `summary.json` in the folder of the run has them for every stage, as `most_micro_batches_kept` under
-`memory.stages`.
+In the tables, *value* is the closed form with these numbers, and *simulated* is the result of a run. `ipusim run
+--verbose` prints phases, makespan and bubble. `ipusim compare` of schedules prints the most micro-batches that a stage
+keeps. For bytes, a scenario must state them, as `like.yaml` does in [the comparison of GPipe and
+1F1B](../scenarios/how_to.md#compare-1f1b-interleaved-1f1b-and-gpipe-like-with-like).
 
 `ipusim report --play` with the folders of one run or two makes an animation for the browser. `python -m reports` makes
 this page and the figures.

@@ -160,7 +160,10 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     assert f"BERT's pre-training is {training} off on average, its fine-tuning {tuning}" in words
     unlike = max((numbers[use][1] for use in ("held", "incomplete")), key=lambda text: float(text[:-1]))
     small, pods, bound = (numbers[use][1] for use in ("small", "pods", "input"))
-    assert f"by up to {small} for small networks, {unlike} for models unlike these, {pods} on several pods," in words
+    assert (
+        f"by up to {small} for small networks, {unlike} for models unlike BERT and ResNet, {pods} on several pods,"
+        in words
+    )
     assert "(gpt2, PyTorch, pod16, too fast)" in found["input"]
     assert f"and {bound} where the host may be the bottleneck, as with GPT-2." in words
     products = product_verdict(validate.found.products)

@@ -79,7 +79,10 @@ class Stragglers:
             yield f"M_W and M_S are not defined, because the run takes {takes} the ideal run."
             return
         ipus = f"IPU {', '.join(map(str, self.slowest))}{' of each replica' * (self.replicas > 1)}"
-        yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."
+        yield (
+            f"Of the time lost, {self.share_of_slowest:.1%} would be saved if the slowest IPUs ({ipus}) were not slow "
+            f"(M_W), {self.share_of_last:.1%} if the last stage were not (M_S)."
+        )
 
     def tables(self) -> Iterator[Table]:
         """Yield tables of S_t, S_w and definitions."""

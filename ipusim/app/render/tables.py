@@ -53,8 +53,8 @@ def summary_table(summary: analysis.RunTimes) -> Table:
         *([("  host between session runs", _time(summary, call))] if call else []),
         ("utilisation", _percent(summary.utilisation)),
         ("bubble: idle / (IPUs x makespan)", _percent(idle_part.idle_fraction)),
-        ("bubble: (makespan - ideal) / ideal", _percent(idle_part.overhead)),
-        ("bubble: per rank, (cost - ideal) / cost", _percent(idle_part.rank_cost_rate)),
+        ("bubble: (makespan - most work of an IPU) / work", _percent(idle_part.overhead)),
+        ("bubble: (longest span of an IPU - work) / span", _percent(idle_part.rank_cost_rate)),
         ("bubble: idle in each IPU's own span", _percent(idle_part.span_idle_fraction)),
         (
             "throughput",

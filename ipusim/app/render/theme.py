@@ -30,8 +30,9 @@ _LINE_CONTRAST: Final = 3.0
 _VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
-#: Greys for print of the face and hatching of input gradients, whose luminance is close to that of forward passes.
-_GREYS: Final = {"#f2a35e": "#c8c8c8", "#fac99e": "#f6f6f6"}
+#: Greys for print other than those of the colours' luminance: of input gradients with their hatching, as they would
+#: look like forward passes, and of weight updates, on which black text is easier to read.
+_GREYS: Final = {"#f2a35e": "#c8c8c8", "#fac99e": "#f6f6f6", "#b8669a": "#b0b0b0"}
 
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
 Theme = Callable[[str, bool], str]

@@ -112,8 +112,9 @@ def words_file(synthesis: Synthesis) -> str:
         f'"""The Order that `ipusim suggest --order` found for {synthesis.new_order.source}: {period} per '
         "weight update.",
         "",
-        f"For {counts}. For each IPU: the letters before, in and after its period. A letter is a pass of a",
-        "stage over its next micro-batch; each repetition of the period adds a micro-batch.",
+        f"It serves {counts}. WORDS has three texts for each IPU: the passes before its period, in the period,",
+        "and after the period. F0 is a forward pass of stage 0 on its next micro-batch; B stands for backward, I and",
+        "W for its halves. Each repetition of the period runs one micro-batch more.",
         *(["A bar ends a time-step."] if has_bars else []),
         '"""',
         "",
