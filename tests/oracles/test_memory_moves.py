@@ -407,7 +407,11 @@ def test_a_search_that_ends_unproven_says_how_to_narrow_it(tmp_path):
     assert found.given_trial.fits == "does not fit"
     assert found.outcome is Outcome.PLAN
     assert [*searched_lines(found)][-1].endswith(
-        "More time with the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+        "More time with the option seconds, or fewer plans with replicas, ipus or schedules may find a faster plan."
+    )
+    found.searched.end_reason = "the limit of 400000 cuts at once"  # which more time does not lift
+    assert [*searched_lines(found)][-1].endswith(
+        "less time at most. Fewer plans with replicas, ipus or schedules may find a faster plan."
     )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipusim.api import Job, Sync, Timeline, analysis, pipelines, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
-from ipusim.app.explain.what_if import ChangePair, requested_changes, what_if
+from ipusim.app.explain.what_if import ON_REQUEST, ChangePair, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
@@ -134,14 +134,19 @@ class Explanation(Result):
             yield from self.stragglers.words()
 
     def tables(self) -> Iterator[Table]:
-        """Yield tables of time parts, time by IPU, critical path, and effects of changes."""
+        """Yield tables of time parts, time by IPU, critical path, and effects of changes; requested changes first."""
+        effects = [*what_if_tables(self.what_ifs or (), self.pairs)]
+        is_requested = any(what_if.change.kind == ON_REQUEST for what_if in self.what_ifs or ())
+        if is_requested:
+            yield from effects
         if self.waterfall is not None:
             yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
         yield self._path_table()
         if self.sensitivities is not None and not self.sensitivities.unknown:
             yield self._sensitivity_table(self.sensitivities)
-        yield from what_if_tables(self.what_ifs or (), self.pairs)
+        if not is_requested:
+            yield from effects
         if self.stragglers is not None:
             yield from self.stragglers.tables()
 

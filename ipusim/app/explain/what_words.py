@@ -135,7 +135,9 @@ def _fits(what_if: WhatIf) -> str:
 
 
 def _saves(what_if: WhatIf) -> str:
-    return "-" if what_if.after is None else f"{what_if.gain:.1%}"
+    if what_if.after is None:
+        return "-"
+    return f"{what_if.gain:.1%}" if what_if.gain >= 0 else f"{-what_if.gain:.1%} more time"
 
 
 def what_if_dict(what_if: WhatIf) -> dict[str, Any]:

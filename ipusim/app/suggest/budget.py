@@ -10,6 +10,8 @@ from ipusim.base.errors import IpusimError, OptionError
 
 #: Share of a suggestion's time that is reserved for work after the search.
 _AFTERWARDS: Final = 0.1
+#: Ends of a search after which more time helps.
+TIME_ENDS: Final = ("an interrupt", "the time limit")
 #: Maximum of the reserved time, in seconds.
 _MOST_AFTERWARDS_S: Final = 5.0
 
@@ -66,9 +68,9 @@ class Budget:
         """Spend ``work``; raises SearchEndedError once a limit is reached."""
         self._work += work
         if self._interrupted():
-            self.end_reason = "an interrupt"
+            self.end_reason = TIME_ENDS[0]
         elif self._search_until is not None and time.monotonic() > self._search_until:
-            self.end_reason = "the time limit"
+            self.end_reason = TIME_ENDS[1]
         elif self._most is not None and self._work > self._most:
             self.end_reason = f"the limit of {self._most} bounded cuts"
         if self.end_reason:

@@ -16,6 +16,7 @@ from ipusim.app.study.full_pipeline import Ceiling
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
+from ipusim.app.suggest.budget import TIME_ENDS
 from ipusim.app.suggest.plan_table import (
     accumulation_count,
     legend,
@@ -313,7 +314,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
+        more_time = "More time with the option seconds, or fewer" if end in TIME_ENDS else "Fewer"
         yield (
-            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. More time with "
-            "the option seconds, or fewer plans with replicas, ipus or schedules, may find a faster plan."
+            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {more_time} plans "
+            "with replicas, ipus or schedules may find a faster plan."
         )
