@@ -126,7 +126,7 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
 
 def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Costs | None) -> tuple[int, int]:
     """Return cycles of the longest copy and of an execution's copies, from ``costs`` if available."""
-    if plan.sync.meets:
+    if plan.sync.has_time_steps:
         copies = costs.copies if costs else copy_costs(plan, program, system)
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})

@@ -89,7 +89,7 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
     """Yield moves of activations: around passes, with copies between time-steps, or on I/O tiles."""
     if side.moved is None:
         return
-    ipu, stage, micro_batch, forward, use_row, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
+    ipu, stage, micro_batch, forward, use_row, *_ = columns_of(moves_of(table, shape, side.moved, has_time_steps=True))
     for way, row in ((Way.OUT, forward), (Way.BACK, use_row)):
         step, is_out = table[row, 0], way is Way.OUT
         if side.moved.to == "partner":

@@ -37,7 +37,7 @@ def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:
     """Refuse features unsupported in a sync mode; raises UnsupportedProgramError."""
-    if sync.meets:
+    if sync.has_time_steps:
         return
     unsupported = {
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,

@@ -35,7 +35,7 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
         reads, results, code, period = feeds(side, shape, *columns)
         micro_batch = columns[-1]
         if side.moved is not None:
-            parts += _moves(columns_of(moves_of(table, shape, side.moved, meets=False)))
+            parts += _moves(columns_of(moves_of(table, shape, side.moved, has_time_steps=False)))
         parts.append(items(key.for_passes(reads, -4), Code.INFEED, NONE, micro_batch[reads]))
         parts.append(items(key.for_passes(results, 4), code, NONE, micro_batch[results], period))
         return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))

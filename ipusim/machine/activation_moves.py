@@ -228,7 +228,7 @@ def activation_moves(
     if options is None:
         return
     earlier_moves: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
-    for move in moves_of(plan.table, plan.shape, options, meets=plan.sync.meets):
+    for move in moves_of(plan.table, plan.shape, options, has_time_steps=plan.sync.has_time_steps):
         earlier_moves[move.ipu][move.stage, move.micro_batch] = move.earlier_move
     for ipu in context.ipus():
         if ipu.shard in earlier_moves:

@@ -95,7 +95,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     step[any_of(code, UPDATE_CODES) & (stage == NONE)] = last
     # Results leave after a meeting, but belong to the time-step before the meeting.
     # Sums of results do likewise in runs without weight updates.
-    step[code == Code.OUTFEED] -= plan.sync.meets
+    step[code == Code.OUTFEED] -= plan.sync.has_time_steps
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training
     return step
 

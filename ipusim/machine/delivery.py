@@ -269,7 +269,7 @@ def build(context: Context) -> list[Facility]:
     """
     options = context.program.moved_activations
     to_ipus = options is not None and options.to == "partner"
-    if context.plan.sync.meets:
+    if context.plan.sync.has_time_steps:
         return [*activation_moves(context)] if to_ipus else []
     system, directions = context.system, context.costs.links
     rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in directions]

@@ -239,7 +239,7 @@ class ExecutionEnd(Meeting):
     def _meet(self, cause: int) -> None:
         self._end_count += 1
         self._record_waits(self._end_count * self._context.steps - 1)
-        if not (self._replicas[0] or self._context.plan.sync.meets):
+        if not (self._replicas[0] or self._context.plan.sync.has_time_steps):
             self._context.progress(self._end_count * self._context.steps)
         if self._end_count < self._context.executions:
             self._begin()

@@ -121,7 +121,7 @@ def short_run(
         if (
             not found_blocks
             or len(found_blocks) < len(blocks)
-            or (len(found_blocks) > 1 and not _are_independent(columns, found_blocks, plan.sync.meets))
+            or (len(found_blocks) > 1 and not _are_independent(columns, found_blocks, plan.sync.has_time_steps))
         ):
             return ShortRun(timeline, inner_repeats=False)
         inner += found_blocks
@@ -134,7 +134,9 @@ def short_run(
     return ShortRun(timeline, tuple(inner), outer)
 
 
-def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
+def _are_independent(
+    columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], has_time_steps: bool
+) -> bool:
     """Whether every stage's passes of a kind repeat within a single, independent block.
 
     Then the number of tensors that wait from one block to the next does not matter: in a longer run, they only arrive
@@ -154,7 +156,7 @@ def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Seque
     cause, ipu = columns["cause"], columns["ipu"]
     released = passes & (cause != NONE) & (ipu != ipu[cause]) & (phase[cause] >= 0)
     is_inside = block_of[phase[released]] == block_of[phase[cause[released]]]
-    return meets or bool(is_inside.all())
+    return has_time_steps or bool(is_inside.all())
 
 
 def _blocks(

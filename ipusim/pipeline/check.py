@@ -56,7 +56,7 @@ def violations(plan: Plan) -> list[Violation]:
     Feeds and the meetings of an execution's end are checked only in Plans without other violations.
     """
     rows = _Rows(plan)
-    if not plan.sync.meets:
+    if not plan.sync.has_time_steps:
         found_violations = [*_check_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
     else:
         timing = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
@@ -140,8 +140,8 @@ class _Rows:
 
     def place(self, row: int) -> tuple[int | None, int]:
         """Return time-step and IPU of an operation; the time-step is None in point-to-point."""
-        stepless = not self.plan.sync.meets
-        return None if stepless else int(self.plan.time_step[row]), int(self.plan.ipu[row])
+        has_time_steps = self.plan.sync.has_time_steps
+        return int(self.plan.time_step[row]) if has_time_steps else None, int(self.plan.ipu[row])
 
 
 def _needs_of_execution(rows: _Rows) -> npt.NDArray[np.bool_]:
@@ -159,7 +159,7 @@ def _check_once(rows: _Rows) -> list[Violation]:
     plan, needs = rows.plan, _needs_of_execution(rows)
     times = np.bincount(rows.key[rows.is_known], minlength=rows.size)
     is_unknown = ~rows.is_known | ~needs[rows.key]
-    is_outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
+    is_outside = plan.sync.has_time_steps & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
     is_repeat = np.zeros(len(plan.table), bool)
     for key in np.flatnonzero(needs & (times > 1)).tolist():
         is_repeat[np.flatnonzero(rows.key == key)[1]] = True

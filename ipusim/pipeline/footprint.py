@@ -140,7 +140,7 @@ def footprint(
     estimates = estimated_code or {}
     move_options, moves = program.moved_activations, tuple[Move, ...]()
     if move_options is not None:
-        moves = moves_of(plan.table, plan.shape, move_options, meets=plan.sync.meets)
+        moves = moves_of(plan.table, plan.shape, move_options, has_time_steps=plan.sync.has_time_steps)
     moving_stages = {move.stage for move in moves}
     stages = tuple(_stage(plan, program, stage, has_moves=stage in moving_stages) for stage in range(plan.shape.stages))
     away_bytes_at: Counter[int] = Counter()  # by receiving IPU, or by IPU whose Streaming Memory receives
@@ -249,7 +249,7 @@ def _resident(
         yield Holder.STATE, program.offload.resident_state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     sources, targets = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-    is_merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
+    is_merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.has_time_steps
     # With batch serialization a buffer has one element per loop iteration, except in Streaming Memory.
     elements = 1 if program.offload.activations else shape.serialization
     yield Holder.COPIES, elements * profile.gradient_bytes if sources else 0

@@ -29,7 +29,7 @@ def format_grid(
     Point-to-point has no time-steps; rows assume one time-step per pass and free copies.
     """
     shape = plan.shape
-    if plan.sync.meets:
+    if plan.sync.has_time_steps:
         filled = len({time_step for time_step, _ in _cells(plan)})
         filled_text = f", {filled} with passes" if filled != plan.emitted else ""
         steps = f"time-steps {plan.emitted} emitted{filled_text}, copies {plan.copy_rule.value}"
@@ -52,7 +52,7 @@ def format_grid(
     for (time_step, ipu), ops in _cells(plan).items():
         texts = []
         for op in ops:
-            key, text = (time_step if plan.sync.meets else None, op), op.text(shape.segments)
+            key, text = (time_step if plan.sync.has_time_steps else None, op), op.text(shape.segments)
             texts.append(f">{text}<" if key in marks else text)
             cell_of.setdefault(key, (time_step, ipu))
         cells[time_step, ipu] = " ".join(texts)
@@ -75,7 +75,7 @@ def format_grid(
 
 def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
     """Return the operations by row and IPU."""
-    if plan.sync.meets:
+    if plan.sync.has_time_steps:
         return plan.cells()
     steps = earliest(plan.order, one_at_a_time=True).tolist()
     passes = zip(steps, plan.order.passes.tolist(), strict=True)

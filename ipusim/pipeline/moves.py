@@ -58,14 +58,14 @@ class Move(NamedTuple):
     away_end: int
 
 
-def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, meets: bool) -> tuple[Move, ...]:
+def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, has_time_steps: bool) -> tuple[Move, ...]:
     """Return the moves of one execution, by IPU, stage and forward pass.
 
     Args:
         passes: table of a Plan, shape (passes, 5).
         shape: shape of the program.
         options: moved activations; its stages have activations of at least one byte.
-        meets: whether IPUs meet after each time-step.
+        has_time_steps: whether IPUs meet after each time-step.
     """
     step, ipu, kind, stage, micro_batch = passes.T
     moves: list[Move] = []
@@ -80,9 +80,9 @@ def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, mee
             columns = zip(stash_rows.tolist(), uses[stash_rows].tolist(), micro_batch[stash_rows].tolist(), strict=True)
             stash_passes = list(map(_StashPass._make, columns))
             moved_passes = _moved_passes(
-                stash_passes, options.most_kept(shape.mapping), 1 if meets else options.buffers
+                stash_passes, options.most_kept(shape.mapping), 1 if has_time_steps else options.buffers
             )
-            if meets:
+            if has_time_steps:
                 rows = np.flatnonzero(ipu == home)
                 moves += _between_steps(moved_passes, home, number, step, rows, shape.overlapped_io, options.to)
             else:

@@ -20,21 +20,22 @@ class Sync(StrEnum):
     """Synchronisation mode of IPUs.
 
     Attributes:
-        meets: True if all IPUs meet after each time-step and copy tensors together; False if tensors go separately.
+        has_time_steps: True if all IPUs meet after each time-step and copy tensors together; False if tensors go
+            separately.
 
     Example:
         >>> from ipusim.api import Sync
-        >>> Sync("lock_step").meets, Sync.POINT_TO_POINT.words
+        >>> Sync("lock_step").has_time_steps, Sync.POINT_TO_POINT.words
         (True, 'point-to-point')
     """
 
-    meets: bool
+    has_time_steps: bool
 
-    def __new__(cls, name: str, meets: bool = False) -> Sync:
+    def __new__(cls, name: str, has_time_steps: bool = False) -> Sync:
         """Create a member with value ``name``."""
         member = str.__new__(cls, name)
         member._value_ = name
-        member.meets = meets
+        member.has_time_steps = has_time_steps
         return member
 
     #: All IPUs meet after each time-step, in one merged copy, like Poplar programs.
@@ -216,7 +217,7 @@ class Plan:
         """
         if self.offsets:
             return len(self.offsets)
-        if not self.sync.meets:
+        if not self.sync.has_time_steps:
             return max(self.fifo_depths, default=0) + 1
         slots = self.kind != Pass.RECOMPUTE
         return int(np.bincount(self.time_step[slots]).max(initial=1))

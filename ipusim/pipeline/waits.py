@@ -24,11 +24,11 @@ _SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
 def meetings(plan: Plan) -> list[Violation]:
     """Return IPUs that miss meetings, and passes whose instructions are in another time-step than the Plan's rows."""
     ipu, code, _, _, number = plan.instructions.T
-    meets = np.where(code == Code.MEET, number, 0)
+    meeting_counts = np.where(code == Code.MEET, number, 0)
     found_violations = []
     for home in plan.ipus:
         on_ipu = ipu == home
-        times = int(meets[on_ipu].sum())
+        times = int(meeting_counts[on_ipu].sum())
         if times != plan.emitted:
             text = (
                 f"meets the other IPUs {times} times, but these wait for a meeting after each of {plan.emitted} "
@@ -37,7 +37,7 @@ def meetings(plan: Plan) -> list[Violation]:
             found_violations.append(Violation("meeting", 0, home, text))
             continue
         plan_steps = plan.time_step[plan.ipu == home]
-        run_steps = np.cumsum(meets[on_ipu])[code[on_ipu] < PASSES]
+        run_steps = np.cumsum(meeting_counts[on_ipu])[code[on_ipu] < PASSES]
         is_inside = (plan_steps >= 0) & (plan_steps < plan.emitted)
         if len(plan_steps) != len(run_steps) or (plan_steps != run_steps)[is_inside].any():
             found_violations.append(

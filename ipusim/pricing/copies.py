@@ -79,7 +79,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     Replicas meet together, or separately if the program syncs replicas independently. A shared cache keeps
     the prices of copies.
     """
-    if not plan.sync.meets:
+    if not plan.sync.has_time_steps:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
     contents: list[tuple[tuple[Edge, ...], MovedTensors]] = [(edges, ()) for edges in sets]
@@ -99,7 +99,7 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedT
     if activations is None or activations.to != "partner":
         return {}
     moves: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
-    for move in moves_of(plan.table, plan.shape, activations, meets=True):
+    for move in moves_of(plan.table, plan.shape, activations, has_time_steps=True):
         partner, size = activations.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
         moves[int(plan.time_step[move.forward_row])][move.ipu, partner] += size
         moves[int(plan.time_step[move.use_row]) - 1][partner, move.ipu] += size
@@ -128,7 +128,7 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
             send = Send()
             if activations.to == "streaming_memory":
                 send = Send(0 if system.free else size)
-            elif not plan.sync.meets:
+            elif not plan.sync.has_time_steps:
                 first = replica * system.shards
                 pair = (first + ipu, first + place) if way is Way.OUT else (first + place, first + ipu)
                 send = _send(pair, size, system, links)
@@ -161,7 +161,7 @@ def send_costs(
     Args:
         links: numbers of link directions; new directions are added.
     """
-    if plan.sync.meets:
+    if plan.sync.has_time_steps:
         return {}
     sends, links_then = shared()(_sends, plan.edges(), program, system, tuple(links))
     links |= {direction: number for number, direction in enumerate(links_then)}

@@ -113,10 +113,14 @@ class ExactRun:
         infeeds = system.replicas * len(plan.shape.copies)
         if costs.host.data and infeeds > 1:
             raise NotExactError("infeeds that share the host's data rate")
-        if Code.MOVE in codes and (not plan.sync.meets or (plan.shape.overlapped_io and _moves_take_time(costs))):
+        if Code.MOVE in codes and (
+            not plan.sync.has_time_steps or (plan.shape.overlapped_io and _moves_take_time(costs))
+        ):
             raise NotExactError("activations that move during passes")
         is_stream = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
-        if (is_stream.any() or _moves_take_time(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
+        if (is_stream.any() or _moves_take_time(costs)) and not (
+            plan.sync.has_time_steps and len(costs.copies.meetings) == 1
+        ):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
         return cls(plan, program, system, costs, executions, between, slower, slow_links, tuple(jitters))
 
@@ -130,7 +134,7 @@ class ExactRun:
             for (_, copy, source, target), send in costs.sends.items()
             for first in [costs.sends.get((0, copy, source, target), Send())]
         )
-        has_equal_replicas = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.meets)
+        has_equal_replicas = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.has_time_steps)
         return 1 if has_equal_replicas else self.system.replicas
 
     @property

@@ -98,15 +98,20 @@ class Retiming:
     def __init__(self, run: ExactRun) -> None:
         """Compile the run."""
         self._run, self._ending = run, Ending(run)
-        meets = run.replicas_meet or self._ending.meets or run.system.replicas == 1
-        self._memory = SharedMemory(run) if run.streams and meets else None
-        if run.replicas > 1 and run.executions > 1 and not (meets or run.plan.sync.meets) and _share_links(run):
+        replicas_meet = run.replicas_meet or self._ending.has_joint_meeting or run.system.replicas == 1
+        self._memory = SharedMemory(run) if run.streams and replicas_meet else None
+        if (
+            run.replicas > 1
+            and run.executions > 1
+            and not (replicas_meet or run.plan.sync.has_time_steps)
+            and _share_links(run)
+        ):
             raise NotExactError("replicas that share links and do not meet")
         streams = host_streams(run, 1)
         self._pipelines: dict[bool, StepTimes | Precedence] = {}
         period = run.program.outfeed_elements.period
         for is_due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
-            if run.plan.sync.meets:
+            if run.plan.sync.has_time_steps:
                 self._pipelines[is_due] = self._pipelines.get(not is_due) or StepTimes(run, streams)
             else:
                 self._pipelines[is_due] = Precedence(run, streams, is_due)

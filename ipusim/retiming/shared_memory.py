@@ -83,12 +83,12 @@ class SharedMemory:
             moment, ipu = heappop(queue)
             if position[ipu] == len(parts[ipu]):
                 continue
-            row, size, cycles, meets = parts[ipu][position[ipu]]
+            row, size, cycles, is_meeting = parts[ipu][position[ipu]]
             if size:
                 machine = machine_of(ipu)
                 advance(machine, moment)
                 open_bytes[machine][ipu], begin_of[ipu] = Fraction(size), moment
-            elif meets:
+            elif is_meeting:
                 arrived = arrivals[ipu % self._run.system.shards, row]
                 arrived[ipu] = moment
                 if len(arrived) == self._run.system.replicas:

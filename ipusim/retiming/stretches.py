@@ -229,16 +229,16 @@ class Ending:
         rows = body_and_ending(run.plan)[1]
         ipu, code = run.plan.instructions[rows, :2].T
         self._meetings = [meeting for meeting in _BEFORE_UPDATE if (code == meeting).any()]
-        meets = np.isin(code, _BEFORE_UPDATE)
-        part: Cycles = np.cumsum(meets) - meets
+        is_meeting = np.isin(code, _BEFORE_UPDATE)
+        part: Cycles = np.cumsum(is_meeting) - is_meeting
         self._parts: list[dict[int, list[int]]] = [{} for _ in range(len(self._meetings) + 1)]
         for shard in run.plan.ipus:
             indices = np.flatnonzero(ipu == shard)
-            for index in indices[~meets[indices]].tolist():
+            for index in indices[~is_meeting[indices]].tolist():
                 self._parts[part[index] - part[indices[0]]].setdefault(shard, []).append(int(rows[index]))
 
     @property
-    def meets(self) -> bool:
+    def has_joint_meeting(self) -> bool:
         """Whether IPUs and replicas meet jointly before a weight update."""
         return bool(self._meetings)
 

@@ -56,7 +56,7 @@ def full_counts(job: Job) -> FullCounts:
     """
     schedule, shape = job.schedule, job.program.shape
     ramps, step = schedule.ramps(shape), schedule.count_step(shape)
-    if job.plan.sync.meets:
+    if job.plan.sync.has_time_steps:
         return FullCounts(-(-ramps // step) * step, step)
     ipus, parts_per_count = len(set(shape.mapping)), shape.serialization * shape.segments
     multiple = math.lcm(schedule.step(shape), parts_per_count)

@@ -97,7 +97,7 @@ class TimelineInfo:
     @property
     def has_time_steps(self) -> bool:
         """Whether IPUs meet after time-steps."""
-        return self.sync.meets
+        return self.sync.has_time_steps
 
     @property
     def position_of(self) -> tuple[int, ...]:

@@ -47,7 +47,7 @@ class Use:
         column: heading in the table of IPUs; empty without a separate column.
         rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
         sync_modes: modes that show the column even if its cycles are 0: modes in which IPUs wait for each other after
-            every time-step ("meets"), the other modes ("alone"), both or neither.
+            every time-step ("time_steps"), the other modes ("no_time_steps"), both or neither.
         is_arithmetic: whether the cycles are a stage's arithmetic.
         idle: cause of the IPU's idleness; None for arithmetic. None also for waits: their cause is the awaited
             activity.
@@ -56,7 +56,7 @@ class Use:
     name: str
     column: str = ""
     rank: int = 9
-    sync_modes: tuple[Literal["meets", "alone"], ...] = ()
+    sync_modes: tuple[Literal["time_steps", "no_time_steps"], ...] = ()
     is_arithmetic: bool = False
     idle: Idle | None = None
 

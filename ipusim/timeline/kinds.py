@@ -23,10 +23,10 @@ from ipusim.timeline.time_parts import Idle
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
-_WAIT_FOR_TENSOR: Final = Use("receive_wait", "wait for a tensor", 5, sync_modes=("alone",))
+_WAIT_FOR_TENSOR: Final = Use("receive_wait", "wait for a tensor", 5, sync_modes=("no_time_steps",))
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
-_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, sync_modes=("meets",), idle=Idle.COPIES)
-_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, sync_modes=("meets", "alone"), idle=Idle.HOST)
+_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, sync_modes=("time_steps",), idle=Idle.COPIES)
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, sync_modes=("time_steps", "no_time_steps"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
 _HOST_COPY: Final = partial(Row, category="host", look=_HOST_IO, names_micro_batch=True)
 _PASS: Final = partial(Row, category="pass")
@@ -185,7 +185,7 @@ class SpanKind(IntEnum):
         doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
         name="inter-IPU copy",
         look=Look("exchange", "#00674b", "#ffffff"),
-        use=Use("exchange", "exchange", 1, sync_modes=("meets",), idle=Idle.COPIES),
+        use=Use("exchange", "exchange", 1, sync_modes=("time_steps",), idle=Idle.COPIES),
     )
     PRE_COPY = _COPY(
         24,
@@ -207,14 +207,14 @@ class SpanKind(IntEnum):
         name="sync",
         category="sync",
         look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-        use=Use("sync", "sync", 2, sync_modes=("meets",), idle=Idle.COPIES),
+        use=Use("sync", "sync", 2, sync_modes=("time_steps",), idle=Idle.COPIES),
     )
     HOST_WAIT = _WAITS(
         9,
         doc="An IPU waits for the host: an infeed is empty, an outfeed is full, or a host call is under way.",
         name="wait for host",
         look=_HOST_WAIT,
-        use=Use("host_wait", "host wait", 4, sync_modes=("meets", "alone"), idle=Idle.HOST),
+        use=Use("host_wait", "host wait", 4, sync_modes=("time_steps", "no_time_steps"), idle=Idle.HOST),
     )
     OVERLAPPED_WAIT = _WAITS(
         17,
@@ -274,7 +274,7 @@ class SpanKind(IntEnum):
         doc="An IPU has finished its part of a time-step and waits for slower IPUs.",
         name="wait for sync",
         look=Look("sync wait", "#ededed", "#000000"),
-        use=Use("sync_wait", "sync wait", 5, sync_modes=("meets",)),
+        use=Use("sync_wait", "sync wait", 5, sync_modes=("time_steps",)),
     )
     HOST_CALL = Row(
         26,

@@ -250,7 +250,7 @@ def test_all_times_are_the_machines() -> None:
             continue
         assert times == right, (case.name, sorted((right - times).items())[:2], sorted((times - right).items())[:2])
         schedules.add(case.job.program.schedule)
-        modes[case.job.plan.sync.meets, case.job.system.replicas > 1, bool(case.job.system.disturbances)] += 1
+        modes[case.job.plan.sync.has_time_steps, case.job.system.replicas > 1, bool(case.job.system.disturbances)] += 1
     assert seen >= (CASES if draws_everything() else FEWER)
     assert all(reason.startswith(REASONS) for reason in refused), refused
     assert 100 * refused.total() <= MOST_REFUSED * seen, (refused, seen)

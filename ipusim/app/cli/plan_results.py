@@ -161,7 +161,7 @@ class ScheduleResult(Result):
         return [
             {
                 **row,
-                "time_step": row["time_step"] if self.plan.sync.meets else None,
+                "time_step": row["time_step"] if self.plan.sync.has_time_steps else None,
                 "kind": pipelines.Pass(row["kind"]).name.lower(),
             }
             for row in rows
@@ -176,7 +176,7 @@ class ScheduleResult(Result):
             "mapping": list(shape.mapping),
             "count": shape.count,
             "training": shape.training,
-            "time_steps": self.plan.emitted if self.plan.sync.meets else None,
+            "time_steps": self.plan.emitted if self.plan.sync.has_time_steps else None,
             "passes": self.rows(),
         }
 

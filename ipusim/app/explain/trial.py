@@ -121,7 +121,7 @@ class ChangeTrials:
         job = trial.accepted_job
         priced = trial.priced or (lambda whole: (whole.costs, whole.system))
         sample_seconds_per_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
-        is_lock_step, has_fifos, cycles = job.plan.sync.meets, any(job.plan.fifo_depths), None
+        is_lock_step, has_fifos, cycles = job.plan.sync.has_time_steps, any(job.plan.fifo_depths), None
         has_only_passes = runs.has_only_passes(job)
         may_repeat_steps = is_lock_step and job.in_part and self._has_repeats
         # In part: a run of fewer micro-batches may stand for the whole run.
@@ -148,7 +148,7 @@ class ChangeTrials:
         without recurrence that is too large.
         """
         key = job.request.options.with_pipeline(gradient_accumulation_count=1), job.costs
-        is_recurrent = job.plan.sync.meets or self._has_repeats
+        is_recurrent = job.plan.sync.has_time_steps or self._has_repeats
         is_long = not is_recurrent and job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
         if is_recurrent or (is_long and self._recurrence[0] != key):
             counts = (

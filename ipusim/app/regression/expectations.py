@@ -102,7 +102,7 @@ def _reason_for_lack(job: Job, expectation: runs.Expectation) -> str:
         "the memory of its stages is not known": (
             path.startswith("memory.") and job.memory.fits is analysis.Fits.UNKNOWN
         ),
-        f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,
+        f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.has_time_steps,
         f"the IPUs with a stage are {', '.join(map(str, job.plan.ipus))}": (
             is_ipu_number and int(expectation.item) not in job.plan.ipus
         ),

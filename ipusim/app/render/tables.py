@@ -79,13 +79,13 @@ def _replicas(summary: analysis.RunTimes) -> str:
 
 def ipu_table(summary: analysis.RunTimes) -> Table:
     """Return the use of each IPU's time, as shares of the makespan."""
-    mode = "meets" if summary.sync.meets else "alone"
+    mode = "time_steps" if summary.sync.has_time_steps else "no_time_steps"
     uses = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
     used_names = {use.name for use in uses if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
     columns = [use for use in uses if mode in use.sync_modes or use.name in used_names]
     # In point-to-point an IPU begins its weight update while passes still run on another IPU.
     updates = [
-        0 if summary.sync.meets or not ipu.holds_stage else summary.makespan_cycles - sum(ipu.cycles.values())
+        0 if summary.sync.has_time_steps or not ipu.holds_stage else summary.makespan_cycles - sum(ipu.cycles.values())
         for ipu in summary.pipeline_use
     ]
     has_updates = any(updates)

@@ -278,7 +278,8 @@ class Bounds:
                 maximum = np.maximum(maximum, (loads + self._later_cycles(number, stages)[:, None]).max(axis=0))
                 mean -= 1e-12 * np.minimum(maximum, _UNREACHABLE)
                 maximum = np.maximum(np.maximum(maximum, longest[stages, ends]), np.floor(mean))
-            if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # the last term: weight updates
+            is_update = term is self._terms.passes[-1]  # the last term: weight updates
+            if is_update and self._layout.plan.sync.has_time_steps:
                 maximum = np.maximum(maximum, np.floor(self._streams[1]))
             yield maximum
 

@@ -73,7 +73,7 @@ class Layouts:
             return str(error)
         if (terms := self._terms.get((*key, choice.order))) is None:
             independent = auto_request.options.system.sync_replicas_independently
-            device = system.replica(0) if independent and layout.plan.sync.meets else system
+            device = system.replica(0) if independent and layout.plan.sync.has_time_steps else system
             terms = self._terms[*key, choice.order] = terms_on(device, layout.plan, layout.terms.passes)
         return replace(layout, system=system, offload=offload, terms=terms)
 

@@ -261,7 +261,7 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
     """Add the buffers of FIFOs and copies to ``resident``; ``stashes`` are bytes of a micro-batch in each stage."""
     plan, shape = layout.plan, layout.plan.shape
     forward, backward = units.sent_forward, units.sent_backward
-    is_merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
+    is_merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.has_time_steps
     elements = 1 if layout.offload.activations else shape.serialization
     for stage in range(shape.stages):
         if shape.training:

@@ -122,12 +122,12 @@ def pass_terms(plan: Plan, *, inline: bool) -> tuple[Term, ...]:
         plan: plan of the pipeline.
         inline: whether backward passes run forward passes again.
     """
-    return tuple(_time_steps(plan, inline)) if plan.sync.meets else (_paths(plan, inline),)
+    return tuple(_time_steps(plan, inline)) if plan.sync.has_time_steps else (_paths(plan, inline),)
 
 
 def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
     """Return the terms of a Plan on a device, completing its ``passes``."""
-    if not plan.sync.meets:
+    if not plan.sync.has_time_steps:
         return Terms(passes, sends=_sends(plan, device))
     return Terms(passes, (tuple(_copies(plan, device)),))
 

@@ -109,8 +109,8 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     starts: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], Start] = {}
     mappings = dict.fromkeys(job.program.shape.mapping for job in jobs)
     split_jobs = [job for mapping in mappings if (job := assemble_with(request, in_halves(mapping))) is not None]
-    meets = any(job.plan.sync.meets for job in jobs)
-    for job in split_jobs if meets else [*jobs, *split_jobs]:
+    has_time_steps = any(job.plan.sync.has_time_steps for job in jobs)
+    for job in split_jobs if has_time_steps else [*jobs, *split_jobs]:
         tasks = tasks_of(job)
         key = (job.program.shape.mapping, tasks.letters if tasks is not None else ())
         if tasks is not None and key not in starts:

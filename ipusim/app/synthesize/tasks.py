@@ -162,7 +162,7 @@ def tasks_of(job: Job) -> Tasks | None:
         return None
     letter_of = {letter: number for number, letter in enumerate(letters)}
     ipus = tuple(sorted(set(shape.mapping)))
-    is_point_to_point = not plan.sync.meets
+    is_point_to_point = not plan.sync.has_time_steps
     send_cycles = _sends(job) if is_point_to_point else {}
 
     def letter_of_need(need: tuple[int, int]) -> int:

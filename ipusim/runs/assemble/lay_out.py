@@ -61,7 +61,7 @@ class DeviceAndPlan:
         keeps all micro-batches: by a fixed number of tensors for each period.
         """
         plan, count = self.plan, self.plan.shape.micro_batches
-        may_run_ahead = plan.shape.stages > 1 and not plan.sync.meets
+        may_run_ahead = plan.shape.stages > 1 and not plan.sync.has_time_steps
         if self.short_count in (None, micro_batches) or not (may_run_ahead or self.schedule.in_phases):
             return self
         step = self.schedule.step(plan.shape)

@@ -285,7 +285,9 @@ def refuse_large_whole(job: Job, options: Options, element_bytes: int, findings:
         RequestError: with the problem.
     """
     shape, laid_out_count = job.program.shape, job.plan.shape.micro_batches
-    is_linear = not (job.plan.sync.meets or job.system.disturbances or element_bytes or job.schedule.period is None)
+    is_linear = not (
+        job.plan.sync.has_time_steps or job.system.disturbances or element_bytes or job.schedule.period is None
+    )
     if not is_linear or laid_out_shape(shape, job.schedule.multiple) != shape:
         return
 

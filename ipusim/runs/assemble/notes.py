@@ -57,7 +57,7 @@ def notes(
     )
     if layout.unused_reason:
         yield layout.unused_reason
-    if not layout.plan.sync.meets and costs.moves:
+    if not layout.plan.sync.has_time_steps and costs.moves:
         yield "Activations move at the same time as passes, as if on separate tiles: point-to-point is idealised."
     yield from _without_effect(request, options, layout, costs)
     gives_updates = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
@@ -95,7 +95,7 @@ def _without_effect(request: Request, options: Options, layout: DeviceAndPlan, c
         yield f"authors_order will have no effect since {layout.schedule.name} has only one order."
     if pipeline.overlapped != "sum" and not any(costs.composites(plan)):
         yield f"overlapped will have no effect since {layout.schedule.name} has no composite passes."
-    if not pipeline.overlap_copies and plan.sync.meets:
+    if not pipeline.overlap_copies and plan.sync.has_time_steps:
         yield "overlap_copies will have no effect since IPUs meet for all copies in lock-step."
     if layout.offload.moved is not None and not plan.instructions_of(Code.MOVE):
         yield "offload_activations will have no effect since each stage keeps few enough micro-batches on its IPU."
