@@ -51,7 +51,8 @@ def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     available = len(ipus_with_stage) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
-    timeline = timeline.peeled(execution.index)  # written out, even if it is a copy within a repeated block
+    # The execution gets rows of its own, even if it is one of the repetitions that a block stores once.
+    timeline = timeline.with_block_ends_expanded(execution.index)
     rows = (timeline.execution == execution.index) & of_kinds(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]
     first = np.full(len(timeline.info.ipus), np.iinfo(np.int64).max)

@@ -159,8 +159,8 @@ def idle_causes(
 
     Raises TimelineError if the Timeline lacks the execution.
     """
-    # peeled(): a block of repeated rows has its first and last copies written out; one copy with a weight is the rest.
-    track = IpuSpans(timeline.peeled(execution))
+    # First and last repetitions of a block have rows of their own; the repetitions between share one row with a count.
+    track = IpuSpans(timeline.with_block_ends_expanded(execution))
     begin, finish = 0, int((track.end + track.shift_cycles).max(initial=0))
     if execution is not None:
         window = find_execution(timeline, execution)

@@ -65,12 +65,12 @@ def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
 
     A repeated block of executions appears three times: first copy, last copy, and one copy for the rest.
     """
-    return _executions(timeline.peeled())
+    return _executions(timeline.with_block_ends_expanded())
 
 
-def _executions(peeled: Timeline) -> tuple[Execution, ...]:
-    """Return the executions of a Timeline that has the first and last copies of repeated blocks written out."""
-    timeline = peeled.contiguous()
+def _executions(with_ends: Timeline) -> tuple[Execution, ...]:
+    """Return the executions of a Timeline with the ends of its blocks expanded, the parts of the run that repeat."""
+    timeline = with_ends.contiguous()
     rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(timeline.kind, BETWEEN_KINDS))
     if not len(rows):
         return ()
@@ -78,8 +78,8 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
     # Rows are sorted by start, so an execution's first row is its earliest.
     indices, first, number = np.unique(index, return_index=True, return_inverse=True)
     first = rows[first]
-    shift = peeled.blocks.cycles_of_executions()
-    start, end = (peeled.start - shift)[first], (peeled.end - shift)[rows]
+    shift = with_ends.blocks.cycles_of_executions()
+    start, end = (with_ends.start - shift)[first], (with_ends.end - shift)[rows]
     last = np.zeros(len(indices), dtype=np.int64)
     np.maximum.at(last, number, end)
     # Transfers of the weight update from and to Streaming Memory have a time-step number one higher than the last.
@@ -88,18 +88,18 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
     np.maximum.at(pipeline_end, number[work], end[work])
     pipeline_end = np.maximum(start, pipeline_end)
     columns = (
-        peeled.execution[first],
+        with_ends.execution[first],
         start + shift[first],
         pipeline_end + shift[first],
         np.maximum(pipeline_end, last) + shift[first],
-        peeled.weights_of_executions[first],
+        with_ends.weights_of_executions[first],
     )
     return tuple(Execution(*row) for row in zip(*(column.tolist() for column in columns), strict=True))
 
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
     """Return one execution; raises TimelineError with the known executions for an unknown index."""
-    executions = _executions(timeline.peeled(index))  # written out, even if it is a copy within a repeated block
+    executions = _executions(timeline.with_block_ends_expanded(index))
     for execution in executions:
         if execution.index == index:
             return execution

@@ -37,10 +37,10 @@ def gaps_in_main(timeline: Timeline) -> int:
         return 0
     times = {execution.index: execution.times for execution in executions_of(timeline)}
     executions, starts, ends = np.array([(phase.execution, phase.start, phase.end) for phase in main]).T
-    peeled = timeline.peeled()  # the first and last copies of repeated blocks are written out
-    rows = np.flatnonzero(of_kinds(peeled.kind, PASSES) & np.isin(peeled.execution, executions))
-    phase = np.searchsorted(executions, peeled.execution[rows])
-    inside_cycles = np.minimum(peeled.end[rows], ends[phase]) - np.maximum(peeled.start[rows], starts[phase])
+    with_ends = timeline.with_block_ends_expanded()
+    rows = np.flatnonzero(of_kinds(with_ends.kind, PASSES) & np.isin(with_ends.execution, executions))
+    phase = np.searchsorted(executions, with_ends.execution[rows])
+    inside_cycles = np.minimum(with_ends.end[rows], ends[phase]) - np.maximum(with_ends.start[rows], starts[phase])
     busy = np.zeros(len(timeline.info.ipus), dtype=np.int64)
-    np.add.at(busy, peeled.ipu[rows], np.maximum(inside_cycles, 0) * peeled.weights[rows])
+    np.add.at(busy, with_ends.ipu[rows], np.maximum(inside_cycles, 0) * with_ends.weights[rows])
     return sum(phase.cycles * times[phase.execution] for phase in main) - int(busy.max())

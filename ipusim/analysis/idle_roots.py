@@ -17,7 +17,7 @@ def idle_by_root(timeline: Timeline) -> Column:
     If an IPU waits for a waiting IPU, the cycles count for the IPU at the end of this chain of waits. Idle time without
     a wait, such as a copy, counts for the idle IPU itself. Waits without a known releasing span are not counted.
     """
-    track = IpuSpans(timeline.peeled())  # writes out the first and last copies of repeated blocks
+    track = IpuSpans(timeline.with_block_ends_expanded())
     table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
     ipu, start, end, cause, _, span = non_arithmetic(track)
     np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[span])

@@ -49,12 +49,12 @@ class IpuSpans:
         times: number of spans that this entry represents.
     """
 
-    def __init__(self, peeled: Timeline) -> None:
+    def __init__(self, with_ends: Timeline) -> None:
         """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans lasting zero cycles are dropped.
 
-        In ``peeled``, the first and last copies of every repeated block are written out.
+        ``with_ends`` is a Timeline with the ends of its blocks expanded, the parts of the run that repeat.
         """
-        self.timeline = timeline = peeled.contiguous()
+        self.timeline = timeline = with_ends.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.per_ipu(rows)
         holds_stage = np.isin(np.arange(len(timeline.info.ipus)), list(timeline.info.stages_of_ipu))
@@ -65,7 +65,7 @@ class IpuSpans:
         self.kind, self.stage = timeline.kind[row], timeline.stage[row]
         self.first = np.searchsorted(ipu, np.arange(len(timeline.info.ipus) + 1))
         self.last = np.append(ipu[1:] != ipu[:-1], [True])[: len(ipu)]
-        self.shift_cycles, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
+        self.shift_cycles, self.times = (with_ends.start - timeline.start)[row], with_ends.weights[row]
 
 
 def non_arithmetic(track: IpuSpans) -> Intervals:

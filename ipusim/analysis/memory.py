@@ -72,10 +72,13 @@ class MemoryCurve:
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
     """Return the curves of a replica's IPUs that hold a stage, in ascending order.
 
-    Bytes are equal in all replicas; cycles differ only between replicas that run independently. Of
-    a repeated block (rows that happen several times), the first and last copies are written out.
+    Bytes are equal in all replicas; cycles differ only between replicas that run independently. Of a block, a part of
+    the run that repeats, the curve shows the first and last repetitions.
     """
-    return tuple(_curve(timeline.peeled(), footprint, ipu_footprint, replica) for ipu_footprint in footprint.ipus)
+    return tuple(
+        _curve(timeline.with_block_ends_expanded(), footprint, ipu_footprint, replica)
+        for ipu_footprint in footprint.ipus
+    )
 
 
 def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint, replica: int) -> MemoryCurve:
@@ -172,7 +175,7 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
     A micro-batch counts from forward to backward pass or recomputation, inside and outside of the FIFO. Of several
     copies of the stage, the largest number counts.
     """
-    timeline = timeline.peeled()  # writes out the first and last copies of repeated blocks
+    timeline = timeline.with_block_ends_expanded()
     stage_footprint = footprint.stages[stage]
     rows = np.flatnonzero((timeline.stage == stage) & (timeline.replica == 0))
     rows = _of_kinds(timeline, rows, PASSES)

@@ -108,12 +108,12 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
     """Return the phases of all executions in order of time: of a repeated block, the first, last and one other copy."""
-    return _phases(timeline.peeled(), executions_of(timeline))
+    return _phases(timeline.with_block_ends_expanded(), executions_of(timeline))
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
     """Return the phases of one execution; raises TimelineError if the Timeline lacks the execution."""
-    return _phases(timeline.peeled(execution), (find_execution(timeline, execution),))
+    return _phases(timeline.with_block_ends_expanded(execution), (find_execution(timeline, execution),))
 
 
 def _phases(timeline: Timeline, executions: Iterable[Execution]) -> tuple[Phase, ...]:

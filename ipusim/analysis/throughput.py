@@ -36,8 +36,8 @@ class Throughput:
 
 def throughput_of(timeline: Timeline) -> Throughput:
     """Return the rates of a run; for an empty Timeline everything but the effective batch size is 0."""
-    # peeled(): the first and last copies of repeated blocks are written out, so the run's last span is a row.
-    info, executions, timeline = timeline.info, executions_of(timeline), timeline.peeled()
+    info, executions = timeline.info, executions_of(timeline)
+    timeline = timeline.with_block_ends_expanded()  # the run's last span is a row, even if a part of the run repeats
     rows_between, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if executions:
         begin = int(timeline.start[rows_between].min(initial=executions[0].start))

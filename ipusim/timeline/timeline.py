@@ -276,8 +276,8 @@ class Timeline:
             select_rows(self._table, self.blocks, copies, (copies.position >= first) & (copies.position < last)),
         )
 
-    def peeled(self, execution: int | None = None) -> Timeline:
-        """Return the same run with every block's first and last copies written out, like rounds of a peeled loop.
+    def with_block_ends_expanded(self, execution: int | None = None) -> Timeline:
+        """Return the same run with rows for the first and last copies of every block, the parts of the run that repeat.
 
         What remains of a block lies between the copies expanded before and after it. Quantities that depend on
         neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.
@@ -289,14 +289,14 @@ class Timeline:
             A Timeline with equal expansion.
         """
         if execution is None:
-            return self._peeled
-        weights = self._peeled.weights_of_executions[self._peeled.execution == execution]
+            return self._with_ends
+        weights = self._with_ends.weights_of_executions[self._with_ends.execution == execution]
         if len(weights) and (weights == 1).all():
-            return self._peeled
+            return self._with_ends
         return self._expanded_copies(copies_with_execution(self.execution, execution, self._copies_at_ends))
 
     @cached_property
-    def _peeled(self) -> Timeline:
+    def _with_ends(self) -> Timeline:
         if not self.repeats:
             return self
         return self._expanded_copies(lambda repeat, _: some_copies(repeat.times, self._copies_at_ends(repeat)))

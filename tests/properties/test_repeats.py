@@ -109,7 +109,7 @@ def ran(seed):
 def test_blocks_are_told_of_as_all_their_copies(seed):
     job, whole, short = ran(seed)
     assert short.expanded() == whole
-    assert short.peeled().expanded() == whole
+    assert short.with_block_ends_expanded().expanded() == whole
     assert int(short.weights.sum()) == short.spans_in_all == len(whole)
     assert short.makespan_cycles == whole.makespan_cycles
     assert told(short, job) == told(whole, job)

@@ -55,8 +55,7 @@ def replicas_alike(timeline: Timeline, window: Window | None) -> bool:
     if info.replicas == 1:
         return False
     start, end = (0, timeline.makespan_cycles) if window is None else (window.start, window.end)
-    # peeled(): the first and last copies of repeated blocks are written out.
-    timeline = timeline.peeled() if window is None else drawn_of(timeline, window)
+    timeline = timeline.with_block_ends_expanded() if window is None else drawn_of(timeline, window)
     rows = np.flatnonzero((LOOK_OF_KIND[timeline.kind] >= 0) & (timeline.end > start) & (timeline.start < end))
     rows, ipu = timeline.per_ipu(rows)
     counts = np.bincount(ipu // info.shards, minlength=info.replicas)

@@ -73,19 +73,19 @@ def test_causes_of_a_window_are_rows_of_it(run):
     assert some.cause.tolist() == [NONE, *range(len(some) - 1)]
 
 
-def test_a_peeled_run_is_the_same_with_rows_at_both_ends(run):
+def test_a_run_with_block_ends_expanded_is_the_same_with_rows_at_both_ends(run):
     whole, short = run
-    peeled = short.peeled()
-    assert peeled.expanded() == whole
-    assert len(short) < len(peeled) < len(whole)
-    present = set(peeled.execution[peeled.weights_of_executions == 1].tolist())
+    with_ends = short.with_block_ends_expanded()
+    assert with_ends.expanded() == whole
+    assert len(short) < len(with_ends) < len(whole)
+    present = set(with_ends.execution[with_ends.weights_of_executions == 1].tolist())
     assert {0, 4, 5} <= present
     chosen = next(number for number in range(6) if number not in present)
-    other = short.peeled(chosen)
+    other = short.with_block_ends_expanded(chosen)
     assert other.expanded() == whole
     assert (other.weights_of_executions[other.execution == chosen] == 1).all()
-    assert short.peeled(0) is peeled, "there as it is"
-    assert whole.peeled() is whole
+    assert short.with_block_ends_expanded(0) is with_ends, "there as it is"
+    assert whole.with_block_ends_expanded() is whole
 
 
 @pytest.mark.parametrize(("most_spans", "rows"), [(0, False), (10_000, True)])
