@@ -124,7 +124,7 @@ class Context:
     @cached_property
     def groups(self) -> list[list[int]]:
         """Groups of replicas that meet after time-steps: one group of all replicas, or a group per replica."""
-        is_joint = len(self.costs.copies.meetings) == 1
+        is_joint = len(self.costs.copies.by_group) == 1
         return [list(self.replicas)] if is_joint else [[replica] for replica in self.replicas]
 
     def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:

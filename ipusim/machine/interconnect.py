@@ -60,7 +60,7 @@ class Interconnect(Meeting):
         group = context.groups.index(list(replicas))
         self._reroutes = context.rerouted
         self._copies_per_route = len(copies)
-        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.meetings[group]))
+        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.copies_by_group[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
         self._report = context.progress if not replicas[0] else lambda _: None
@@ -352,5 +352,8 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 def build(context: Context) -> list[Interconnect]:
     """Return the meetings after time-steps, per group of replicas; point-to-point has none."""
-    meetings = context.costs.copies.meetings
-    return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]
+    copies_by_group = context.costs.copies.by_group
+    return [
+        Interconnect(context, replicas, copies)
+        for replicas, copies in zip(context.groups, copies_by_group, strict=False)
+    ]

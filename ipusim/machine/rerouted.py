@@ -24,7 +24,7 @@ class Rerouted:
         cycle: cycle in which a cable dies or an IPU is replaced.
         dead: numbers of the dead cable's link directions.
         system: the device after the change.
-        meetings: merged copies, like ``copies.meetings`` of Costs.
+        copies_by_group: merged copies, like ``copies.by_group`` of Costs.
         sends: sends, like in Costs.
         moves: moves of activations, like in Costs.
     """
@@ -32,7 +32,7 @@ class Rerouted:
     cycle: int
     dead: frozenset[int]
     system: System
-    meetings: tuple[tuple[StepCopy, ...], ...]
+    copies_by_group: tuple[tuple[StepCopy, ...], ...]
     sends: dict[tuple[int, int, int, int], Send]
     moves: dict[tuple[int, int, int, int], Send]
 
@@ -56,12 +56,14 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
         number_by_resource = {Resource("link", direction.label): links[direction] for direction in links}
         dead = frozenset() if isinstance(change, IpuMove) else cable(system, change.link)
         dead_links = frozenset(number_by_resource[link] for link in dead & number_by_resource.keys())
-        meetings = tuple(tuple(_renumber(copy, number) for copy in copies) for copies in new_costs.copies.meetings)
+        copies_by_group = tuple(
+            tuple(_renumber(copy, number) for copy in copies) for copies in new_costs.copies.by_group
+        )
         sends, moves = (
             {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in table.items()}
             for table in (new_costs.sends, new_costs.moves)
         )
-        changes.append(Rerouted(_cycle_of_run(change.from_, system), dead_links, device, meetings, sends, moves))
+        changes.append(Rerouted(_cycle_of_run(change.from_, system), dead_links, device, copies_by_group, sends, moves))
     return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(changes)
 
 

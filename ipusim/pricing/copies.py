@@ -89,8 +89,8 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
             [index.setdefault((number, step_moves.get(step, ())), len(index)) for step, number in enumerate(copy_of)]
         )
         contents = [(sets[number], more) for number, more in index]
-    meetings, links = shared()(_meetings, tuple(contents), plan.copy_rule, program, system)
-    return CopyCosts(meetings, copy_of, links)
+    by_group, links = shared()(_copies_by_group, tuple(contents), plan.copy_rule, program, system)
+    return CopyCosts(by_group, copy_of, links)
 
 
 def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedTensors]:
@@ -136,10 +136,10 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
     return moves
 
 
-def _meetings(
+def _copies_by_group(
     sets: tuple[tuple[tuple[Edge, ...], MovedTensors], ...], rule: CopyRule, program: PipelineProgram, system: System
 ) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
-    """Return the copies per edge set and group of meeting replicas, and the link directions used."""
+    """Return the copies by group of meeting replicas and edge set, and the link directions used."""
     is_independent = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if is_independent else [system]
     links: dict[LinkDirection, int] = {}

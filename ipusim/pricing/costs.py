@@ -64,25 +64,25 @@ class CopyCosts:
     """Copies between the IPUs.
 
     Attributes:
-        meetings: distinct copies that follow time-steps, per group of meeting replicas. A single group if replicas meet
+        by_group: distinct copies that follow time-steps, per group of meeting replicas. A single group if replicas meet
             together, a group per replica if replicas sync independently, empty in point-to-point.
-        copy_of: for every emitted time-step, the index of its copy in a group of ``meetings``.
+        copy_of: for every emitted time-step, the index of its copy in a group.
         links: link directions with traffic, ordered by number.
     """
 
-    meetings: tuple[tuple[StepCopy, ...], ...]
+    by_group: tuple[tuple[StepCopy, ...], ...]
     copy_of: tuple[int, ...]
     links: tuple[LinkDirection, ...]
 
     @property
     def longest_cycles(self) -> int:
         """Cycles of the longest copy."""
-        return max((copy.total_cycles for copies in self.meetings for copy in copies), default=0)
+        return max((copy.total_cycles for copies in self.by_group for copy in copies), default=0)
 
     @property
     def execution_cycles(self) -> int:
         """Total cycles of copies per execution, for the slowest group of replicas."""
-        return max((sum(copies[number].total_cycles for number in self.copy_of) for copies in self.meetings), default=0)
+        return max((sum(copies[number].total_cycles for number in self.copy_of) for copies in self.by_group), default=0)
 
 
 class Send(NamedTuple):

@@ -146,17 +146,17 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPar
 
 def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]:
     """Yield distinct copies between IPUs per group of meeting replicas, and single sends."""
-    plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
+    plan, copies_by_group, names = passes.plan, costs.copies.by_group, passes.names
     counts = Counter(costs.copies.copy_of)
-    for replica, steps in enumerate(meetings):
-        waits = system.replicas * len(plan.ipus) // len(meetings)
-        for number, step in enumerate(steps):
-            name = f"copy {number}" if len(steps) > 1 else "merged copy"
-            link = (laws.COPY_LINK(max(share.cycles for share in step.links)),) if step.links else ()
-            parts = (*laws.fixed_terms(step.fixed), *link)
-            spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
+    for replica, copies in enumerate(copies_by_group):
+        waits = system.replicas * len(plan.ipus) // len(copies_by_group)
+        for number, step_copy in enumerate(copies):
+            name = f"copy {number}" if len(copies) > 1 else "merged copy"
+            link = (laws.COPY_LINK(max(share.cycles for share in step_copy.links)),) if step_copy.links else ()
+            parts = (*laws.fixed_terms(step_copy.fixed), *link)
+            spans = waits + len(step_copy.links) + _spans(parts) if parts or system.free else 0
             yield PricedPart(
-                f"{name} of replica {replica}" if len(meetings) > 1 else name, parts, counts[number], spans
+                f"{name} of replica {replica}" if len(copies_by_group) > 1 else name, parts, counts[number], spans
             )
     for (replica, copy, source, target), send in costs.sends.items():
         name = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"

@@ -119,7 +119,7 @@ class ExactRun:
             raise NotExactError("activations that move during passes")
         is_stream = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
         if (is_stream.any() or _moves_take_time(costs)) and not (
-            plan.sync.has_time_steps and len(costs.copies.meetings) == 1
+            plan.sync.has_time_steps and len(costs.copies.by_group) == 1
         ):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")
         return cls(plan, program, system, costs, executions, between, slower, slow_links, tuple(jitters))
@@ -146,7 +146,7 @@ class ExactRun:
     @property
     def replicas_meet(self) -> bool:
         """Whether replicas meet after time-steps and executions."""
-        return len(self.costs.copies.meetings) == 1
+        return len(self.costs.copies.by_group) == 1
 
     def ipus(self, shard: int) -> list[int]:
         """Return the logical IPUs of a shard, one per replica."""

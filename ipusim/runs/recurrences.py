@@ -67,7 +67,7 @@ def has_only_passes(job: Job) -> bool:
     is_periodic = job.schedule.period is not None and not job.schedule.in_phases
     other_work = job.plan.order.repeats, job.system.disturbances, job.between, costs.pass_streams, costs.moves
     feeds = host.infeed, host.fill, host.outfeed, host.drain, host.data
-    meets_once = job.executions == 1 and len(costs.copies.meetings) <= 1
+    meets_once = job.executions == 1 and len(costs.copies.by_group) <= 1
     return is_periodic and meets_once and not any((*other_work, *feeds))
 
 

@@ -201,12 +201,12 @@ def _without_host(_: Job, costs: Costs) -> Costs:
 
 
 def _without_copies(_: Job, costs: Costs) -> Costs:
-    meetings = tuple(
-        tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.meetings
+    by_group = tuple(
+        tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.by_group
     )
     sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
     moves = dict.fromkeys(costs.moves, Send())  # moves to Streaming Memory are already free
-    return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends, moves=moves)
+    return replace(costs, copies=replace(costs.copies, by_group=by_group), sends=sends, moves=moves)
 
 
 #: Functions that remove a part of the time each, from the last part to imbalance. The first removes only disturbances,

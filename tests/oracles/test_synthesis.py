@@ -147,7 +147,7 @@ def test_of_two_or_three_stages_and_micro_batches_the_optimum_is_found(seed, syn
     request, times, count = drawn_small(seed, sync)
     found = synthesize(request, seconds=0.7)
     if sync == "lock_step":
-        (meeting,) = {copy.total_cycles for of in found.best.result.job.costs.copies.meetings for copy in of}
+        (meeting,) = {copy.total_cycles for of in found.best.result.job.costs.copies.by_group for copy in of}
         best = ExactTimeSteps(times, count, meeting, range(len(times))).makespan()
         assert found.bound.states > 0
         assert found.is_optimal

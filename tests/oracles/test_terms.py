@@ -171,7 +171,7 @@ def test_what_a_thing_costs_is_listed(name):
         assert of[f"{words} of {program.stages[stage].name}"] == cycles * (kind in job.plan.kind)
     for ipu, cycles in costs.updates.items():
         assert of[f"update on IPU {ipu}"] == cycles * program.shape.training
-    copies = [copy.total_cycles for meeting in costs.copies.meetings for copy in meeting if copy.total_cycles]
+    copies = [copy.total_cycles for meeting in costs.copies.by_group for copy in meeting if copy.total_cycles]
     assert [cycles for subject, cycles in of.items() if "copy" in subject] == copies
     sends = [send.lead_cycles + send.cycles for send in costs.sends.values()]
     assert [cycles for subject, cycles in of.items() if subject.startswith("send ")] == sends

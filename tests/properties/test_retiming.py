@@ -268,16 +268,16 @@ def with_copies(case: Case, by: int) -> int:
     """The end of the last execution where merged copies and tensors that take time take so many cycles more."""
     costs = case.job.costs
     sends = {of: send._replace(**longer(send, by)) for of, send in costs.sends.items()}
-    meetings = tuple(
+    by_group = tuple(
         tuple(
             replace(copy, fixed=copy.fixed._replace(sync_cycles=copy.fixed.sync_cycles + by))
             if copy.total_cycles
             else copy
             for copy in copies
         )
-        for copies in costs.copies.meetings
+        for copies in costs.copies.by_group
     )
-    copies = replace(costs.copies, meetings=meetings)
+    copies = replace(costs.copies, by_group=by_group)
     return executions_of(case.simulated(replace(costs, sends=sends, copies=copies)))[-1].end
 
 

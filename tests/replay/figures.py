@@ -28,7 +28,7 @@ from ipusim.runs.run import Run
 from ipusim.timeline.timeline import Span, Timeline
 
 #: What fields of today are called in records.
-RECORDED = {"host_calls": "outside", "starts": "again"}
+RECORDED = {"by_group": "meetings", "host_calls": "outside", "starts": "again"}
 #: The parts of a run, in the order in which one follows from the other, by the first word of a name.
 PARTS = ("ended", "plan", "costs", "prices", "timeline", "memory", "explained", "learning", "summary", "pictures")
 #: The parts whose last bits depend on the processor and on NumPy.

@@ -146,7 +146,7 @@ def _costs(job: Job) -> dict[str, Any]:
             costs_by_name[f"{pipelines.Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
     for ipu, cycles in job.costs.updates.items():
         costs_by_name[f"update on IPU {ipu}"] = cycles
-    for group, copies in enumerate(job.costs.copies.meetings):
+    for group, copies in enumerate(job.costs.copies.by_group):
         for number, copy in enumerate(copies):
             costs_by_name[f"copy {number} of group {group}"] = copy.total_cycles
     summed_fields = ("passes", "updates", "copies", "links")

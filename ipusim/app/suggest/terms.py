@@ -217,7 +217,7 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
         rates = [0 if system.free else system.clock_hz / load.direction.bytes_per_s(system.rates) for load in loads]
         return tuple((load.direction, load.bytes * float(rate)) for load, rate in zip(loads, rates, strict=True))
 
-    for number, copy in enumerate(costs.meetings[0]):
+    for number, copy in enumerate(costs.by_group[0]):
         links: dict[hardware.LinkDirection, Numbers] = {}
         for edge in copy.edges:
             column, stage = _sender(plan, edge)

@@ -189,7 +189,7 @@ def tasks_of(job: Job) -> Tasks | None:
             send = 0, 0
         sends.append(Send(pairs.index((shape.mapping[stage], shape.mapping[target])), *send))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
-    meetings = [copy.total_cycles for copies in costs.copies.meetings for copy in copies]
+    copy_cycles = [copy.total_cycles for copies in costs.copies.by_group for copy in copies]
     has_halves = (kind_of.WEIGHT_GRADIENT, 0) in letter_of
     stages = () if is_point_to_point or not has_halves else range(shape.stages)
     return Tasks(
@@ -201,7 +201,7 @@ def tasks_of(job: Job) -> Tasks | None:
         sends=tuple(sends),
         pairs=pairs,
         update_cycles=tuple(costs.updates.get(ipu, 0) if is_point_to_point else 0 for ipu in ipus),
-        meeting_cycles=None if is_point_to_point else min(meetings, default=0),
+        meeting_cycles=None if is_point_to_point else min(copy_cycles, default=0),
         whole_cycles=tuple(costs.passes[kind_of.BACKWARD, stage] for stage in stages),
         outfeed_cycles=0 if is_point_to_point else outfeed_cycles,
     )

@@ -81,7 +81,7 @@ def test_replicas_that_do_not_wait_for_each_other_have_copies_of_their_own():
         for independent in ("false", "true")
     )
     replicas = alone.system.replicas
-    assert len(together.costs.copies.meetings) == 1
-    assert len(alone.costs.copies.meetings) == replicas > 1
-    assert sum(copies[0].bytes for copies in alone.costs.copies.meetings) == together.costs.copies.meetings[0][0].bytes
+    assert len(together.costs.copies.by_group) == 1
+    assert len(alone.costs.copies.by_group) == replicas > 1
+    assert sum(copies[0].bytes for copies in alone.costs.copies.by_group) == together.costs.copies.by_group[0][0].bytes
     assert set(alone.costs.copies.links) == set(together.costs.copies.links)
