@@ -9,7 +9,7 @@ import numpy as np
 from ipusim.analysis.causes import idle_causes, ipu_time
 from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
-from ipusim.analysis.fits import usable
+from ipusim.analysis.fits import fits_or_unknown
 from ipusim.analysis.idle_spans import CAUSES
 from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
@@ -111,7 +111,7 @@ def check_changes(job):
     for each in found:
         assert (each.after is None) == bool(each.refusal), each
         assert each.gain <= 1
-    keys = [(each.change.machine, not usable(each.fits), -each.gain) for each in found]
+    keys = [(each.change.machine, not fits_or_unknown(each.fits), -each.gain) for each in found]
     assert keys == sorted(keys)
 
 

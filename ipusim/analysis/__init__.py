@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         known_figures,
     )
     from ipusim.analysis.fit import Fit
-    from ipusim.analysis.fits import Fits, usable
+    from ipusim.analysis.fits import Fits, fits_or_unknown
     from ipusim.analysis.fullest_memory import FullestMemory, fullest
     from ipusim.analysis.idle_spans import CAUSES
     from ipusim.analysis.learning import LOSS, Learning, read_results

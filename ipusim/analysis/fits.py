@@ -20,7 +20,7 @@ class Fits(StrEnum):
     UNKNOWN = "not known"
 
 
-def usable(fits: Fits | None) -> bool:
+def fits_or_unknown(fits: Fits | None) -> bool:
     """Tell whether a plan may be recommended: the plan fits, or its memory is unknown.
 
     None represents a refused plan.

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from ipusim.analysis.fits import usable
+from ipusim.analysis.fits import fits_or_unknown
 from ipusim.analysis.throughput import throughput_of
 from ipusim.app.explain.memory_moves import memory_moves, products_in_half
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
@@ -345,7 +345,7 @@ def test_the_fastest_of_all_sets_of_changes_is_found(tmp_path, blocks, vocabular
     ]
     sets = [chosen for size in range(1, 5) for chosen in combinations(changes, size)]
     trials = [try_request(job.request, {**ChainMap(*chosen)}) for chosen in sets]
-    fitting = [trial for trial in trials if trial.fits is not None and usable(trial.fits)]
+    fitting = [trial for trial in trials if trial.fits is not None and fits_or_unknown(trial.fits)]
     assert best.period_s == min(trial.throughput.weight_update_period_s for trial in fitting)
     assert len([words for words in ("recomputed", "state", "products") if words in best.words]) == number
 
@@ -388,7 +388,7 @@ def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tm
     given = found.given_trial.job
     assert found.outcome is Outcome.PLAN
     assert found.added_options == products_in_half(given.request.options, given.program.stages)
-    assert not usable(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
+    assert not fits_or_unknown(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
     assert (found.moved_baseline, found.runner_up.simulated, found.gap) == (None, 0, 0.0)
     assert not assemble(found.request).memory.excess_peaks
 

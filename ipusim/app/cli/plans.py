@@ -75,7 +75,7 @@ def check(
         job = assemble(request)
         check_expectations(job)
         measured_passes = compare_profile(request, profile) if profile else ()
-    shows_memory = memory or not analysis.usable(job.memory.fits)
+    shows_memory = memory or not analysis.fits_or_unknown(job.memory.fits)
     memory_result = _memory_result(job, is_requested=memory) if shows_memory else None
     judgements, open_expectations = judged_before(job)
     print_result(

@@ -126,7 +126,7 @@ class Row:
     @property
     def can_be_best(self) -> bool:
         """Whether the run ended and fits, or its memory is unknown."""
-        return self.times is not None and analysis.usable(self.fits)
+        return self.times is not None and analysis.fits_or_unknown(self.fits)
 
     @cached_property
     def memory(self) -> analysis.FullestMemory | None:

@@ -165,7 +165,11 @@ def _best_words(comparison: Comparison, best: Row) -> str:
         misfit = "" if first.can_be_best else ", which does not fit"
         words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}{misfit}")
     has_refusals = any(row.times is None for row in comparison.rows)
-    group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
+    group = (
+        " of those that fit"
+        if any(row.memory and not analysis.fits_or_unknown(row.fits) for row in comparison.rows)
+        else ""
+    )
     group = group or (" of those that run" if has_refusals else "")
     text = f"Best{_mode(comparison)}{group}: {_title_of(comparison, best)}, {_figure_text(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."

@@ -124,10 +124,10 @@ def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
     moves = {words: move_of(words, *trials[words]) for words, byte_count in freed_bytes.items() if byte_count > 0}
     first_lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in first_lines.items()]
-    if not analysis.usable(base.fits):
+    if not analysis.fits_or_unknown(base.fits):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
         legal_trials = {words: trials[words][1] for words in freed_bytes}
-        fastest_s = min((move.period_s for move in moves.values() if analysis.usable(move.fits)), default=inf)
+        fastest_s = min((move.period_s for move in moves.values() if analysis.fits_or_unknown(move.fits)), default=inf)
         lowest_peak = min((move.peak_bytes for move in moves.values()), default=0)
         best = _best_set(job, base, legal, legal_trials, fastest_s)
         if best is not None and (_fits(best) or _fullest_bytes(best) < lowest_peak):
@@ -145,9 +145,9 @@ def is_long(job: Job) -> bool:
 
 
 def _rank(move: Move) -> tuple[bool, float]:
-    """Return a sort key: fitting changes by time, then misfits by freed bytes."""
-    usable = analysis.usable(move.fits)
-    return not usable, move.period_s if usable else -move.freed_bytes
+    """Return a sort key: changes that fit by time, then the others by freed bytes."""
+    may_fit = analysis.fits_or_unknown(move.fits)
+    return not may_fit, move.period_s if may_fit else -move.freed_bytes
 
 
 def _peak(trial: Trial, ipu: int) -> int:
@@ -373,7 +373,7 @@ def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChange
 
 def _fits(tried: _TriedChanges) -> bool:
     _, _, trial = tried
-    return analysis.usable(trial.fits)
+    return analysis.fits_or_unknown(trial.fits)
 
 
 def _period_s(tried: _TriedChanges) -> float:

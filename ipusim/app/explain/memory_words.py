@@ -40,8 +40,8 @@ def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, other ways, savings in use, and changes without effect or refused."""
     sentences = [advice(moves)]
     best = next(iter(moves.moves), None)
-    if not analysis.usable(moves.fits) and (
-        best is None or not analysis.usable(best.fits) or best.period_s > _SLOW_MULTIPLE * moves.period_s
+    if not analysis.fits_or_unknown(moves.fits) and (
+        best is None or not analysis.fits_or_unknown(best.fits) or best.period_s > _SLOW_MULTIPLE * moves.period_s
     ):
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in moves.moves):
@@ -71,16 +71,20 @@ def advice(moves: Moves) -> str:
             "IPUs would."
         )
     best, *alternatives = lower
-    if moves.sram_bytes is not None and not analysis.usable(best.fits):
+    if moves.sram_bytes is not None and not analysis.fits_or_unknown(best.fits):
         best = min(lower, key=lambda move: move.peak_bytes)
         return (
             "No option tried makes the program fit, alone or combined. The largest reduction, to "
             f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best)}"
         )
     options = options_of(best)
-    equals = [move.words for move in alternatives if analysis.usable(move.fits) and move.period_s == best.period_s]
+    equals = [
+        move.words for move in alternatives if analysis.fits_or_unknown(move.fits) and move.period_s == best.period_s
+    ]
     as_fast = f" (as fast: {'; '.join(equals)})" if equals else ""
-    first = "The change with the least cost in time" if analysis.usable(moves.fits) else "The fastest that fits"
+    first = (
+        "The change with the least cost in time" if analysis.fits_or_unknown(moves.fits) else "The fastest that fits"
+    )
     return f"{first}: {best.words}{as_fast}, {options}"
 
 

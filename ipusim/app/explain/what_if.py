@@ -57,11 +57,11 @@ def what_if(
     # The largest count comes before the smaller counts, which share its micro-batches of repeating timing.
     reversed_rows = [trials.outcome_of(change) for change in reversed([*changes(job, syncs)])]
     rows = _each_plan_once(reversed_rows[::-1])
-    rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
+    rows.sort(key=lambda row: (row[0].change.machine, not analysis.fits_or_unknown(row[0].fits), -row[0].gain))
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
-        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.usable(outcome.fits)
+        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.fits_or_unknown(outcome.fits)
         is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
         is_explained = outcome.change.priced is None or outcome.change.shortens is not None
         if helps and is_next_kind and is_explained and changed_run is not None:

@@ -53,7 +53,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
         yield f"With other hardware: {', '.join(texts)}."
     if no_help := [
-        what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < LEAST_GAIN
+        what_if.change.words
+        for what_if in what_ifs
+        if analysis.fits_or_unknown(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
         yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
@@ -64,13 +66,13 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
-    """Return the first usable change that helps, by kind, with all ties; kinds keep the order of ``what_ifs``.
+    """Return the first change that helps, by kind, with all ties; kinds keep the order of ``what_ifs``.
 
-    A change is usable if the changed program fits, or if the memory is unknown.
+    Changes whose program does not fit are left out.
     """
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
-        if what_if.gain >= LEAST_GAIN and analysis.usable(what_if.fits):
+        if what_if.gain >= LEAST_GAIN and analysis.fits_or_unknown(what_if.fits):
             group = best.setdefault(what_if.change.kind, [])
             if not group or what_if.after == group[0].after:
                 group.append(what_if)

@@ -34,7 +34,7 @@ def best_first(
     """
     outcomes_by_cost: defaultdict[float, list[T]] = defaultdict(list)
     for outcome in outcomes:
-        if analysis.usable(fits(outcome)):
+        if analysis.fits_or_unknown(fits(outcome)):
             outcomes_by_cost[cost(outcome)].append(outcome)
     in_order: list[T] = []
     for lowest_cost in sorted(outcomes_by_cost):

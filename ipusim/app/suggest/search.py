@@ -357,7 +357,7 @@ class Search:
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1
-        elif not analysis.usable(trial.fits):
+        elif not analysis.fits_or_unknown(trial.fits):
             searched.misfits += 1
             full = trial.job.memory.excess_peaks
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)

@@ -110,7 +110,7 @@ class Suggestion:
             return None
         unchanged = (
             not self.added_options
-            and analysis.usable(self.given_trial.fits)
+            and analysis.fits_or_unknown(self.given_trial.fits)
             and same_plan(plans[0].trial.job, self.given_trial.job)
         )
         return None if unchanged else plans[0]
@@ -282,7 +282,7 @@ def _suggest(
             return Suggestion(baseline, searched, limits, runner_up=other_searched)
         budget.begin_afterwards()
         best.search.runners_up(runners_up)
-    is_moved = best.added_options and analysis.usable(best.baseline.trial.fits) and limits.leave(baseline)
+    is_moved = best.added_options and analysis.fits_or_unknown(best.baseline.trial.fits) and limits.leave(baseline)
     moved_baseline = best.baseline.trial if is_moved else None
     return Suggestion(baseline, searched, limits, best.added_options, moved_baseline, runner_up=other_searched)
 
@@ -340,7 +340,7 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
     """
 
     def start_from(plan: Baseline, changes: Mapping[str, Any], search_budget: Budget) -> _Start:
-        is_allowed = analysis.usable(plan.trial.fits) and limits.leave(baseline)
+        is_allowed = analysis.fits_or_unknown(plan.trial.fits) and limits.leave(baseline)
         cycles = plan.trial.cycles if is_allowed else None
         return _Start(plan, changes, Search(plan, limits, most=simulations, budget=search_budget, given_cycles=cycles))
 
@@ -352,7 +352,7 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
     if not changes:
         return given, None
     halved = baseline_of(change_request(baseline.request, changes))
-    if analysis.usable(halved.trial.fits) and not analysis.usable(baseline.trial.fits):
+    if analysis.fits_or_unknown(halved.trial.fits) and not analysis.fits_or_unknown(baseline.trial.fits):
         return start_from(halved, changes, budget.part(_HALVED_SHARE)), given
     given.search.first_budget = budget.part(0.5)
     return given, start_from(halved, changes, budget.part(1))

@@ -130,7 +130,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     """Yield a faster way to fit the given plan, by options outside the search."""
     given, trial = suggestion.given_trial, suggestion.trial
-    if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
+    if suggestion.why_none or analysis.fits_or_unknown(given.fits) or given.job is None or trial.job is None:
         return
     if suggestion.baseline.ipus not in (suggestion.limits.ipus or (suggestion.baseline.ipus,)):
         return
@@ -139,7 +139,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     best = next(iter(memory_moves(given.job, with_parts=False).moves), None)
     if (
         best is not None
-        and analysis.usable(best.fits)
+        and analysis.fits_or_unknown(best.fits)
         and best.period_s * trial.samples < update_seconds(trial) * given.samples
     ):
         yield (
@@ -205,18 +205,18 @@ def _against_own(suggestion: Suggestion) -> str:
     given, trial = suggestion.given_trial, suggestion.trial
     if given.job is None:
         return f"The given plan is refused: {given.refusal.splitlines()[0]}"
-    usable = analysis.usable(given.fits)
-    fits = "" if usable else f", which {given.fits},"
+    may_fit = analysis.fits_or_unknown(given.fits)
+    fits = "" if may_fit else f", which {given.fits},"
     host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
     ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given.job)]
     mine, theirs = (f" on {counted(count, 'IPU')}" if len({*ipus}) > 1 else "" for count in ipus)
     ratio = _times_as_fast(trial, given)
     subject = "The plan" if trial.samples == given.samples else "Per sample, the plan"
     text = f"{subject}{mine} is {ratio} as the given plan{theirs}{host}{fits} with {_time(given)}."
-    if usable and not suggestion.limits.leave(suggestion.baseline):
+    if may_fit and not suggestion.limits.leave(suggestion.baseline):
         text += " The limits exclude the given plan."
     if (equal := suggestion.given_with_equal_samples) is not None:
-        misfit = "" if analysis.usable(equal.fits) else f", which then {equal.fits},"
+        misfit = "" if analysis.fits_or_unknown(equal.fits) else f", which then {equal.fits},"
         text += (
             f" With {_micro_batches(accumulation_count(equal))}, for as many samples, the given plan{misfit} takes "
             f"{_time(equal)}: the plan is {_times_as_fast(trial, equal)} as that."

@@ -125,12 +125,16 @@ def chart_of(
     for limit in limits if measure is THROUGHPUT else ():
         near_point = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
         levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near_point))
-    unfit = {outcome.fits for _, outcome in swept.finished_points if outcome.fits and not analysis.usable(outcome.fits)}
+    unfit = {
+        outcome.fits
+        for _, outcome in swept.finished_points
+        if outcome.fits and not analysis.fits_or_unknown(outcome.fits)
+    }
     return sweep_chart(
         axes,
         [point for point, _ in swept.finished_points],
         panels,
-        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished_points],
+        fits=[analysis.fits_or_unknown(outcome.fits) for _, outcome in swept.finished_points],
         has_run=[outcome.has_run for _, outcome in swept.finished_points],
         limits=levels,
         vary_together=swept.is_zipped,
@@ -245,7 +249,7 @@ def _best_words(swept: Sweep, limits: Sequence[SweepCeiling], measure: analysis.
                 f"{swept.words(per_sample)} takes least time: {THROUGHPUT.text(fastest.value(THROUGHPUT))}."
             )
     else:
-        fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
+        fits = any(analysis.fits_or_unknown(outcome.fits) for _, outcome in of_mode)
         if number == 1:
             lines.append(f"The only point{in_mode} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
         else:
@@ -273,7 +277,7 @@ def _memory_words(swept: Sweep) -> list[str]:
     unfit = [
         point
         for point, outcome in holding
-        if not analysis.usable(outcome.fits)
+        if not analysis.fits_or_unknown(outcome.fits)
         and outcome.sram_bytes is not None
         and outcome.peak_bytes > outcome.sram_bytes
     ]

@@ -233,7 +233,7 @@ def _fits(row: Row, limits: Limits) -> bool:
         segments = job.program.shape.segments
         if any(held_micro_batches(letters, segments) > limits.micro_batches for letters in passes.values()):
             return False
-    return analysis.usable(row.fits) and all(
+    return analysis.fits_or_unknown(row.fits) and all(
         peak.bytes <= limits.sizes.get(peak.ipu, peak.bytes) for peak in job.memory.peaks
     )
 
