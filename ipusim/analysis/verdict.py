@@ -97,7 +97,9 @@ def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     IPUs that compute equally long tie. With one stage on each IPU, the busiest stages are the slowest.
     """
     passes = _stage_cycles(costs, shape)
-    groups = [[stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.alike]
+    groups = [
+        [stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.ipus_of_equal_stages
+    ]
     if len(groups) == 1:
         return slowest_stages(costs, shape)
     cycles = [sum(passes[stage] for stage in stages) for stages in groups]

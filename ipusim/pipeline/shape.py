@@ -83,8 +83,8 @@ class PlanShape:
             ipus = [self.mapping[stage] for stage in parts]
             if len(set(ipus)) != len(ipus):
                 raise ProgramError(f"expected concurrent stages on an IPU each, got IPUs {', '.join(map(str, ipus))}")
-        pairs = self.alike
-        if self.mirrored and (min(map(len, pairs)) < 2 or sum(map(len, pairs)) > len(set(self.mapping))):
+        groups = self.ipus_of_equal_stages
+        if self.mirrored and (min(map(len, groups)) < 2 or sum(map(len, groups)) > len(set(self.mapping))):
             raise ProgramError(
                 "expected two copies of each stage on two IPUs at equal distances from the ends, such as stages on "
                 f"an even number of IPUs 0, 1, 2, 3, got stages on {', '.join(map(str, self.mapping))}"
@@ -123,7 +123,7 @@ class PlanShape:
         return ipus
 
     @property
-    def alike(self) -> tuple[tuple[int, ...], ...]:
+    def ipus_of_equal_stages(self) -> tuple[tuple[int, ...], ...]:
         """Groups of IPUs with equal stages: single IPUs, or pairs if each stage has two copies."""
         return tuple(sorted({tuple(sorted(set(ipus))) for ipus in zip(*self.copies, strict=True)}))
 

@@ -82,7 +82,7 @@ def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
 def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
     """Return the groups of IPUs with copies of the same stages, replica by replica."""
     firsts = range(0, system.count, system.shards)
-    return [tuple(first + ipu for ipu in group) for first in firsts for group in shape.alike]
+    return [tuple(first + ipu for ipu in group) for first in firsts for group in shape.ipus_of_equal_stages]
 
 
 def gradient_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:

@@ -93,7 +93,7 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
     next IPU. Within an IPU, the remainder goes to the first stages.
     """
     shape = job.plan.shape
-    groups = shape.alike
+    groups = shape.ipus_of_equal_stages
     cycles_of: dict[tuple[int, int], int] = {}
     begin = 0
     for kind in sorted({kind for kind, _ in passes}):

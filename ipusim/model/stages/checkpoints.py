@@ -33,13 +33,14 @@ class Checkpoints:
 class CheckpointedStage(InParts):
     """Runs the passes of a stage cluster by cluster, with recomputation in the backward pass."""
 
-    def __init__(self, clusters: Sequence[BoundStage], *, keeps_tail: bool, first_needed: int) -> None:
+    def __init__(self, clusters: Sequence[BoundStage], *, keeps_tail: bool, first_trained_part: int) -> None:
         """Store the clusters in order.
 
-        ``keeps_tail`` tells whether the activations of the last cluster are kept, not recomputed. ``first_needed`` is
-        the index of the first cluster that learns; the backward pass ends there if no earlier stage learns.
+        ``keeps_tail`` tells whether the activations of the last cluster are kept, not recomputed.
+        ``first_trained_part`` is the index of the first cluster that learns; the backward pass ends there if no earlier
+        stage learns.
         """
-        super().__init__(clusters, first_needed)
+        super().__init__(clusters, first_trained_part)
         self._keeps_tail = keeps_tail
 
     def forward(

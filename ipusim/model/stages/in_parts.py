@@ -12,14 +12,14 @@ from ipusim.model.stages.bound_stage import BoundStage, Receiver
 class InParts:
     """Runs the backward passes of a stage part by part."""
 
-    def __init__(self, parts: Sequence[BoundStage], first_needed: int) -> None:
+    def __init__(self, parts: Sequence[BoundStage], first_trained_part: int) -> None:
         """Store the parts in order, and the first part that learns."""
         self._parts = tuple(parts)
-        self._first_needed = first_needed
+        self._first_trained_part = first_trained_part
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
         """Call ``run(number, gradient, need_input_gradient)`` from the last part to the first."""
-        lowest = 0 if need_input_gradient else self._first_needed
+        lowest = 0 if need_input_gradient else self._first_trained_part
         for number in range(len(self._parts) - 1, lowest - 1, -1):
             grad = run(number, grad, need_input_gradient or number > lowest)
         return grad if need_input_gradient else None

@@ -183,7 +183,7 @@ def _with_checkpoints(
     keeps the stash of the final cluster, labels included; this stash is released before activations are recomputed.
     """
     starts = (0, *stage.checkpoints, len(forward))
-    first_cluster = 0 if stage.needs_input_gradient else stage.first_needed
+    first_cluster = 0 if stage.needs_input_gradient else stage.first_trained_cluster
     recomputed = stage.clusters[first_cluster : -1 if stage.is_last else None]
     kept_checkpoints = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
     kept_bytes = sum(batch * math.prod(stage.shapes[position]) * itemsize for position in kept_checkpoints)

@@ -72,8 +72,8 @@ class SkippingStage(InParts):
 
     def __init__(self, pieces: Sequence[Piece], skips: Skips) -> None:
         """Store the pieces in order."""
-        first_needed = next((index for index, piece in enumerate(pieces) if piece.is_trained), len(pieces))
-        super().__init__([piece.layers for piece in pieces], first_needed)
+        first_trained_part = next((index for index, piece in enumerate(pieces) if piece.is_trained), len(pieces))
+        super().__init__([piece.layers for piece in pieces], first_trained_part)
         self._pieces = tuple(pieces)
         self._skips = skips
         self._arriving = tuple(value.name for value in skips.beside_input)
@@ -95,11 +95,11 @@ class SkippingStage(InParts):
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
         """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
-        if not need_input_gradient and self._first_needed == len(self._pieces):
+        if not need_input_gradient and self._first_trained_part == len(self._pieces):
             return None
         g, *other_gradients = grad if self._leaving_names else (grad,)
         gradients = dict(zip(self._leaving_names, other_gradients, strict=True))
-        lowest = 0 if need_input_gradient else self._first_needed
+        lowest = 0 if need_input_gradient else self._first_trained_part
         for index in range(len(self._pieces) - 1, lowest - 1, -1):
             piece = self._pieces[index]
             for value in piece.skip_values:

@@ -237,7 +237,7 @@ class LayerStage:
         )
 
     @cached_property
-    def first_needed(self) -> int:
+    def first_trained_cluster(self) -> int:
         """Index of the first cluster that learns; the number of clusters if no cluster learns.
 
         Unless an earlier stage learns, the backward pass ends at this cluster.
@@ -250,7 +250,7 @@ class LayerStage:
         passes: Passes
         if self.checkpoints:
             clusters = [cluster.bind_layers(parameters) for cluster in self.clusters]
-            passes = CheckpointedStage(clusters, keeps_tail=self.is_last, first_needed=self.first_needed)
+            passes = CheckpointedStage(clusters, keeps_tail=self.is_last, first_trained_part=self.first_trained_cluster)
         else:
             passes = self.whole(parameters)
         return SummedStage(passes, shared_uses) if shared_uses else passes
