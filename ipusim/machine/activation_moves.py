@@ -232,5 +232,5 @@ def activation_moves(
         earlier_moves[move.ipu][move.stage, move.micro_batch] = move.earlier_move
     for ipu in context.ipus():
         if ipu.shard in earlier_moves:
-            receiver = context.ipu(ipu.replica, options.place(ipu.shard, plan.shape.mapping))
+            receiver = context.ipu(ipu.replica, options.receiving_ipu(ipu.shard, plan.shape.mapping))
             yield ActivationMoves(context, ipu, receiver, earlier_moves[ipu.shard], carrier_of(ipu))

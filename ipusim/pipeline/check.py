@@ -136,9 +136,9 @@ class _Rows:
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a violation by the operation of ``row``; ``text`` follows the operation's name."""
         op = self.op(row)
-        return Violation(rule, *self.place(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
+        return Violation(rule, *self.step_and_ipu(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
 
-    def place(self, row: int) -> tuple[int | None, int]:
+    def step_and_ipu(self, row: int) -> tuple[int | None, int]:
         """Return time-step and IPU of an operation; the time-step is None in point-to-point."""
         has_time_steps = self.plan.sync.has_time_steps
         return int(self.plan.time_step[row]) if has_time_steps else None, int(self.plan.ipu[row])
@@ -301,7 +301,7 @@ def _memory(rows: _Rows) -> list[Violation]:
         limit = plan.fifo_depths[op.stage] + 1
         place = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
         text = f"{place} holds {count} micro-batches; its FIFO allows {limit}"
-        found_violations.append(Violation("memory", *rows.place(row), text, (op,)))
+        found_violations.append(Violation("memory", *rows.step_and_ipu(row), text, (op,)))
     return found_violations
 
 

@@ -146,7 +146,7 @@ def footprint(
     away_bytes_at: Counter[int] = Counter()  # by receiving IPU, or by IPU whose Streaming Memory receives
     for (ipu, stage), micro_batches in most_away(moves).items():
         assert move_options is not None
-        away_bytes_at[move_options.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].kept_bytes
+        away_bytes_at[move_options.receiving_ipu(ipu, plan.shape.mapping)] += micro_batches * stages[stage].kept_bytes
     ipus = []
     for ipu in plan.ipus:
         bytes_of: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)

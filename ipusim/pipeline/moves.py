@@ -74,7 +74,7 @@ def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, has
             continue
         uses = _uses_of(shape, number, kind)
         for home in shape.ipus_of(number):
-            if options.to == "partner" and options.place(home, shape.mapping) == home:
+            if options.to == "partner" and options.receiving_ipu(home, shape.mapping) == home:
                 continue
             stash_rows = np.flatnonzero((ipu == home) & (stage == number) & (uses | (kind == Pass.FORWARD)))
             columns = zip(stash_rows.tolist(), uses[stash_rows].tolist(), micro_batch[stash_rows].tolist(), strict=True)

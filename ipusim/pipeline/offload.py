@@ -42,7 +42,7 @@ class MovedActivations:
         ipus = len(set(mapping))
         return 1 if self.to == "streaming_memory" else max(0, (ipus + 3) // 2 - self.buffers)
 
-    def place(self, ipu: int, mapping: tuple[int, ...]) -> int:
+    def receiving_ipu(self, ipu: int, mapping: tuple[int, ...]) -> int:
         """Return the IPU that receives an IPU's activations; for Streaming Memory the sending IPU."""
         if self.to == "streaming_memory":
             return ipu

@@ -100,7 +100,7 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, MovedT
         return {}
     moves: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for move in moves_of(plan.table, plan.shape, activations, has_time_steps=True):
-        partner, size = activations.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
+        partner, size = activations.receiving_ipu(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
         moves[int(plan.time_step[move.forward_row])][move.ipu, partner] += size
         moves[int(plan.time_step[move.use_row]) - 1][partner, move.ipu] += size
     return {step: tuple(sorted(traffic.items())) for step, traffic in moves.items()}
@@ -121,8 +121,8 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
     if activations is None:
         return moves
     for (stage, ipu), replica in product(shape.homes, range(system.replicas)):
-        place, size = activations.place(ipu, shape.mapping), program.saved_bytes(stage)
-        if stage not in (activations.stages or ()) or (activations.to == "partner" and place == ipu):
+        receiver, size = activations.receiving_ipu(ipu, shape.mapping), program.saved_bytes(stage)
+        if stage not in (activations.stages or ()) or (activations.to == "partner" and receiver == ipu):
             continue
         for way in Way:
             send = Send()
@@ -130,7 +130,7 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
                 send = Send(0 if system.free else size)
             elif not plan.sync.has_time_steps:
                 first = replica * system.shards
-                pair = (first + ipu, first + place) if way is Way.OUT else (first + place, first + ipu)
+                pair = (first + ipu, first + receiver) if way is Way.OUT else (first + receiver, first + ipu)
                 send = _send(pair, size, system, links)
             moves[replica, ipu, stage, way] = send
     return moves

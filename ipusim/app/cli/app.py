@@ -73,7 +73,7 @@ Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and he
 Theme = Annotated[str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys")]
 
 
-def place(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
+def output_option(default: str, files: str = ".json, .csv, .md, .parquet, .png, .svg or .pdf") -> Any:
     """Return the option --out of a command that writes a folder, or one file with an extension listed in ``files``."""
     text = f"folder of the results, or one file: {files}  [default: {default}]"
     return typer.Option("--out", metavar="PLACE", help=text)

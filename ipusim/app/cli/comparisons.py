@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, app, place, printing, split_names, sync_modes
+from ipusim.app.cli.app import Overrides, Size, Theme, app, output_option, printing, split_names, sync_modes
 from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _Traces = Annotated[
         "the first run, and further runs that fit in the picture]",
     ),
 ]
-_Out = Annotated[Path | None, place("reports/<name>, for several scenarios reports/comparison")]
+_Out = Annotated[Path | None, output_option("reports/<name>, for several scenarios reports/comparison")]
 
 
 @app.command()
@@ -91,13 +91,13 @@ def compare(
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; name the best."""
     from ipusim.api import RequestError
     from ipusim.api import schedules as core_schedules
-    from ipusim.app.compare.compare import GRAPHCORES
+    from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES
     from ipusim.app.compare.compare import compare as compare_runs
     from ipusim.app.compare.comparison import Comparison
     from ipusim.app.compare.comparison_files import ComparisonResult
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.study.result import place_of, written
+    from ipusim.app.study.result import folder_and_names, written
 
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
@@ -107,7 +107,7 @@ def compare(
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")
     if disturbances is not None and names is None and not selection_orders and not modes:
         items = _with_undisturbed(items)
-    folder, names_of_files = place_of(target, ComparisonResult)
+    folder, names_of_files = folder_and_names(target, ComparisonResult)
     resume_garbage_collection()
     with interruptible() as check_interrupt, ResultsFolder(folder, names_of_files, reads=runs) as results:
         try:
@@ -115,7 +115,7 @@ def compare(
                 rows = compare_runs(items, names, modes, selection_orders, losses=losses, progress=report)
         except RequestError:
             compared_values = {
-                "pipeline.schedule": names or GRAPHCORES,
+                "pipeline.schedule": names or GRAPHCORE_SCHEDULES,
                 "system.selection_order": selection_orders,
                 "pipeline.sync": modes,
             }

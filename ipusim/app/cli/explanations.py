@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, place, printing, sync_modes
+from ipusim.app.cli.app import Overrides, RunOrScenario, Size, Theme, Title, app, output_option, printing, sync_modes
 from ipusim.app.terminal import interruptible, print_result, print_text, resume_garbage_collection
 
 ExecutionToExplain = Annotated[
@@ -17,7 +17,7 @@ ExecutionToExplain = Annotated[
         "--execution", min=0, metavar="N", help="explain the idle time of one execution of the pipeline  [default: all]"
     ),
 ]
-Folder = Annotated[Path | None, place("the run folder, or reports/<name>")]
+Folder = Annotated[Path | None, output_option("the run folder, or reports/<name>")]
 Trust = Annotated[
     bool,
     typer.Option("--trust", help="for a run folder: let its scenario run Python, and read files outside the folder"),
@@ -64,13 +64,13 @@ def explain(
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.run_folder.opened import open_source
-    from ipusim.app.study.result import place_of, written
+    from ipusim.app.study.result import folder_and_names, written
 
     resume_garbage_collection()
     modes, picture = settings.sync_modes(sync), Picture(title, size, theme)
     source = open_source(run, overrides or (), trust=trust)
     target = out or source.folder
-    folder, names = place_of(target, Explanation)
+    folder, names = folder_and_names(target, Explanation)
     with interruptible() as check_interrupt, ResultsFolder(folder, names, reads=(run,)) as results:
         arguments = source.timeline, source.job, execution, source.waterfall, changes or (), modes
         explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)

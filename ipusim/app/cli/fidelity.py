@@ -118,13 +118,13 @@ def _show(
 ) -> _ResultT:
     """Print a comparison, write its files into ``out`` if given, and return the comparison."""
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.study.result import place_of, written
+    from ipusim.app.study.result import folder_and_names, written
 
     if out is None:
         validation = compare()
         print_result(validation, output_form)
         return validation
-    folder, names = place_of(out, kind)
+    folder, names = folder_and_names(out, kind)
     with ResultsFolder(folder, names, reads=reads) as results:
         validation = compare()
         files = validation.files(names)

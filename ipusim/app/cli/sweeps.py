@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, place, printing
+from ipusim.app.cli.app import Overrides, Size, Theme, Title, Workers, app, output_option, printing
 from ipusim.app.study.figures import MEASURE_NAMES
 from ipusim.app.terminal import interruptible, print_result, progress, resume_garbage_collection
 from ipusim.base.units import counted
@@ -79,7 +79,7 @@ Address = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="address of a Dask cluster, such as tcp://10.0.0.1:8786")
 ]
 _CHART_FILES: Final = "the rows as .csv or .parquet, .json, .md, or the chart as .png, .svg or .pdf"
-Place = Annotated[Path | None, place("reports/<name>", _CHART_FILES)]
+Out = Annotated[Path | None, output_option("reports/<name>", _CHART_FILES)]
 
 
 @app.command()
@@ -98,7 +98,7 @@ def sweep(
     title: Title = "",
     size: Size = "",
     theme: Theme = "light",
-    out: Place = None,
+    out: Out = None,
     overrides: Overrides = None,
     output_form: str = "",
 ) -> None:
@@ -107,7 +107,7 @@ def sweep(
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import load_request
-    from ipusim.app.study.result import place_of, written
+    from ipusim.app.study.result import folder_and_names, written
     from ipusim.app.sweep.crew import Crew
     from ipusim.app.sweep.journal import Journal
     from ipusim.app.sweep.measures import measure_of
@@ -122,7 +122,7 @@ def sweep(
     request = load_request(study.scenario, overrides or ())
     study = study.with_axes_of(request)
     target = out or Path("reports") / request.name
-    folder, names = place_of(target, study.kind)
+    folder, names = folder_and_names(target, study.kind)
     reads = request.paths(scenario, study.scenario)
     resume_garbage_collection()
     with (

@@ -38,7 +38,7 @@ from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
 from ipusim.base.near_names import did_you_mean
 
 #: Graphcore's schedules and its sharding, the default set for a single scenario.
-GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
+GRAPHCORE_SCHEDULES: Final = ("grouped", "interleaved", "sequential", "sharded")
 #: Plans with more passes are not compared.
 _MOST_PASSES: Final = 200_000
 #: Selection orders that a scenario may request.
@@ -199,7 +199,7 @@ def compare(
     has_variants = schedules is not None or bool(orders or syncs)
     _check(items, has_variants)
     if not has_variants and len(items) == 1:
-        schedules = GRAPHCORES
+        schedules = GRAPHCORE_SCHEDULES
     rows: list[Row] = []
     errors: list[RequestError] = []
     variants = [

@@ -12,7 +12,7 @@ from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
 from ipusim.app.run_folder.folder import ResultsFolder
-from ipusim.app.study.result import Result, place_of
+from ipusim.app.study.result import Result, folder_and_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,8 +45,8 @@ class ResultView:
             OutputError: for a folder that cannot be written or is in use by another run.
             MissingPackageError: for Parquet without pyarrow.
         """
-        place, names = place_of(Path(folder), type(self._display))
-        with ResultsFolder(place, names) as results:
+        target, names = folder_and_names(Path(folder), type(self._display))
+        with ResultsFolder(target, names) as results:
             results.write(self._display.files(names))
         return Path(folder)
 

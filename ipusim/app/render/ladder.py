@@ -33,8 +33,8 @@ _WORDS: Final = 0.15
 #: Space above a panel's title in inches.
 _SPACE: Final = 0.1
 
-#: Place in a panel: inches to the right and inches down.
-Place = tuple[float, float]
+#: Point in a panel: inches to the right and inches down.
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -57,20 +57,20 @@ class Ladder:
         rungs = (max(self.physical) - min(self.physical)) // 2 + 1
         return min(rungs, _RUNGS), -(-rungs // _RUNGS)
 
-    def place(self, ipu: int) -> Place:
-        """Return the place of a physical IPU."""
+    def position_of(self, ipu: int) -> Point:
+        """Return the position of a physical IPU in a panel."""
         rung, side = divmod(ipu - min(self.physical) // 2 * 2, 2)
         line, column = divmod(rung, _RUNGS)
         return column * self.step, line * (_RUNG_LENGTH + 2 * self.margin) + side * _RUNG_LENGTH
 
     def is_far(self, source: int, target: int) -> bool:
         """Return whether two IPUs are too far apart for a direct line."""
-        (x, y), (x2, y2) = self.place(source), self.place(target)
+        (x, y), (x2, y2) = self.position_of(source), self.position_of(target)
         return abs(x - x2) > 1.5 * self.step or (x != x2 and y != y2)
 
-    def lines(self, source: int, target: int, radius: float) -> Iterator[tuple[Place, Place]]:
+    def lines(self, source: int, target: int, radius: float) -> Iterator[tuple[Point, Point]]:
         """Yield the lines of a cable between IPUs of ``radius`` inches: a direct line, or stubs at either end."""
-        start, end = self.place(source), self.place(target)
+        start, end = self.position_of(source), self.position_of(target)
         if not self.is_far(source, target):
             yield start, end
             return
@@ -91,7 +91,7 @@ def map_panels(
     right: float = 0.0,
     foot: float = 0.0,
 ) -> tuple[Chart, list[Axes], Ladder]:
-    """Return a chart with an empty panel for each of ``titles``, its panels measured in inches, and the places of IPUs.
+    """Return a chart with an empty panel for each of ``titles``, its panels measured in inches, and the ladder of IPUs.
 
     Args:
         physical: physical numbers of the device.

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Polygon
 
 from ipusim.app.render.figures import Chart, default_style_settings, finish
-from ipusim.app.render.ladder import EDGE, Ladder, Place, map_panels
+from ipusim.app.render.ladder import EDGE, Ladder, Point, map_panels
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -141,7 +141,7 @@ class _Panel:
         self._axes, self._map, self._ladder = axes, link_map, ladder
         self._most = most or 1.0
         self._radius, self._widest = min(_RADIUS_SHARE * ladder.step, _RADIUS), min(_WIDTH_SHARE * ladder.step, _WIDTH)
-        self._places = {ipu: ladder.place(ipu) for ipu in link_map.physical}
+        self._positions = {ipu: ladder.position_of(ipu) for ipu in link_map.physical}
 
     def draw(self) -> None:
         """Draw cables, arrows with loads, and IPUs."""
@@ -152,24 +152,26 @@ class _Panel:
                     flow = self._map.flows.get((source, target))
                     if flow is not None:
                         self._arrow(begin, end, flow)
-        for ipu, place in self._places.items():
+        for ipu, position in self._positions.items():
             logical = self._map.ipus[ipu]
             edge = LINE if logical is not None else _IDLE
-            self._axes.add_patch(Circle(place, self._radius, facecolor="white", edgecolor=edge, linewidth=1, zorder=4))
+            self._axes.add_patch(
+                Circle(position, self._radius, facecolor="white", edgecolor=edge, linewidth=1, zorder=4)
+            )
             label = "" if logical is None else str(logical)
             if text_width(label, TEXT_SIZE) < 72 * 1.7 * self._radius:
-                self._axes.text(*place, label, ha="center", va="center", fontsize=TEXT_SIZE, color=LINE, zorder=5)
+                self._axes.text(*position, label, ha="center", va="center", fontsize=TEXT_SIZE, color=LINE, zorder=5)
 
-    def _arrow(self, from_place: Place, to_place: Place, flow: Flow) -> None:
+    def _arrow(self, start: Point, target: Point, flow: Flow) -> None:
         """Draw the load of a direction on its right side, with its number."""
-        length = abs(to_place[0] - from_place[0]) + abs(to_place[1] - from_place[1])
-        way = (to_place[0] - from_place[0]) / length, (to_place[1] - from_place[1]) / length
+        length = abs(target[0] - start[0]) + abs(target[1] - start[1])
+        way = (target[0] - start[0]) / length, (target[1] - start[1]) / length
         aside = -way[1], way[0]  # to the right of the way, since y points down
-        begin = self._radius if from_place in self._places.values() else 0.0
-        end = length - (self._radius if to_place in self._places.values() else 0.0)
+        begin = self._radius if start in self._positions.values() else 0.0
+        end = length - (self._radius if target in self._positions.values() else 0.0)
 
-        def point(far: float, off: float) -> Place:
-            return from_place[0] + way[0] * far + aside[0] * off, from_place[1] + way[1] * far + aside[1] * off
+        def point(far: float, off: float) -> Point:
+            return start[0] + way[0] * far + aside[0] * off, start[1] + way[1] * far + aside[1] * off
 
         neck, off = end - _HEAD, _GAP
         wide = max(self._widest * flow.load / self._most, _THINNEST)

@@ -147,7 +147,7 @@ def _chart(
         )
     for axes in (over_time, at_peak):
         _tidy(axes, scales[-1].foot)
-    label_bytes(over_time, {place: words for scale in scales for place, words in scale.ticks().items()})
+    label_bytes(over_time, {position: words for scale in scales for position, words in scale.ticks().items()})
     draw_breaks(over_time, window, width)
     cycle_axis(over_time, window, timeline.info.clock_hz, width, labelled=True)
     _byte_axis(at_peak, highest)
@@ -193,7 +193,7 @@ class _Scale:
     tall: float
     top_bytes: float
 
-    def place_of(self, level: Any) -> Any:
+    def position_of(self, level: Any) -> Any:
         """Return the position of an amount of bytes, or of each in an array."""
         return self.foot - self.tall * level / self.top_bytes
 
@@ -201,7 +201,9 @@ class _Scale:
         """Return positions and labels of round byte numbers; empty in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
-        return {self.place_of(tick): words for tick, words in byte_ticks(self.top_bytes, self.tall / TICK_IN).items()}
+        return {
+            self.position_of(tick): words for tick, words in byte_ticks(self.top_bytes, self.tall / TICK_IN).items()
+        }
 
 
 def _entries(
@@ -240,22 +242,26 @@ def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
     left, right = row.edges[0], row.edges[-1]
     _line(
-        axes, [left, left, right], [scale.place_of(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8
+        axes,
+        [left, left, right],
+        [scale.position_of(scale.top_bytes), scale.foot, scale.foot],
+        color=LINE,
+        linewidth=0.8,
     )
     foot = np.zeros(len(row.edges))
     for look, heights in row.heights.items():
         if heights.any():
             head = foot + np.append(heights, heights[-1])
             fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink, "zorder": 2}
-            levels = scale.place_of(foot), scale.place_of(head)
+            levels = scale.position_of(foot), scale.position_of(head)
             axes.fill_between(row.edges, *levels, step="post", hatch=look.hatch or None, **fill)
             foot = head
-    _line(axes, row.edges, scale.place_of(foot), drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
+    _line(axes, row.edges, scale.position_of(foot), drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
     if row.shows_peak:
         mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
-        _line(axes, [row.peak_cycle], [scale.place_of(row.peak_bytes)], color="#000000", zorder=5, **mark)
+        _line(axes, [row.peak_cycle], [scale.position_of(row.peak_bytes)], color="#000000", zorder=5, **mark)
     if limit is not None:
-        _draw_limit(axes, [left, right], [scale.place_of(limit)] * 2)
+        _draw_limit(axes, [left, right], [scale.position_of(limit)] * 2)
 
 
 def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:

@@ -110,7 +110,7 @@ def _draw(panel: Axes, system_map: SystemMap, ladder: Ladder, most: float) -> No
                 middle = (x + x2) / 2, (y + y2) / 2
                 panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **style)
     for ipu, number in system_map.ipus.items():
-        centre, colour = ladder.place(ladder.physical[ipu]), face(number)
+        centre, colour = ladder.position_of(ladder.physical[ipu]), face(number)
         panel.add_patch(Circle(centre, radius, facecolor=colour, edgecolor=LINE, linewidth=0.8, zorder=2))
         lines = (f"IPU {ipu}", f"{number:.2f}")
         if max(text_width(line, TEXT_SIZE) for line in lines) < 72 * 2 * radius * 0.85:

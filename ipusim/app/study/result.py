@@ -173,7 +173,7 @@ _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
 _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
-def place_of(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
+def folder_and_names(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
     """Return the folder and file names of results: a whole study, or the single file ``out``.
 
     Raises:
@@ -181,7 +181,7 @@ def place_of(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
         MissingPackageError: for Parquet without its package.
 
     Example:
-        >>> place_of(Path("results/points.csv"), Result)
+        >>> folder_and_names(Path("results/points.csv"), Result)
         (PosixPath('results'), ('points.csv',))
     """
     form = out.suffix.lower()

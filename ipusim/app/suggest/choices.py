@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ipusim.api import Schedule, hardware, runs
 from ipusim.api import schedules as core_schedules
-from ipusim.app.compare.compare import GRAPHCORES
+from ipusim.app.compare.compare import GRAPHCORE_SCHEDULES
 from ipusim.app.suggest.baseline import STAY, Baseline
 from ipusim.app.suggest.limits import PLACEMENTS, Limits, truths_of
 from ipusim.app.suggest.units import Units
@@ -276,7 +276,7 @@ def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]
     """Return schedules with their names; the given schedule comes first and wins ties."""
     plan_name = baseline.request.options.pipeline.schedule
     candidates = (
-        (plan_name, *GRAPHCORES, "single")
+        (plan_name, *GRAPHCORE_SCHEDULES, "single")
         if limits.schedules is None
         else core_schedules.expand_names(limits.schedules)
     )
