@@ -100,10 +100,10 @@ class ScenarioItem(pytest.Item):
     def runtest(self) -> None:
         """Run the scenario; raises ScenarioFailure with missed expectations, the first difference, or the mistake."""
         from ipusim.app.regression.file import write_pin  # noqa: PLC0415 - as above
-        from ipusim.app.regression.hold import hold  # noqa: PLC0415
+        from ipusim.app.regression.scenario_check import check_scenario  # noqa: PLC0415
 
         with _refused_exits():
-            outcome = hold(self.path, renew=self.config.getoption("ipusim_update"))
+            outcome = check_scenario(self.path, renew=self.config.getoption("ipusim_update"))
         if outcome.new_pin is not None:
             write_pin(self.path, outcome.new_pin)
         if outcome.ended != "held":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ipusim.app.regression.hold import hold
+from ipusim.app.regression.scenario_check import check_scenario
 from ipusim.retiming.exact_run import ExactRun
 from tests.cli.commands import ipusim
 from tests.scenarios import SCENARIOS
@@ -57,7 +57,9 @@ def test_a_time_that_differs_ends_with_1(folder: Path) -> None:
     assert "Times computed a second time differ, the send of stage 0 and micro-batch 0 from IPU 0 in" in ran.stdout
     assert (folder / "reports/two/summary.json").exists()
     assert ipusim("run", "two.yaml", cwd=folder).returncode == 0
-    tested = hold(folder / "two.yaml", times=True)  # the command runs in processes of its own, without the late send
+    tested = check_scenario(
+        folder / "two.yaml", times=True
+    )  # the command runs in processes of its own, without the late send
     assert tested.ended == "missed"
     assert "Times computed a second time differ" in tested.missed[-1]
 

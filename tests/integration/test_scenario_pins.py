@@ -9,10 +9,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from ipusim.app.regression import hold as holding
+from ipusim.app.regression import scenario_check
 from ipusim.app.regression.difference import difference
 from ipusim.app.regression.file import pin_bytes, pin_path, read_pin
-from ipusim.app.regression.hold import hold
+from ipusim.app.regression.scenario_check import check_scenario
 from ipusim.runs.execute import execute
 from tests.effort import draws_everything, share, slowest
 from tests.golden import losses
@@ -54,8 +54,8 @@ def check_losses(name, run, golden):
 def held(file):
     """Hold a scenario against its expectations and its pin; returns what was found, and the run."""
     runs = []
-    with mock.patch.object(holding, "execute", lambda job: runs.append(execute(job)) or runs[-1]):
-        found = hold(file)
+    with mock.patch.object(scenario_check, "execute", lambda job: runs.append(execute(job)) or runs[-1]):
+        found = check_scenario(file)
     (run,) = runs
     return found, run
 
@@ -115,7 +115,7 @@ def test_a_strangers_pin_ends_in_a_result_or_one_message(tmp_path):
         else:
             here[path[-1]] = draw.choice(STRANGE)
         pin_path(file).write_text(json.dumps(forged))
-        found = hold(file)
+        found = check_scenario(file)
         ended.add(found.ended)
         assert not any(word in found.mistake for word in ("TypeError", "KeyError", "ValueError", "AttributeError")), (
             path,

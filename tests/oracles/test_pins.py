@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from ipusim.api import pricing
 from ipusim.app.regression.file import pin_path
-from ipusim.app.regression.hold import hold
+from ipusim.app.regression.scenario_check import check_scenario
 from ipusim.hardware import system as systems
 from ipusim.hardware.formulas import Sum
 from ipusim.lowering import point_to_point
@@ -64,7 +64,7 @@ _PINS: dict[str, bytes] = {}
 def _pin(file, name):
     """Return the pin of a shipped scenario, which is made once."""
     if name not in _PINS:
-        found = hold(file, renew=True, needs_pin=False)
+        found = check_scenario(file, renew=True, needs_pin=False)
         assert found.ended == "held", found.mistake
         _PINS[name] = found.new_pin
     return _PINS[name]
@@ -105,7 +105,7 @@ def test_a_change_of_the_text_is_named(pinned, name, path, value, what):
     file = pinned(name)
     keys = tuple(int(key) if key.isdecimal() else key for key in path.split("."))
     file.write_text(edited(file.read_text(), {keys: (value, "")}))
-    found = hold(file)
+    found = check_scenario(file)
     if found.ended == "mistake":
         pytest.fail(found.mistake)
     assert found.ended == "missed"
@@ -221,7 +221,7 @@ def test_a_change_of_the_code_is_named(pinned, monkeypatch, name, change, what, 
     file = pinned(name)
     change(monkeypatch)
     try:
-        found = hold(file)
+        found = check_scenario(file)
     finally:
         monkeypatch.undo()
         passes.leaf_cycles.cache_clear()
@@ -229,7 +229,7 @@ def test_a_change_of_the_code_is_named(pinned, monkeypatch, name, change, what, 
     assert found.difference.startswith(what), found.difference
     assert cause in found.difference, found.difference
     assert "the scenario sets" not in found.difference
-    assert hold(file).ended == "held"
+    assert check_scenario(file).ended == "held"
 
 
 def reversed_keys(data):
@@ -287,7 +287,7 @@ def test_a_change_that_changes_nothing_is_none(pinned, name, how):
     changed = NOTHING[how](data, text)
     assert changed != text
     file.write_text(changed)
-    found = hold(file)
+    found = check_scenario(file)
     assert (found.ended, found.difference, found.mistake) == ("held", "", "")
 
 
@@ -296,12 +296,12 @@ def test_the_same_quantity_in_another_unit_is_no_change(pinned):
     text = file.read_text()
     assert "256 KiB" in text
     file.write_text(text.replace("256 KiB", "262144 B").replace("1.2 ms", "1200 us"))
-    assert hold(file).ended == "held"
+    assert check_scenario(file).ended == "held"
 
 
 def test_the_prices_of_a_run_are_worked_out_once(pinned, monkeypatch):
     """They took half of what it takes to hold a run of resnet50 that is priced alone."""
     file, calls, real = pinned("recomputation"), [], pricing.terms_of
     monkeypatch.setattr(pricing, "terms_of", lambda *words: calls.append(words) or real(*words))
-    assert hold(file).ended == "held"
+    assert check_scenario(file).ended == "held"
     assert len(calls) == 1

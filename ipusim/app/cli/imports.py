@@ -118,7 +118,7 @@ def import_(
     """
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
-    from ipusim.app.profiles.written import StagesResult, known_table, scenario_text
+    from ipusim.app.profiles.written import StagesResult, scenario_text, sources_table
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
     from ipusim.base.files import write_file
 
@@ -136,7 +136,7 @@ def import_(
         check_output(table, IMPORTED_TABLE, files)
     with status("reading") as progress:
         stages_of_files = stages_of(read_measured(files, names or (), count, parts, progress), stages, count)
-    print_tables(known_table(stages_of_files), to_stderr=True)
+    print_tables(sources_table(stages_of_files), to_stderr=True)
     for note in stages_of_files.notes:
         typer.echo(note, err=True)
     if replay:

@@ -66,12 +66,12 @@ def check(
     from ipusim.app.cli.advice import advise_on_memory
     from ipusim.app.cli.plan_results import CheckResult
     from ipusim.app.fidelity.profile import compare_profile
-    from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
+    from ipusim.app.regression.expectations import check_expectations, judged_before, without_outdated_expectations
     from ipusim.app.scenario.load import placed_request
 
     moves_of = partial(_print_memory, is_requested=memory, output_form=output_form)
     with advise_on_memory(moves_of), placed_request(scenario, overrides or ()) as source:
-        request = as_it_stands(source, overrides or ())
+        request = without_outdated_expectations(source, overrides or ())
         job = assemble(request)
         check_expectations(job)
         measured_passes = compare_profile(request, profile) if profile else ()

@@ -161,12 +161,12 @@ def _run_scenario(
     """Run a scenario and write its results; return the Run by its folder."""
     from ipusim.api import assemble, execute, runs
     from ipusim.app.cli.advice import advise_on_memory
-    from ipusim.app.regression.expectations import as_it_stands, check_expectations, judge
+    from ipusim.app.regression.expectations import check_expectations, judge, without_outdated_expectations
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
     with advise_on_memory(), placed_request(scenario, overrides) as source:
-        request = as_it_stands(source, overrides)
+        request = without_outdated_expectations(source, overrides)
         job = assemble(request)
         check_expectations(job)
         folder = out or Path("reports") / job.name

@@ -118,7 +118,7 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
     return legal, f"Micro-batches were {count}; {remark}"
 
 
-def known_table(stages: Stages) -> Table:
+def sources_table(stages: Stages) -> Table:
     """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
     return Table("What the files tell", header, tuple(tuple(map(printable, row)) for row in stages.sources))

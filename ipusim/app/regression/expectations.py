@@ -71,8 +71,8 @@ def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectat
             yield ("expect", name), value
 
 
-def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
-    """Drop the scenario's expectations if ``--set`` changes other options only."""
+def without_outdated_expectations(request: Request, overrides: Sequence[str]) -> Request:
+    """Drop the scenario's expectations if ``--set`` changes other options only: they are about the unchanged run."""
     if not overrides or any(override.startswith("expect") for override in overrides):
         return request
     return request.replace({}, without=["expect"])

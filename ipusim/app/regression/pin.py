@@ -273,7 +273,7 @@ def _learning(run: Run) -> dict[str, Any] | None:
     if run.learning is None:
         return None
     means = list(run.learning.mean_loss_by_step.values())
-    losses = np.array([loss.loss for loss in run.learning.losses], dtype="<f8")
+    losses = np.array([entry.loss for entry in run.learning.losses], dtype="<f8")
     return {
         "precision": run.job.request.options.precision,
         "losses": {

@@ -136,7 +136,7 @@ def check_all(
 
     ``workers`` is the number of processes, by default one per core. A run that ends its process, such as by `os._exit`
     in a schedule, ends a worker, never this process; scenarios not done by this time are unfinished. ``renew``,
-    ``needs_pin`` and ``times`` are passed to :func:`ipusim.app.regression.hold.hold`.
+    ``needs_pin`` and ``times`` are passed to :func:`ipusim.app.regression.scenario_check.check_scenario`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
@@ -159,9 +159,9 @@ def check_all(
 
 def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     """Return the outcome of a scenario; only workers import the code of the test."""
-    from ipusim.app.regression.hold import hold  # noqa: PLC0415
+    from ipusim.app.regression.scenario_check import check_scenario  # noqa: PLC0415
 
-    return hold(path, renew=renew, needs_pin=needs_pin, times=times)
+    return check_scenario(path, renew=renew, needs_pin=needs_pin, times=times)
 
 
 def _estimated_time(path: Path) -> float:

@@ -5,7 +5,7 @@ from itertools import starmap
 
 import pytest
 
-from ipusim.app.regression import hold, suite
+from ipusim.app.regression import scenario_check, suite
 from ipusim.app.regression.listed import Items, fingerprint, first_difference
 from ipusim.app.regression.outcome import Outcome
 from tests.scenarios import SCENARIOS
@@ -13,9 +13,9 @@ from tests.scenarios import SCENARIOS
 
 @pytest.fixture(autouse=True)
 def in_turn(monkeypatch):
-    """Replace the workers by calls in this process, in turn, of a test that holds always."""
+    """Replace the workers by calls in this process, in turn, of a check that always passes."""
     monkeypatch.setattr(suite, "side_by_side", lambda function, calls, *_, **__: starmap(function, calls))
-    monkeypatch.setattr(hold, "hold", lambda path, **how: Outcome(path, "held"))
+    monkeypatch.setattr(scenario_check, "check_scenario", lambda path, **how: Outcome(path, "held"))
 
 
 def test_scenarios_that_last_longest_begin_first(tmp_path):

@@ -17,7 +17,7 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.base.errors import IpusimError
 
 
-def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool = False) -> Outcome:
+def check_scenario(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool = False) -> Outcome:
     """Run a scenario and check expectations and pin; errors become Outcomes.
 
     Args:
