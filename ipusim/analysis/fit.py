@@ -121,7 +121,7 @@ class Fit:
                 code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
                     f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
-                    f"{format_bytes(worst.bytes)}, {need}.{_further_misfits(others)}"
+                    f"{format_bytes(worst.bytes)}, {need}.{_further_ipus(others)}"
                 )
         if self.sram_bytes is None:
             return f"Memory: {Fits.YES}: this machine has no limit."
@@ -139,9 +139,9 @@ class Fit:
     @property
     def out_of_memory(self) -> str:
         """Sentences about IPUs and Streaming Memory that are too small; empty if everything fits."""
-        return " ".join(filter(None, [self._misfit_text(), self.streaming]))
+        return " ".join(filter(None, [self._out_of_sram(), self.streaming]))
 
-    def _misfit_text(self) -> str:
+    def _out_of_sram(self) -> str:
         if not self.too_large:
             return ""
         worst, *others = self.too_large
@@ -149,7 +149,7 @@ class Fit:
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{self._need_text(worst)}{self._code_text(worst)}. Largest: {holders}.{_further_misfits(others)}"
+            f"{self._need_text(worst)}{self._code_text(worst)}. Largest: {holders}.{_further_ipus(others)}"
         )
 
     def _need_text(self, peak: Peak) -> str:
@@ -186,7 +186,7 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     )
 
 
-def _further_misfits(peaks: list[Peak]) -> str:
+def _further_ipus(peaks: list[Peak]) -> str:
     """Return a sentence about further IPUs that do not fit; empty for an empty list."""
     if not peaks:
         return ""

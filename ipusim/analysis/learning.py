@@ -60,8 +60,8 @@ class Learning:
     def mean_loss_by_step(self) -> dict[int, float]:
         """Mean loss by step, over executions, replicas and micro-batches; only steps whose losses reached the host."""
         losses_of: dict[int, list[float]] = {}
-        for loss in self.losses:
-            losses_of.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
+        for entry in self.losses:
+            losses_of.setdefault(entry.step, []).append(entry.loss / entry.micro_batches)
         return {step: float(np.mean(losses)) for step, losses in losses_of.items()}
 
     def mean_loss(self, step: int) -> float:
@@ -71,9 +71,9 @@ class Learning:
     @property
     def warning(self) -> str:
         """Sentence for a run without a finite loss; empty for other runs, or if ``not_finite`` is empty."""
-        if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
+        if not self.not_finite or not self.losses or any(math.isfinite(entry.loss) for entry in self.losses):
             return ""
-        losses = "All losses are NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
+        losses = "All losses are NaN" if all(math.isnan(entry.loss) for entry in self.losses) else "No loss is finite"
         return f"{losses} from the first micro-batch: the first value that is not finite is from {self.not_finite}."
 
     @property
@@ -81,7 +81,7 @@ class Learning:
         """First step with a loss that is not finite; None if every loss is finite, or no loss."""
         if self.warning:
             return None
-        return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
+        return next((entry.step for entry in self.losses if not math.isfinite(entry.loss)), None)
 
 
 def read_results(

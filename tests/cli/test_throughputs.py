@@ -86,12 +86,12 @@ def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
     """Of kinds of which other sources have three rows or more."""
     inside = []
     for rows in rows_by_kind(simulated).values():
-        for row in rows:
-            others = [other for other in rows if source_of(other.row.source) != source_of(row.row.source)]
+        for one in rows:
+            others = [other for other in rows if source_of(other.row.source) != source_of(one.row.source)]
             found = Interval.from_rows(others, widening_factor(simulated))
             if found is not None:
                 low, high = found.ends
-                inside.append(low <= row.reported_error <= high)
+                inside.append(low <= one.reported_error <= high)
     assert len(inside) > 50
     assert 0.75 <= sum(inside) / len(inside) <= 0.9
 

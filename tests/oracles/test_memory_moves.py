@@ -388,7 +388,9 @@ def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tm
     given = found.given_trial.job
     assert found.outcome is Outcome.PLAN
     assert found.added_options == products_in_half(given.request.options, given.program.stages)
-    assert not fits_or_unknown(assemble(time_alone(given.request, found.added_options, misfits=True)).memory.fits)
+    assert not fits_or_unknown(
+        assemble(time_alone(given.request, found.added_options, allow_oversized=True)).memory.fits
+    )
     assert (found.moved_baseline, found.runner_up.simulated, found.gap) == (None, 0, 0.0)
     assert not assemble(found.request).memory.excess_peaks
 

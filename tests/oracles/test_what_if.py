@@ -133,7 +133,7 @@ def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them
     scenario = SCENARIOS / "bert_base.yaml"
     found = by_words(scenario=scenario)
     off = found["pipeline.allow_recompute=false"]
-    assert off.too_large > 0
+    assert off.excess_bytes > 0
     assert off.after == seconds("pipeline.allow_recompute=false", "memory=report", scenario=scenario)
     link = float(2 * DEFAULT_RATES.link_bytes_per_s)
     rung, gateway = (
@@ -151,7 +151,7 @@ def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them
 @pytest.mark.parametrize("name", ["memory_by_schedule", "optimizer_state_offload"])
 def test_changes_come_best_first_those_that_do_not_fit_and_other_hardware_last(name):
     found = by_words(scenario=SCENARIOS / f"{name}.yaml").values()
-    keys = [(each.change.machine, each.too_large > 0, -each.gain) for each in found]
+    keys = [(each.change.machine, each.excess_bytes > 0, -each.gain) for each in found]
     assert keys == sorted(keys)
     assert {(False, False), (False, True)} < {key[:2] for key in keys}
 

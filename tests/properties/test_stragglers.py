@@ -155,6 +155,6 @@ def test_parts_found_without_events_give_the_lengths_of_simulations() -> None:
 def _outcomes(what_ifs: Iterable[WhatIf]) -> list[tuple[object, ...]]:
     """Return the fields of outcomes, with the words of changes in place of their functions."""
     return [
-        (each.change.words, each.before, each.after, each.refusal, each.fits, each.too_large, each.cause)
+        (each.change.words, each.before, each.after, each.refusal, each.fits, each.excess_bytes, each.cause)
         for each in what_ifs
     ]

@@ -28,12 +28,12 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
     try:
         yield
     except ScenarioMemoryError as error:
-        moves = None
+        found = None
         with suppress(IpusimError):  # the error of a tried variant says nothing about the scenario
             if moves_of is not None:
-                moves = moves_of(error.job)
+                found = moves_of(error.job)
             elif not is_long(error.job):
-                moves = memory_moves(error.job, with_parts=False)
-        if moves is not None and moves.moves:
-            raise error.with_advice(f"{advice(moves).rstrip('.')}.") from None
+                found = memory_moves(error.job, with_parts=False)
+        if found is not None and found.moves:
+            raise error.with_advice(f"{advice(found).rstrip('.')}.") from None
         raise error from None

@@ -70,7 +70,7 @@ def _verdict_of_mode(group: Comparison) -> Iterator[str]:
         yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
         return
     yield _best_words(group, group.best)
-    for row in _faster_misfits(group):
+    for row in _faster_but_too_large(group):
         advantage = f"{_title_of(group, row)}{_mode(group)}: {_advantage_if_fitting(group, row, group.best)}"
         yield f"{advantage}, but {_memory_verdict(row)}"
 
@@ -82,7 +82,7 @@ def _mode(group: Comparison) -> str:
 
 def reasons(comparison: Comparison) -> Iterator[str]:
     """Yield why rows are refused or do not fit, and remarks on unknowns. Rows named by the verdict are left out."""
-    faster = [row for group in comparison.groups for row in _faster_misfits(group)]
+    faster = [row for group in comparison.groups for row in _faster_but_too_large(group)]
     for row in comparison.rows:
         if row.times is None:
             yield f"{_title_of(comparison, row)}: refused: {row.refusal}"
@@ -175,7 +175,7 @@ def _best_words(comparison: Comparison, best: Row) -> str:
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
-def _faster_misfits(comparison: Comparison) -> list[Row]:
+def _faster_but_too_large(comparison: Comparison) -> list[Row]:
     """Return the rows that do not fit but beat the best, fastest first."""
     best = comparison.best
     return [

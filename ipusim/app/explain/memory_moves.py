@@ -115,7 +115,7 @@ def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
     different tensors are tried too. The fastest fitting set becomes a move, unless a single change is faster. If no set
     fits, the set with lowest peak becomes a move.
     """
-    base = Trial(assemble(time_alone(job.request, misfits=True)))
+    base = Trial(assemble(time_alone(job.request, allow_oversized=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
     candidates = [(_words_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}

@@ -14,9 +14,9 @@ from ipusim.base.units import format_bytes, format_seconds
 _SLOW_MULTIPLE: Final = 1.25
 
 
-def moves_table(moves: Moves) -> Table:
+def moves_table(found: Moves) -> Table:
     """Return a row for every change: freed bytes, peak of the fullest IPU, and time cost."""
-    limit = moves.sram_bytes
+    limit = found.sram_bytes
 
     def row(
         change: str, freed_text: str, ipu: int, peak: int, fits: analysis.Fits, period_s: float, *costs: str
@@ -24,54 +24,54 @@ def moves_table(moves: Moves) -> Table:
         fit = () if limit is None else (str(fits),)
         return (change, freed_text, f"IPU {ipu}: {format_bytes(peak)}", *fit, format_seconds(period_s), *costs)
 
-    rows = [row("as it stands", "", moves.ipu, moves.peak_bytes, moves.fits, moves.period_s, "", "")]
-    for move in moves.moves:
-        time = f"{move.period_s / moves.period_s - 1:+.1%}" if moves.period_s else "-"
+    rows = [row("as it stands", "", found.ipu, found.peak_bytes, found.fits, found.period_s, "", "")]
+    for move in found.moves:
+        time = f"{move.period_s / found.period_s - 1:+.1%}" if found.period_s else "-"
         longer = ", ".join(words for words, _ in move.paid) or "-"
         freed_text = format_bytes(move.freed_bytes)
         rows.append(row(move.words, freed_text, move.peak_ipu, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
     times = ("time per update", "difference", "mainly due to")
-    header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, *times)
+    header = ("change", f"frees on IPU {found.ipu}", "fullest IPU", *fits, *times)
     return Table("Changes that take less memory", header, tuple(rows))
 
 
-def move_words(moves: Moves) -> list[str]:
+def move_words(found: Moves) -> list[str]:
     """Return sentences: the best change, other ways, savings in use, and changes without effect or refused."""
-    sentences = [advice(moves)]
-    best = next(iter(moves.moves), None)
-    if not analysis.fits_or_unknown(moves.fits) and (
-        best is None or not analysis.fits_or_unknown(best.fits) or best.period_s > _SLOW_MULTIPLE * moves.period_s
+    sentences = [advice(found)]
+    best = next(iter(found.moves), None)
+    if not analysis.fits_or_unknown(found.fits) and (
+        best is None or not analysis.fits_or_unknown(best.fits) or best.period_s > _SLOW_MULTIPLE * found.period_s
     ):
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
-    if any(move.fills_other_memory for move in moves.moves):
+    if any(move.fills_other_memory for move in found.moves):
         sentences.append(
             "A change that moves tensors to other memory frees less than their size, because the peak then includes "
             "tensors on their way."
         )
-    if moves.already:
-        sentences.append(f"Already in use: {', '.join(moves.already)}.")
-    if moves.no_help:
+    if found.already:
+        sentences.append(f"Already in use: {', '.join(found.already)}.")
+    if found.no_help:
         failures = (
-            f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {moves.ipu}'})" for words, rule in moves.no_help
+            f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {found.ipu}'})" for words, rule in found.no_help
         )
         sentences.append(f"Tried alone, without effect: {'; '.join(failures)}.")
     return sentences
 
 
-def advice(moves: Moves) -> str:
+def advice(found: Moves) -> str:
     """Return a sentence: options of the fastest change that fits, or the lack of fitting changes.
 
     Changes that leave another IPU equally full are excluded.
     """
-    lower = [move for move in moves.moves if move.peak_bytes < moves.peak_bytes]
+    lower = [move for move in found.moves if move.peak_bytes < found.peak_bytes]
     if not lower:
         return (
             "No option tried lowers the memory of the fullest IPU; another schedule may, and more stages on more "
             "IPUs would."
         )
     best, *alternatives = lower
-    if moves.sram_bytes is not None and not analysis.fits_or_unknown(best.fits):
+    if found.sram_bytes is not None and not analysis.fits_or_unknown(best.fits):
         best = min(lower, key=lambda move: move.peak_bytes)
         return (
             "No option tried makes the program fit, alone or combined. The largest reduction, to "
@@ -83,7 +83,7 @@ def advice(moves: Moves) -> str:
     ]
     as_fast = f" (as fast: {'; '.join(equals)})" if equals else ""
     first = (
-        "The change with the least cost in time" if analysis.fits_or_unknown(moves.fits) else "The fastest that fits"
+        "The change with the least cost in time" if analysis.fits_or_unknown(found.fits) else "The fastest that fits"
     )
     return f"{first}: {best.words}{as_fast}, {options}"
 

@@ -52,7 +52,7 @@ class WhatIf:
         before, after: simulated seconds per sample without and with the change; ``after`` is None without a run.
         refusal: reason why the change is impossible or was not tried; empty for a simulated change.
         fits: whether the changed program fits its memory; None without a run.
-        too_large: excess bytes of the fullest IPU; 0 if the program fits.
+        excess_bytes: excess bytes of the fullest IPU; 0 if the program fits.
         cause: part of the time that shrinks most, with its share in the present run; None if not examined.
         in_other_mode: whether the change switches the sync mode, lock-step or point-to-point.
         instead: for a change without effect, a sentence about a change with more effect; else empty.
@@ -63,7 +63,7 @@ class WhatIf:
     after: Fraction | None
     refusal: str = ""
     fits: analysis.Fits | None = None
-    too_large: int = 0
+    excess_bytes: int = 0
     cause: tuple[str, float] | None = None
     in_other_mode: bool = False
     instead: str = ""

@@ -141,7 +141,7 @@ def requested_changes(
             problems.append(error.args[1])
             continue
         if outcome.after is None:
-            large = f", by {format_bytes(outcome.too_large)}" if outcome.too_large else ""
+            large = f", by {format_bytes(outcome.excess_bytes)}" if outcome.excess_bytes else ""
             problems.append(f"{text}: {outcome.refusal}{large}")
         outcomes.append(replace(outcome, instead=_better_link_rate(trials, outcome)))
     if problems:

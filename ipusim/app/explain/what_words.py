@@ -132,7 +132,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
 
 def _fits(what_if: WhatIf) -> str:
     """Tell whether a changed program fits, with excess bytes."""
-    excess = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
+    excess = f", by {format_bytes(what_if.excess_bytes)}" if what_if.excess_bytes else ""
     return f"{what_if.fits or '-'}{excess}"
 
 
@@ -152,7 +152,7 @@ def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
         "after_s": None if what_if.after is None else float(what_if.after),
         "gain": what_if.gain,
         "fits": what_if.fits,
-        "excess_bytes": what_if.too_large,
+        "excess_bytes": what_if.excess_bytes,
         "shortens": None if what_if.cause is None else what_if.cause[0],
         "refusal": what_if.refusal,
         "instead": what_if.instead,

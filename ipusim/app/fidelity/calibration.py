@@ -287,7 +287,11 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
     fits = tuple(
         FittedRate(rate, getattr(problem.rows.rates, rate.attribute), value, uncertainty, not 0.01 < position < 0.99)
         for rate, value, uncertainty, position in zip(
-            problem.free_rates, values, _uncertainties(problem.misfits(rates), slopes), positions.tolist(), strict=True
+            problem.free_rates,
+            values,
+            _uncertainties(problem.log_errors(rates), slopes),
+            positions.tolist(),
+            strict=True,
         )
     )
     errors_before, errors_after = (tuple(problem.rows.errors(rate_set)) for rate_set in (problem.rows.rates, rates))
@@ -302,30 +306,30 @@ def _held_out_errors(problem: Problem) -> dict[int, float]:
     are linearised with the slopes at the scenarios' rates.
     """
     start, slopes = problem.start, problem.slopes(problem.start)
-    misfits = problem.misfits(problem.rates(start))
+    log_errors = problem.log_errors(problem.rates(start))
     count, rates = slopes.shape
-    mean_errors = {0: float(np.mean(np.abs(np.expm1(misfits))))}
+    mean_errors = {0: float(np.mean(np.abs(np.expm1(log_errors))))}
     for size in range(rates, count):
         errors = []
         for row in range(count):
             neighbours = [(row + 1 + offset) % count for offset in range(size)]
-            step = np.linalg.lstsq(slopes[neighbours], -misfits[neighbours], rcond=None)[0]
+            step = np.linalg.lstsq(slopes[neighbours], -log_errors[neighbours], rcond=None)[0]
             step = np.clip(start + step, problem.low, problem.high) - start
-            errors.append(abs(np.expm1(misfits[row] + slopes[row] @ step)))
+            errors.append(abs(np.expm1(log_errors[row] + slopes[row] @ step)))
         mean_errors[size] = float(np.mean(errors))
     return mean_errors
 
 
-def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
+def _uncertainties(log_errors: Vector, slopes: Vector) -> list[float | None]:
     """Return half the 95 % ranges of the rates, relative to the rates.
 
-    Misfits give the spread of the rows. With as many rates as rows the uncertainties are None.
+    Log errors give the spread of the rows. With as many rates as rows the uncertainties are None.
     """
     from scipy.stats import t  # noqa: PLC0415, 0.5 s to import
 
     count, rates = slopes.shape
     if count == rates:
         return [None] * rates
-    spread = math.sqrt(float(np.sum(np.square(misfits))) / (count - rates))
+    spread = math.sqrt(float(np.sum(np.square(log_errors))) / (count - rates))
     quantile = t.ppf((1 + _CONFIDENCE) / 2, count - rates)
     return [float(np.expm1(deviation * quantile)) for deviation in _deviations(slopes, spread)]

@@ -13,7 +13,7 @@ from ipusim.app.fidelity.throughput_report import row_name
 from ipusim.app.fidelity.throughput_rows import ThroughputRow, read_throughputs
 from ipusim.app.fidelity.throughputs import SimulatedRow, UpdateTime, prepare_rows, update_times
 from ipusim.app.scenario.load import placed_request
-from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
+from ipusim.app.study.trial import ALLOW_OVERSIZED, WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError, OptionError
 
 #: Default host rates. Cycles do not depend on host rates, so one simulation with these rates serves rows of every host.
@@ -56,7 +56,7 @@ class Throughputs(Measurements):
 
     def time_ratios(self, rates: Rates) -> list[float]:
         """Return simulated over measured time of a weight update per row, with ``rates``."""
-        return [1 / row.row.ratio(row.items_per_s) for row in self._simulate(rates)]
+        return [1 / simulated.row.ratio(simulated.items_per_s) for simulated in self._simulate(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated throughput per row; positive if too fast."""
@@ -133,7 +133,7 @@ class Profiles(Measurements):
 
 def _job(path: Path, name: str) -> Job:
     """Return the Job of a scenario named in the file ``path``, ready for pricing."""
-    with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, WITH_MISFITS)) as request:
+    with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, ALLOW_OVERSIZED)) as request:
         try:
             return priced_job(request, "scenario")
         except OptionError as error:

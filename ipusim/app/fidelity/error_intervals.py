@@ -75,9 +75,9 @@ class Interval:
 def rows_by_kind(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
     """Return rows by kind, skipping rows without a kind, and rows whose host may be the bottleneck."""
     kinds: dict[str, list[SimulatedRow]] = {}
-    for row in rows:
-        if row.row.use != "input" and row.training.kind:
-            kinds.setdefault(row.training.kind, []).append(row)
+    for simulated in rows:
+        if simulated.row.use != "input" and simulated.training.kind:
+            kinds.setdefault(simulated.training.kind, []).append(simulated)
     return kinds
 
 
@@ -99,11 +99,11 @@ def distances_in_widths(rows: Sequence[SimulatedRow]) -> list[float]:
     The interval is computed from the rows of other sources. Rows whose other sources give no interval are left out.
     """
     distances = []
-    for row in rows:
-        source = source_of(row.row.source)
+    for simulated in rows:
+        source = source_of(simulated.row.source)
         interval = Interval.from_rows([peer for peer in rows if source_of(peer.row.source) != source])
         if interval is not None:
-            distances.append(abs(_log(row) - interval.middle) / interval.half_width)
+            distances.append(abs(_log(simulated) - interval.middle) / interval.half_width)
     return distances
 
 

@@ -45,11 +45,11 @@ def fit_rates(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> pri
         raise ValueError(f"expected at least {len(pricing.PLANNER_RATES)} measured products, got {len(products)}")
     rates = pricing.DEFAULT_PLANNER_RATES
     plans = _plans(products, ipu, rates)
-    best = (_misfit(plans, products, rates), rates)
+    best = (_sum_of_squares(plans, products, rates), rates)
     for _ in range(_MOST_TURNS):
         rates = _rates_for(plans, products, ipu, rates)
         new_plans = _plans(products, ipu, rates)
-        best = min(best, (_misfit(new_plans, products, rates), rates), key=lambda pair: pair[0])
+        best = min(best, (_sum_of_squares(new_plans, products, rates), rates), key=lambda pair: pair[0])
         if [plan.split for plan in new_plans] == [plan.split for plan in plans]:
             break
         plans = new_plans
@@ -87,7 +87,7 @@ def _plans(
     return [pricing.plan_product(row.product, ipu, rates) for row in products]
 
 
-def _misfit(
+def _sum_of_squares(
     plans: Sequence[pricing.ProductPlan], products: Sequence[MeasuredProduct], rates: pricing.PlannerRates
 ) -> float:
     """Return the sum of squares that the fit minimises: errors of the products, and distances of rates from priors."""

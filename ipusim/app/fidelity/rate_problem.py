@@ -37,7 +37,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class Problem:
-    """Least-squares problem: misfits of rows as a function of the logarithms of rates."""
+    """Least-squares problem: log errors of rows as a function of the logarithms of rates."""
 
     def __init__(self, rows: Rows, free_rates: Sequence[hardware.Rate]) -> None:
         """Fit the rates ``free_rates``; other rates keep the values of the rows' scenarios."""
@@ -45,7 +45,7 @@ class Problem:
         self.free_rates = tuple(free_rates)
         ranges = [_range(rate) for rate in free_rates]
         self.low, self.high = (np.log([float(ends[side]) for ends in ranges]) for side in (0, 1))
-        self._misfits: dict[Rates, Vector] = {}
+        self._log_errors: dict[Rates, Vector] = {}
 
     @property
     def start(self) -> Vector:
@@ -61,18 +61,18 @@ class Problem:
         }
         return self.rows.rates.with_values(**values)
 
-    def misfits(self, rates: Rates) -> Vector:
+    def log_errors(self, rates: Rates) -> Vector:
         """Return, per row, the logarithm of the ratio of simulated to measured time."""
-        if rates not in self._misfits:
-            self._misfits[rates] = np.log(self.rows.time_ratios(rates))
-        return self._misfits[rates]
+        if rates not in self._log_errors:
+            self._log_errors[rates] = np.log(self.rows.time_ratios(rates))
+        return self._log_errors[rates]
 
     def cost(self, x: Vector) -> float:
         """Return the sum of squares."""
-        return float(np.sum(np.square(self.misfits(self.rates(x)))))
+        return float(np.sum(np.square(self.log_errors(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
-        """Return the derivatives of the rows' misfits by the rates' logarithms, as central differences."""
+        """Return the derivatives of the rows' log errors by the rates' logarithms, as central differences."""
         least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.free_rates]
         most = [math.log(rate.most) for rate in self.free_rates]
         columns = []
@@ -82,7 +82,7 @@ class Problem:
                 point = x.copy()
                 point[column] = np.clip(x[column] + sign * _STEP, least[column], most[column])
                 ends.append(point)
-            lower, upper = (self.misfits(self.rates(end)) for end in ends)
+            lower, upper = (self.log_errors(self.rates(end)) for end in ends)
             columns.append((upper - lower) / (ends[1][column] - ends[0][column]))
         return np.array(columns).T
 
@@ -95,14 +95,14 @@ class Problem:
         """Return the logarithms of the rates at the start, ``x``, and after every iteration."""
         points = [x]
         for _ in range(_MOST_ITERATIONS):
-            x = _solve(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
+            x = _solve(self.log_errors(self.rates(x)), self.slopes(x), x, self.low, self.high)
             points.append(x)
             if np.max(np.abs(x - points[-2])) < _LEAST_STEP:
                 break
         return points
 
 
-def _solve(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
+def _solve(log_errors: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
     """Return the logarithms of the best-fitting rates, with times modelled as sums of shares.
 
     A time changes by the factor 1 + sum of share x (growth - 1). The share of a rate is the absolute slope. The growth
@@ -114,7 +114,7 @@ def _solve(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector
 
     def residuals(logs: Vector) -> Vector:
         factor = 1 + np.sum(shares * np.expm1(signs * (logs - x)), axis=1)
-        residual: Vector = misfits + np.log(np.maximum(factor, _LEAST_CHANGE))
+        residual: Vector = log_errors + np.log(np.maximum(factor, _LEAST_CHANGE))
         return residual
 
     margin = 1e-9 * (high - low)

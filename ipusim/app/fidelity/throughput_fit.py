@@ -52,26 +52,26 @@ class _LinearRow:
     slopes: Vector
 
     @classmethod
-    def from_row(cls, row: SimulatedRow) -> _LinearRow:
+    def from_row(cls, simulated: SimulatedRow) -> _LinearRow:
         """Return the seconds of a row with its scenario's rates."""
-        slopes = np.array([_slope(row, name) for name in FIT_RATES])
-        return cls(source_of(row.row.source), row.seconds_published, row.seconds, slopes)
+        slopes = np.array([_slope(simulated, name) for name in FIT_RATES])
+        return cls(source_of(simulated.row.source), simulated.seconds_published, simulated.seconds, slopes)
 
 
 def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
     """Return each row's items a second, with rates fitted without its source; None for a source without fitted rows."""
     linear = [_LinearRow.from_row(row) for row in rows]
-    fit_rows = [entry for entry, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
+    fit_rows = [entry for entry, simulated in zip(linear, rows, strict=True) if simulated.row.use == "fitted"]
     rates_in_use = _rates_in_use(rows) if rows else np.zeros(len(FIT_RATES))
     fits = {
         source: _fit([entry for entry in fit_rows if entry.source != source], rates_in_use)
         for source in {entry.source for entry in fit_rows}
     }
     throughputs: list[float | None] = []
-    for entry, row in zip(linear, rows, strict=True):
+    for entry, simulated in zip(linear, rows, strict=True):
         if entry.source in fits:
             seconds = entry.simulated + float(entry.slopes @ (fits[entry.source] - rates_in_use))
-            throughputs.append(row.items_per_s * entry.simulated / seconds)
+            throughputs.append(simulated.items_per_s * entry.simulated / seconds)
         else:
             throughputs.append(None)
     return throughputs
@@ -83,7 +83,8 @@ def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Map
     A row determines a rate if the rate's range changes the row's time by more than the row's standard deviation.
     Keys are attributes of Rates.
     """
-    fit_rows, (low, high) = [_LinearRow.from_row(row) for row in rows if row.row.use == "fitted"], _ranges()
+    fit_rows = [_LinearRow.from_row(simulated) for simulated in rows if simulated.row.use == "fitted"]
+    low, high = _ranges()
     counts = np.sum([row.slopes * (high - low) > _ROW_SPREAD * row.published for row in fit_rows], axis=0)
     rates = _fit(fit_rows, _rates_in_use(rows)).tolist()
     return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts.tolist(), strict=True))

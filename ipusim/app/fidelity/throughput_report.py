@@ -74,7 +74,11 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 def _rows_of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
     """Return the rows of a use; every training on several pods counts as ``pods``."""
-    return [row for row in rows if ("pods" if row.training.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
+    return [
+        result
+        for result in rows
+        if ("pods" if result.training.kind.endswith(runs.SEVERAL_PODS) else result.row.use) == use
+    ]
 
 
 def _error_words(rows: Sequence[SimulatedRow], label: str) -> str:
@@ -206,11 +210,11 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
         )
     else:
         yield "Nothing was fitted to these rows."
-    if any(row.row.band for row in rows):
+    if any(result.row.band for result in rows):
         yield "If editions of one program differ, their figures are a range; a value in the range has no error."
-    if any(row.training.fits is analysis.Fits.NO for row in rows):
+    if any(result.training.fits is analysis.Fits.NO for result in rows):
         yield "A plan that does not fit an IPU's memory could not run; `ipusim run` of its scenario prints the excess."
-    for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
+    for source in dict.fromkeys(result.row.source for result in rows if result.row.source):
         yield f"Source: {source}."
 
 
@@ -240,8 +244,8 @@ def _family(row: ThroughputRow) -> str:
 def throughputs_chart(rows: Sequence[SimulatedRow]) -> Chart:
     """Return the picture of simulated against published throughputs."""
     points = []
-    for row in rows:
-        family = _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else "")
-        published = row.items_per_s / (1 + row.error)  # with a range, the end that the table's error refers to
-        points.append(ThroughputPoint(family, published, row.items_per_s, row.row.use == "fitted"))
+    for result in rows:
+        family = _family(result.row) + (", lacks a part" if result.row.use == "incomplete" else "")
+        published = result.items_per_s / (1 + result.error)  # with a range, the end that the table's error refers to
+        points.append(ThroughputPoint(family, published, result.items_per_s, result.row.use == "fitted"))
     return throughput_chart(points, "Throughput of training, simulated against published")

@@ -62,7 +62,8 @@ class ThroughputRow:
         use: ``fitted`` if rates are fitted to the row; ``incomplete`` if the scenario lacks a part of the published
             program, which the scenario's comments name; ``small`` for networks so small that the time between layers
             counts as much as the layers; ``input`` if other work of the host, such as input or checkpoints, may be the
-            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
+            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``, held out of
+            the fit.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: publisher of the throughput.
         position: line of the row, as ``file:line``; empty for a row that is not from a file.

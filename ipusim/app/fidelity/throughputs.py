@@ -22,7 +22,7 @@ from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.problems import ScenarioError
 from ipusim.app.scenario.source import read_source
 from ipusim.app.study.full_pipeline import NeverFullError, full_growth, update_cycles
-from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
+from ipusim.app.study.trial import ALLOW_OVERSIZED, WITHOUT_ARITHMETIC
 from ipusim.base.cache import shared, sharing
 from ipusim.base.errors import FileError
 
@@ -137,7 +137,7 @@ def prepare(row: ThroughputRow) -> PreparedRow:
 
 
 def _prepare(row: ThroughputRow) -> PreparedRow:
-    overrides = (WITH_MISFITS, *row.overrides, WITHOUT_ARITHMETIC, "steps=1")
+    overrides = (ALLOW_OVERSIZED, *row.overrides, WITHOUT_ARITHMETIC, "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
     multiple = first.schedule.count_step(first.program.shape)
@@ -238,10 +238,10 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[PreparedRow]:
 def update_times(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[UpdateTime]:
     """Return the rows' times of a weight update, with ``rates`` or the scenarios' rates."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
-    for row in rows:
-        if row.row.simulation_key not in times:
-            times[row.row.simulation_key] = row.time(rates)
-    return [times[row.row.simulation_key] for row in rows]
+    for prepared in rows:
+        if prepared.row.simulation_key not in times:
+            times[prepared.row.simulation_key] = prepared.time(rates)
+    return [times[prepared.row.simulation_key] for prepared in rows]
 
 
 def simulate_rows(rows: Sequence[PreparedRow], rates: Rates | None = None) -> list[SimulatedRow]:

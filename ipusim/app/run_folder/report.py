@@ -67,15 +67,15 @@ def losses_csv(learning: analysis.Learning) -> bytes:
 
     With an accumulated outfeed, columns are the number of summed micro-batches and their loss sum.
     """
-    has_replicas = any(loss.replica for loss in learning.losses)
+    has_replicas = any(entry.replica for entry in learning.losses)
     replica = ("replica",) if has_replicas else ()
-    is_sum = any(loss.micro_batches > 1 for loss in learning.losses)
+    is_sum = any(entry.micro_batches > 1 for entry in learning.losses)
     last_columns = ("micro_batches", *replica, "loss_sum") if is_sum else ("micro_batch", *replica, "loss")
     rows: list[tuple[object, ...]] = [("step", "execution", *last_columns)]
-    for loss in learning.losses:
-        replica_cells = (loss.replica,) if has_replicas else ()
-        number = loss.micro_batches if is_sum else loss.micro_batch
-        rows.append((loss.step, loss.execution, number, *replica_cells, repr(loss.loss)))
+    for entry in learning.losses:
+        replica_cells = (entry.replica,) if has_replicas else ()
+        number = entry.micro_batches if is_sum else entry.micro_batch
+        rows.append((entry.step, entry.execution, number, *replica_cells, repr(entry.loss)))
     return csv_bytes(rows)
 
 

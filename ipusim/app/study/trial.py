@@ -20,7 +20,7 @@ _NO_NUMERICS: Final = {"numerics": "off", "evaluate": None, "expect": None}
 #: Override of a scenario file that removes arithmetic; problems keep their places in the file.
 WITHOUT_ARITHMETIC: Final = "numerics=off"
 #: Override of a scenario file that lays out programs too large for their memory.
-WITH_MISFITS: Final = "memory=report"
+ALLOW_OVERSIZED: Final = "memory=report"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,18 +106,18 @@ def try_request(request: Request, changes: Mapping[str, Any] | None = None) -> T
         The Trial, with a refusal in place of a Job if a rule of a schedule, or of Graphcore, refuses the changes.
     """
     try:
-        return Trial(assemble(time_alone(request, changes, misfits=True)))
+        return Trial(assemble(time_alone(request, changes, allow_oversized=True)))
     except IpusimError as error:  # a rule of ipusim or of a user's schedule
         return Trial(None, str(error))
 
 
-def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, misfits: bool = False) -> Request:
+def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, allow_oversized: bool = False) -> Request:
     """Return a request with the same time and no arithmetic.
 
     Args:
         request: the request; functions of a program stay unchanged.
         changes: values of options by their dotted names; None unsets an option.
-        misfits: whether to lay out programs that exceed a limited memory.
+        allow_oversized: whether to lay out programs that exceed a limited memory.
 
     Returns:
         The changed request.
@@ -127,7 +127,7 @@ def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, mi
     """
     changes = changes or {}
     no_numerics = {} if request.functions is not None else _NO_NUMERICS
-    memory_option = {"memory": "report"} if misfits and is_limited(request, changes) else {}
+    memory_option = {"memory": "report"} if allow_oversized and is_limited(request, changes) else {}
     return change_request(request, {**no_numerics, **memory_option, **changes})
 
 
@@ -141,7 +141,7 @@ def change_request(request: Request, changes: Mapping[str, Any]) -> Request:
 
 
 def is_limited(request: Request, changes: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a changed request has limited memory, even if misfits are only reported."""
+    """Return whether a changed request has limited memory, even if programs too large for it are only reported."""
     changes, options = changes or {}, request.options
     memory = changes.get("memory", options.memory)
     machine = hardware.MACHINES.get(changes.get("system.name", options.system.name))

@@ -50,7 +50,7 @@ class Baseline:
 
     @property
     def has_limits(self) -> bool:
-        """Whether plans must fit in memory, even if the scenario only reports misfits."""
+        """Whether plans must fit in memory, even if the scenario only reports plans that do not."""
         return is_limited(self.request)
 
     @property
@@ -124,7 +124,7 @@ def baseline_of(request: Request) -> Baseline:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
     concurrent = _concurrent(options.pipeline)
     try:
-        trial = Trial(assemble(time_alone(request, misfits=not concurrent)))
+        trial = Trial(assemble(time_alone(request, allow_oversized=not concurrent)))
     except RequestError as error:
         if concurrent:
             raise

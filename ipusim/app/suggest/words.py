@@ -216,9 +216,9 @@ def _against_own(suggestion: Suggestion) -> str:
     if may_fit and not suggestion.limits.leave(suggestion.baseline):
         text += " The limits exclude the given plan."
     if (equal := suggestion.given_with_equal_samples) is not None:
-        misfit = "" if analysis.fits_or_unknown(equal.fits) else f", which then {equal.fits},"
+        equal_fits = "" if analysis.fits_or_unknown(equal.fits) else f", which then {equal.fits},"
         text += (
-            f" With {_micro_batches(accumulation_count(equal))}, for as many samples, the given plan{misfit} takes "
+            f" With {_micro_batches(accumulation_count(equal))}, for as many samples, the given plan{equal_fits} takes "
             f"{_time(equal)}: the plan is {_times_as_fast(trial, equal)} as that."
         )
     return text

@@ -39,7 +39,7 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
         raise OptionError(
             "slower", f"expected a factor on the duration of the work, from above 1 to 1000, got {slower:g}"
         )
-    system = assemble(time_alone(request, misfits=True)).system
+    system = assemble(time_alone(request, allow_oversized=True)).system
     disturbances = [
         {key: float(value) if isinstance(value, Fraction) else value for key, value in disturbance.items()}
         for disturbance in runs.plain(runs.options_set(request.options)).get(_PATH) or []
@@ -167,7 +167,7 @@ class WeakPoints(Result):
 
     def _chart(self) -> Chart:
         request = self.sweep.request
-        physical = assemble(time_alone(request, misfits=True)).system.ipus
+        physical = assemble(time_alone(request, allow_oversized=True)).system.ipus
         maps = [
             SystemMap(self._labels[options], kinds["IPU"], kinds["cable"]) for options, kinds in self.slowdowns.items()
         ]

@@ -195,7 +195,7 @@ def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]]
 def _placement(request: Request) -> tuple[int, ...]:
     """Return the placement of a request's schedule, even if the schedule refuses the count."""
     try:
-        return assemble(time_alone(request, misfits=True)).program.shape.mapping
+        return assemble(time_alone(request, allow_oversized=True)).program.shape.mapping
     except RequestError:
         schedule = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
         split_schedule = in_halves(())

@@ -58,7 +58,7 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
 
 
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
-    """Return the memory of the IPUs under ``plan`` with their limits, without refusing misfits."""
+    """Return the memory of the IPUs under ``plan`` with their limits, without refusing programs that do not fit."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
     program_footprint = footprint(plan, program, options.code_bytes or 0, estimated)
     has_limits = _memory_option(options, system) != "off"

@@ -74,5 +74,5 @@ def test_misfits_are_reported_where_memory_is_limited_alone(
 
 def test_a_change_of_what_is_left_out_wins() -> None:
     request = request_of("m2000", steps=3)
-    assert time_alone(request, {"memory": "error"}, misfits=True).options.memory == "error"
+    assert time_alone(request, {"memory": "error"}, allow_oversized=True).options.memory == "error"
     assert time_alone(request, {"steps": None}).options.steps == 1
