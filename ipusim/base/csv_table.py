@@ -17,7 +17,7 @@ from ipusim.base.near_names import all_nearest, did_you_mean
 from ipusim.base.units import with_point
 
 #: Maximum number of problems listed in a message.
-_MOST_LISTED: Final = 20
+_MOST_LISTED_PROBLEMS: Final = 20
 #: Maximum number of characters of a title in a message.
 _MOST_TITLE_CHARACTERS: Final = 60
 #: Maximum bytes of a file that is read only for its titles.
@@ -26,8 +26,8 @@ _MOST_TITLE_BYTES: Final = 1 << 22
 _DIGITS: Final = 20
 #: A number in place of a title, a sign of a row of values.
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
-#: Measured values are from 1 / _MOST_VALUE to _MOST_VALUE, so that products of a few values are finite and above 0.
-_MOST_VALUE: Final = 1e12
+#: Largest measured value; the smallest is its inverse, so that products of a few values are finite and above 0.
+_LARGEST_VALUE: Final = 1e12
 #: Syntax of a number in a cell; float() also accepts other digits and words.
 _POSITIVE: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: Separators in place of commas.
@@ -162,13 +162,13 @@ def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield the error of a cell without a positive number up to ``_MOST_VALUE``.
+    """Yield the error of a cell without a positive number up to ``_LARGEST_VALUE``.
 
-    Numbers below 1 / ``_MOST_VALUE`` are refused as well.
+    Numbers below 1 / ``_LARGEST_VALUE`` are refused as well.
     """
     value = float(text) if _POSITIVE.fullmatch(text) else 0
-    if value > 0 and not 1 / _MOST_VALUE <= value <= _MOST_VALUE:
-        yield f"column {name}: expected a number from {1 / _MOST_VALUE:.0e} to {_MOST_VALUE:.0e}, got {text!r}"
+    if value > 0 and not 1 / _LARGEST_VALUE <= value <= _LARGEST_VALUE:
+        yield f"column {name}: expected a number from {1 / _LARGEST_VALUE:.0e} to {_LARGEST_VALUE:.0e}, got {text!r}"
     elif not value > 0:
         near_names = with_point(text)
         hint = f"; did you mean {' or '.join(near_names)}?" if near_names else ""
@@ -178,8 +178,10 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
 def refuse(problems: Sequence[str]) -> None:
     """Raise FileError if there are problems, with a line per problem; long lists are cut."""
     if problems:
-        cut_note = [f"and {len(problems) - _MOST_LISTED} more"] if len(problems) > _MOST_LISTED else []
-        raise FileError("\n".join([*problems[:_MOST_LISTED], *cut_note]))
+        cut_note = (
+            [f"and {len(problems) - _MOST_LISTED_PROBLEMS} more"] if len(problems) > _MOST_LISTED_PROBLEMS else []
+        )
+        raise FileError("\n".join([*problems[:_MOST_LISTED_PROBLEMS], *cut_note]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
@@ -239,7 +241,7 @@ def _no_titles(titles: Sequence[str], columns: Columns) -> str:
     """Return the message about a first row without any known title."""
     expected = f"expected the names of the columns, {', '.join(columns.required_names)}"
     expected += ", and others" if len(columns.names) > len(columns.required_names) else ""
-    texts = ", ".join(repr(title[:_MOST_TITLE_CHARACTERS]) for title in titles[:_MOST_LISTED])
+    texts = ", ".join(repr(title[:_MOST_TITLE_CHARACTERS]) for title in titles[:_MOST_LISTED_PROBLEMS])
     if separator_name := _separator("".join(titles)):
         return (
             f"{expected}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"

@@ -17,7 +17,7 @@ _LINE: Final = 2000
 #: Approximate maximum number of lines of a message.
 MOST_LINES: Final = 200
 #: Approximate limit of a message about a single problem, in characters.
-MOST_SHOWN: Final = 2000
+MOST_SHOWN_CHARACTERS: Final = 2000
 #: Python's message about a number with too many digits.
 _DIGITS: Final = re.compile(
     r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits)?"
@@ -49,8 +49,8 @@ def bounded(text: str) -> str:
 def of_one_problem(text: str) -> str:
     """Return the message of a single problem, cut to less than a page."""
     lines = bounded(text).splitlines()
-    half = MOST_SHOWN // 2
-    if sum(map(len, lines)) <= MOST_SHOWN + half:
+    half = MOST_SHOWN_CHARACTERS // 2
+    if sum(map(len, lines)) <= MOST_SHOWN_CHARACTERS + half:
         return "\n".join(lines)
     first = _lines_within(lines, half)
     last = _lines_within(lines[:first:-1], half)

@@ -27,7 +27,7 @@ MAX_SCENARIO_BYTES: Final = 1 << 17
 #: Bytes per read: memory follows the real content, not the stated size.
 _CHUNK_BYTES: Final = 1 << 19
 #: Array names listed in a message.
-_MOST_LISTED: Final = 8
+_MOST_LISTED_ARRAYS: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
 #: Reader of an array's header, by version of NumPy's format.
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -178,7 +178,9 @@ def read_arrays(
         names = list(members) if names is None else names
         for name in names:
             if name not in members:
-                names_text = ", ".join(list(members)[:_MOST_LISTED]) + (", ..." if len(members) > _MOST_LISTED else "")
+                names_text = ", ".join(list(members)[:_MOST_LISTED_ARRAYS]) + (
+                    ", ..." if len(members) > _MOST_LISTED_ARRAYS else ""
+                )
                 raise FileError(f"no array {name!r}; it holds {names_text or 'none'}")
         _check_unpacked([members[name].file_size for name in names], most_bytes)
         return {name: _read_array(archive, members[name], name, unpickle) for name in names}

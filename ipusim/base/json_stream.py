@@ -14,7 +14,7 @@ from ipusim.base.files import Readable
 #: Bytes per read.
 _CHUNK: Final = 1 << 20
 #: Maximum number of characters of an element.
-_MOST_VALUE: Final = 1 << 24
+_MOST_ELEMENT_CHARACTERS: Final = 1 << 24
 #: Characters after a number that may continue the number: the start of an exponent.
 _EXPONENT_CHARACTERS: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -122,8 +122,8 @@ class JsonStream:
         if self._is_at_end:
             return False
         rest_length = len(self._text) - self._position
-        if rest_length > _MOST_VALUE:
-            raise self._error(f"expected elements of at most {_MOST_VALUE >> 20} MiB, got a larger one")
+        if rest_length > _MOST_ELEMENT_CHARACTERS:
+            raise self._error(f"expected elements of at most {_MOST_ELEMENT_CHARACTERS >> 20} MiB, got a larger one")
         data = self._file.read(max(_CHUNK, rest_length))
         self._rest_bytes -= len(data)
         if self._rest_bytes < 0:

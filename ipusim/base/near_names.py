@@ -17,9 +17,9 @@ _MOST_WITH_SAME_WORDS: Final = 3
 #: Maximum number of names in a hint that are a single typing mistake away, as many short names are.
 _MOST_WITH_ONE_MISTAKE: Final = 5
 #: Maximum number of names that a message lists in full.
-_MOST_LISTED: Final = 24
+_MOST_LISTED_NAMES: Final = 24
 #: Number of nearest names that a message lists out of more names.
-_MOST_NEAREST: Final = 12
+_MOST_NEAREST_NAMES: Final = 12
 #: Digits read of a number in a name, as int() is slow for very many.
 _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
@@ -89,10 +89,10 @@ def list_names(names: Sequence[str], wrong: object, more: str = "") -> str:
 
     A long list shows the names nearest to ``wrong``, and the number of the rest. ``more`` says where to find the rest.
     """
-    if len(names) <= _MOST_LISTED:
+    if len(names) <= _MOST_LISTED_NAMES:
         return ", ".join(names)
     first = dict.fromkeys([*all_nearest(wrong, names), *by_likeness(wrong, names)])
-    return f"{', '.join([*first][:_MOST_NEAREST])} and {len(names) - _MOST_NEAREST} more{more}"
+    return f"{', '.join([*first][:_MOST_NEAREST_NAMES])} and {len(names) - _MOST_NEAREST_NAMES} more{more}"
 
 
 def _one_mistake(wrong: str, right: str) -> bool:

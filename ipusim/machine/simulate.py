@@ -40,7 +40,7 @@ from ipusim.timeline.timeline import Timeline
 #: Callback with the number of finished time-steps and the total number of time-steps.
 Progress = Callable[[int, int], None]
 #: Noted values permitted in every run.
-_LEAST_NOTES: Final = 20_000
+_ALWAYS_PERMITTED_NOTES: Final = 20_000
 #: Further noted values permitted per span. Repeating runs had up to 3 values per span (measured); a noted value takes a
 #: fifth of a span's time.
 _NOTED_PER_SPAN: Final = 4
@@ -184,7 +184,7 @@ class Machine:
         The first stage's IPU is at a mark. States grow with the number of waiting tensors, so notes stop before they
         take longer than the run.
         """
-        if micro_batch != NONE and self._note_count > _LEAST_NOTES + _NOTED_PER_SPAN * len(self._recorder):
+        if micro_batch != NONE and self._note_count > _ALWAYS_PERMITTED_NOTES + _NOTED_PER_SPAN * len(self._recorder):
             return
         first = self._first_ipu
         state = queue_state(self._clock, self._processes), self.state(max(micro_batch, 0))

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.base.errors import MOST_SHOWN, PlanError, without_middle
+from ipusim.base.errors import MOST_SHOWN_CHARACTERS, PlanError, without_middle
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.instructions import NONE, any_of
 from ipusim.pipeline.ops import Op, Pass
@@ -86,7 +86,7 @@ def check_plan(plan: Plan) -> None:
         without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
     ]
     mark_row = min(first - 3, _CONTEXT_ROWS // 2)
-    rows = max(1, MOST_SHOWN // (2 * max(map(len, shown_lines), default=1) + 2))
+    rows = max(1, MOST_SHOWN_CHARACTERS // (2 * max(map(len, shown_lines), default=1) + 2))
     count = "a rule" if len(found_violations) == 1 else f"rules in {len(found_violations)} places"
     lines = [
         *(without_middle(line, _WIDTH) for line in grid[:3]),

@@ -27,7 +27,7 @@ from ipusim.retiming.stretches import Ending, Execution, Record
 from ipusim.retiming.time_steps import StepTimes
 
 #: Times in memory at once: 64 MB.
-_MOST_TIMES: Final = 2**23
+_MOST_TIMES_IN_MEMORY: Final = 2**23
 
 
 class Makespans(NamedTuple):
@@ -172,7 +172,7 @@ class Retiming:
         rows = np.asarray(durations, np.int64)
         further_cycles = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])
         nodes = len(self._run.plan.instructions) * self._run.replicas
-        chunk_size = max(1, _MOST_TIMES // max(1, nodes))
+        chunk_size = max(1, _MOST_TIMES_IN_MEMORY // max(1, nodes))
         chunks = (slice(begin, begin + chunk_size) for begin in range(0, len(rows), chunk_size))
         parts = [self._makespans(rows[chunk], further_cycles[chunk]) for chunk in chunks]
         return Makespans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -195,7 +195,7 @@ class Retiming:
         """
         rows = np.asarray(seeds, np.int64)
         nodes = len(self._run.plan.instructions) * self._run.replicas
-        chunk_size = max(1, _MOST_TIMES // max(1, nodes))
+        chunk_size = max(1, _MOST_TIMES_IN_MEMORY // max(1, nodes))
         for begin in range(0, len(rows), chunk_size):
             sets = rows[begin : begin + chunk_size]
             exact, further = np.ones(len(sets), bool), np.zeros(len(sets), np.int64)

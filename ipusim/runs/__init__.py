@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from ipusim.runs.other_seeds import RunCycles, runs_with_seeds
     from ipusim.runs.places import Place, PlacedProblem
-    from ipusim.runs.problems import MOST_NUMBER, dotted, one_of, show
+    from ipusim.runs.problems import NUMBER_LIMIT, dotted, one_of, show
     from ipusim.runs.recurrences import Recurrence, has_only_passes, recurrence_of
     from ipusim.runs.request.expectation import Expectation
     from ipusim.runs.request.fields import MAX_STAGES, MOST_CYCLES, CyclesOfTime

@@ -20,7 +20,7 @@ from ipusim.timeline.timeline import Timeline
 #: to 0.5 ms, so three runs would take half a minute.
 _MOST_SPANS: Final = 20_000
 #: Minimum saving named in a sentence, as a share of the time.
-_LEAST_SAVED: Final = 0.0005
+_LEAST_SAVED_SHARE: Final = 0.0005
 
 
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
@@ -55,7 +55,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
                 savings[report.order] = cycles - _run_cycles(job, timeline, device)
     best = max(savings, key=lambda order: savings[order])
     saved_share = savings[best] / cycles if cycles else 0.0
-    return FasterOrder(best, saved_share, estimated) if saved_share >= _LEAST_SAVED else None
+    return FasterOrder(best, saved_share, estimated) if saved_share >= _LEAST_SAVED_SHARE else None
 
 
 def _is_long(job: Job, timeline: Timeline) -> bool:

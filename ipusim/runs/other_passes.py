@@ -24,7 +24,7 @@ from ipusim.runs.time_alone import PriceFunction
 #: Maximum number of passes of all runs together, which take some seconds to compute.
 _MOST_PASSES: Final = 100_000_000
 #: The same for runs with Streaming Memory or moves, which take longer.
-_MOST_STREAMED: Final = 1_000_000
+_MOST_STREAMED_PASSES: Final = 1_000_000
 #: Maximum number of passes of a single run: preparing so many for the computation takes a second. The timing
 #: of longer runs often repeats, so that a shorter run stands for them.
 MOST_PASSES_OF_ONE_RUN: Final = 600_000
@@ -40,7 +40,7 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
 
 def _most_passes(job: Job) -> int:
     has_streams = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
-    return _MOST_STREAMED if has_streams else _MOST_PASSES
+    return _MOST_STREAMED_PASSES if has_streams else _MOST_PASSES
 
 
 def quick_count(job: Job, executions: int, sets: int) -> int:

@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 _WIDTH: Final = 60
 #: Lower bound of whole numbers that no option accepts and no message shows, as Python refuses to print more than 4,300
 #: digits.
-MOST_NUMBER: Final = 10**_WIDTH
+NUMBER_LIMIT: Final = 10**_WIDTH
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ipusim.timeline.span import ALL_IPUS, NONE, Span
 #: Maximum cycle of a span's end, and maximum bytes of a copy.
 _LATEST_CYCLE: Final = 2**62
 #: Maximum of any count in the info, and of the clock in Hz.
-_MOST_COUNT: Final = 2**53
+_LARGEST_COUNT: Final = 2**53
 #: Maximum number of IPUs, stages or links in the info, and of characters in a name.
 _MOST_ENTRIES: Final = 4096
 #: Maximum number of spans of a run; more spans would exceed the memory available to a run.
@@ -252,7 +252,7 @@ def _sizes(repeat: Repeat) -> tuple[int, ...]:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= _MOST_COUNT
+    return type(value) is int and 0 <= value <= _LARGEST_COUNT
 
 
 def _is_text(value: object) -> bool:

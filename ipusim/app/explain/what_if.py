@@ -20,7 +20,7 @@ LEAST_GAIN: Final = 0.001
 #: Kind of requested changes.
 ON_REQUEST: Final = "asked for"
 #: Number of best changes whose effect is explained by a part of the time.
-_MOST_EXPLAINED: Final = 3
+_MOST_EXPLAINED_CHANGES: Final = 3
 
 
 #: Outcome and Trial of a change.
@@ -62,7 +62,7 @@ def what_if(
     kinds: set[str] = set()
     for outcome, changed_run in rows:
         helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.fits_or_unknown(outcome.fits)
-        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
+        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED_CHANGES
         is_explained = outcome.change.priced is None or outcome.change.shortens is not None
         if helps and is_next_kind and is_explained and changed_run is not None:
             kinds.add(outcome.change.kind)

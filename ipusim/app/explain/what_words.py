@@ -16,7 +16,7 @@ _MOST_ROWS: Final = 16
 #: Maximum number of kinds named in a sentence, and of equally fast changes behind the first.
 _MOST_KINDS: Final = 3
 #: Maximum number of named changes that help nothing, or were not tried.
-_MOST_NAMED: Final = 6
+_MOST_NAMED_CHANGES: Final = 6
 #: Advice after changes that were not tried.
 _TRY: Final = "`--what`, in Python `what`, tries changes by name."
 
@@ -57,10 +57,10 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         for what_if in what_ifs
         if analysis.fits_or_unknown(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
-        yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED)}."
+        yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED_CHANGES)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "because stages would share an IPU, and the memory of stages is not known"
-        yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED)}. {_TRY}"
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED_CHANGES)}. {_TRY}"
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, because trials take long: {enumerated(too_long)}. {_TRY}"
 

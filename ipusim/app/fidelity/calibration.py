@@ -29,14 +29,14 @@ _RANGE_DEVIATIONS: Final = 4
 #: Widest range of a prior, as a logarithm: a factor of two to both sides of the middle (assumed).
 _WIDEST_RANGE: Final = math.log(4)
 #: A row depends on a rate if the logarithm of its time changes by at least this over the rate's range.
-_LEAST_EFFECT: Final = 1e-3
+_LEAST_LOG_EFFECT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _CORRELATED: Final = 0.95
 #: Cosine of two rates' effects above which rows cannot distinguish both rates: with both rates free, the standard
 #: deviation is a hundred times that of one free rate.
 _JOINT_COSINE: Final = 1 - 1e-4
 #: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
-_LEAST_COMPONENT: Final = 0.1
+_LEAST_VECTOR_COMPONENT: Final = 0.1
 #: Probability that a rate lies in its uncertainty range.
 _CONFIDENCE: Final = 0.95
 #: Digits of a fitted rate.
@@ -171,7 +171,7 @@ def _determined_problem(problem: Problem) -> tuple[Problem, tuple[tuple[hardware
     for column in np.argsort(-np.linalg.norm(slopes, axis=0) * priors, kind="stable").tolist():
         rate, names = problem.free_rates[column], [problem.free_rates[index].name for index in accepted_columns]
         with_column = [*accepted_columns, column]
-        if effects[column] < _LEAST_EFFECT:
+        if effects[column] < _LEAST_LOG_EFFECT:
             left_out[column] = f"no row depends on the rate; {_advice(rate)}"
         elif np.any(_deviations(slopes[:, [column]], _ROW_SPREAD) > priors[column]):
             left_out[column] = f"the rows determine the rate less well than its plausible range; {_advice(rate)}"
@@ -201,7 +201,7 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
     without_effect = [
         rate
         for rate, effects in zip(problem.free_rates, _effects(problem, slopes), strict=True)
-        if effects < _LEAST_EFFECT
+        if effects < _LEAST_LOG_EFFECT
     ]
     if without_effect:
         raise UndeterminedError(
@@ -215,7 +215,7 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
         joint_rates = [
             rate
             for rate, component in zip(problem.free_rates, direction, strict=True)
-            if abs(component) > _LEAST_COMPONENT
+            if abs(component) > _LEAST_VECTOR_COMPONENT
         ]
         names = [rate.name for rate in joint_rates]
         terms = Counter(law.name for rate in joint_rates for law in pricing.laws_with(rate.attribute))

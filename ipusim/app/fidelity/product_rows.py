@@ -25,7 +25,7 @@ _TYPES: Final = {
 #: Bytes of an element, by type.
 _ITEM_BYTES: Final = {"fp16": 2, "fp32": 4}
 #: Maximum of m, k and n.
-_MOST_SIZE: Final = 10**7
+_LARGEST_SIZE: Final = 10**7
 #: Maximum number of rows of a file.
 _MOST_ROWS: Final = 100_000
 #: Maximum number of bytes of a file.
@@ -78,7 +78,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
 def _problems(row: CsvRow) -> Iterator[str]:
     """Yield the error of every cell."""
     for name in _SIZES:
-        yield from wrong_whole(name, row.cells[name], _MOST_SIZE)
+        yield from wrong_whole(name, row.cells[name], _LARGEST_SIZE)
     if row.cells[_DTYPE].lower() not in _TYPES:
         yield f"column {_DTYPE}: expected fp16 or fp32, got {row.cells[_DTYPE]!r}"
     yield from wrong_positive(_RATE, row.cells[_RATE])

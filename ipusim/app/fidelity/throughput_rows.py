@@ -41,7 +41,7 @@ _MOST_ROWS: Final = 10_000
 #: Maximum number of bytes of a file.
 _MOST_BYTES: Final = 2**20
 #: Largest whole number in a file.
-_MOST_COUNT: Final = 10**7
+_LARGEST_NUMBER: Final = 10**7
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"
     for name in _WHOLE_COLUMNS:
-        yield from wrong_whole(name, cells[name], _MOST_COUNT)
+        yield from wrong_whole(name, cells[name], _LARGEST_NUMBER)
     yield from _wrong_band(cells["items_per_s"])
     if text := cells.get("items", ""):
         yield from wrong_positive("items", text)

@@ -87,7 +87,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < runs.MOST_NUMBER
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < runs.NUMBER_LIMIT
 
 
 #: Which values pass as numbers: also NumPy's numbers, but neither booleans nor integers beyond the limit.

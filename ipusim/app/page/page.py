@@ -39,7 +39,7 @@ _NO_MEMORY: Final = (
 #: Maximum number of memory changes shown in full; of more changes, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
 #: Maximum number of runs animated together; more runs would be illegibly small.
-MOST_PLAYED: Final = 2
+MOST_PLAYED_RUNS: Final = 2
 #: Maximum number of runs named in a page's title.
 _MOST_NAMED_RUNS: Final = 3
 
@@ -72,7 +72,7 @@ def _page(runs: Sequence[StoredRun], title: str, *, play: bool) -> bytes:
 
 def _play_data(runs: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
     """Return data and columns of the first executions; raises OutputError for runs without a joint animation."""
-    if len(runs) > MOST_PLAYED and not play:
+    if len(runs) > MOST_PLAYED_RUNS and not play:
         raise OutputError(f"expected one or two runs to play, got {len(runs)}")
     data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in runs), strict=True)
     return data, columns
@@ -114,7 +114,7 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
     """
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
-    if play and len(folders) > MOST_PLAYED:
+    if play and len(folders) > MOST_PLAYED_RUNS:
         raise OptionError("play", f"expected one or two runs to play, got {len(folders)}")
     if out is not None:
         check_output(out, PAGE_FILE)

@@ -33,7 +33,7 @@ _MOST_RUNS: Final = 8
 #: Maximum number of rows of a trace that must be legible on a slide.
 _LEGIBLE_ROWS: Final = 8
 #: Minimum height of a legible row on a slide, in inches.
-_LEAST_ROW: Final = 0.05
+_LEAST_ROW_HEIGHT: Final = 0.05
 #: Preferred minimum height of such a row, in inches.
 _PREFERRED_ROW: Final = 0.09
 #: Preferred minimum height of such a row with more than two traces, in inches.
@@ -119,10 +119,10 @@ def slide(
             room = slide_rows(count, sum(run.strip is not None for run in candidates), bars_in, picture)
             rows = sum(min(len(run.timeline.info.ipus), _LEGIBLE_ROWS) for run in candidates)
             preferred_row = _PREFERRED_ROW_OF_MANY if count > _TRACES_BEFORE_STRIPS else _PREFERRED_ROW
-            if room < (_LEAST_ROW if all_traces else preferred_row) * rows:
+            if room < (_LEAST_ROW_HEIGHT if all_traces else preferred_row) * rows:
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
-                panels = _panels(candidates, max(int(room / _LEAST_ROW), count))
+                panels = _panels(candidates, max(int(room / _LEAST_ROW_HEIGHT), count))
                 return finish(stack(panels, _window(panels), title, bars_with_traces, picture), picture)
     if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")

@@ -52,9 +52,9 @@ _LOWEST_ROW: Final = 0.12
 #: Maximum height of a row in inches.
 _HIGHEST_ROW: Final = 0.42
 #: Maximum height of all rows together in inches; more rows become lower than the preferred minimum.
-_MOST_ROWS_IN: Final = 8.0
+_MOST_HEIGHT_OF_ROWS: Final = 8.0
 #: Maximum height in inches of a figure with several panels: 850 pixels wide, it then fits a screen.
-_MOST_HEIGHT: Final = 12.0
+_MOST_HEIGHT_OF_PANELS: Final = 12.0
 #: Maximum height of a figure with bars in inches: a slide, of 1080 pixels in a PNG.
 SLIDE_IN: Final = 1080 / DPI
 #: Minimum legible height of a row in inches: 4 pixels in an 850 pixel wide picture.
@@ -64,9 +64,9 @@ _AROUND: Final = 1.8
 #: Estimated inches for title, time axes and a legend of two lines on a slide.
 _AROUND_SLIDE: Final = 1.6
 #: Minimum height of a row in inches; a slide with lower rows is refused.
-_LEAST_ROW: Final = 0.02
+_LEAST_ROW_HEIGHT: Final = 0.02
 #: Minimum height of a row in inches, in pictures of a chosen size.
-_LEAST_ROW_OF_SIZE: Final = 0.08
+_LEAST_ROW_HEIGHT_OF_SIZE: Final = 0.08
 #: Minimum width of the axes in inches, in pictures of a chosen size.
 _NARROWEST: Final = 1.0
 #: Maximum number of layouts until row height and widths of names agree.
@@ -80,7 +80,7 @@ _ABOVE_STRIP: Final = 0.08
 #: Maximum number of panels with strips of full height.
 _MANY_PANELS: Final = 4
 #: Maximum number of boxes drawn as vectors in an SVG; more boxes become an image.
-_MOST_DRAWN: Final = 40_000
+_MOST_VECTOR_BOXES: Final = 40_000
 #: Artists with a lower z-order than this, boxes among them, become part of the image.
 _ABOVE_BOXES: Final = 2.5
 #: Maximum number of rows with full resolution in time. With more rows, bins become wider in proportion.
@@ -126,7 +126,7 @@ class Headed:
 
 def most_rows(panels: int, strips: int) -> int:
     """Return the number of legible rows in a figure with several panels."""
-    room = _MOST_HEIGHT - _AROUND - _headings_height(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
+    room = _MOST_HEIGHT_OF_PANELS - _AROUND - _headings_height(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
     return max(int(room / _LOWEST_SEEN), panels)
 
 
@@ -158,9 +158,9 @@ def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
     ``bars_in`` is the height of the bars above the panels; 0 without bars.
     """
     rows, strips = sum(panel.rows for panel in panels), sum(panel.strip is not None for panel in panels)
-    most = _MOST_ROWS_IN
+    most = _MOST_HEIGHT_OF_ROWS
     if bars_in:
-        most = min(most, max(slide_rows(len(panels), strips, bars_in), _LEAST_ROW * rows))
+        most = min(most, max(slide_rows(len(panels), strips, bars_in), _LEAST_ROW_HEIGHT * rows))
     elif len(panels) > 1:
         most = min(most, _LOWEST_SEEN * most_rows(len(panels), strips))
     return min(max(_ALL_ROWS / rows, _LOWEST_ROW), _HIGHEST_ROW, most / rows)
@@ -188,7 +188,7 @@ def stack(
         for _ in range(_ROUNDS):  # names depend on row height
             base_in = laid_out.base_in
             row = (picture.height_in - base_in) / rows
-            least = base_in + min(_LEAST_ROW_OF_SIZE, _first_row(panels, bars_in)) * rows
+            least = base_in + min(_LEAST_ROW_HEIGHT_OF_SIZE, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
@@ -308,7 +308,7 @@ def _draw(
     )
     axes = figure.add_clear_axes(sizes.left, top + _BAND, sizes.width, tall)
     draw_panel(axes, content, row * 72)
-    if sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN:
+    if sum(len(part.boxes) for part in sizes.contents) > _MOST_VECTOR_BOXES:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
         draw_torn_edge(axes, sizes.width, 0, panel.rows, max(round(tall / _TOOTH), 1))
@@ -341,9 +341,9 @@ def _heading_in(lines: Sequence[str]) -> float:
 def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
     """Return ``row``, bounded by the room of several panels. Raises OutputError if a slide has no room."""
     if not slide:
-        return max(min(row, (_MOST_HEIGHT - base_in) / rows), _LEAST_ROW)
+        return max(min(row, (_MOST_HEIGHT_OF_PANELS - base_in) / rows), _LEAST_ROW_HEIGHT)
     room = (SLIDE_IN - base_in) / rows
-    if room < _LEAST_ROW:
-        least = base_in + _LEAST_ROW * rows
+    if room < _LEAST_ROW_HEIGHT:
+        least = base_in + _LEAST_ROW_HEIGHT * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
     return min(row, room)

@@ -13,7 +13,7 @@ _AFTERWARDS: Final = 0.1
 #: Ends of a search after which more time helps.
 TIME_ENDS: Final = ("an interrupt", "the time limit")
 #: Maximum of the reserved time, in seconds.
-_MOST_AFTERWARDS_S: Final = 5.0
+_MOST_RESERVED_S: Final = 5.0
 
 
 class SearchEndedError(IpusimError):
@@ -49,7 +49,7 @@ class Budget:
         self._deadline = self._search_until = None
         if seconds is not None:
             self._deadline = self._began + seconds
-            self._search_until = self._deadline - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
+            self._search_until = self._deadline - min(_AFTERWARDS * seconds, _MOST_RESERVED_S)
         self._work, self._most = 0, work
         self._interrupted = interrupted
         self.end_reason = ""

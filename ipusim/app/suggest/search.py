@@ -52,7 +52,7 @@ _MORE_STEPS: Final = 1000
 #: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
 _PORTIONS: Final = 2
 #: Maximum number of choices to examine for each runner-up.
-_MOST_EXAMINED: Final = 100
+_MOST_RUNNER_UP_CHOICES: Final = 100
 #: Maximum number of partial cuts held at once for a runner-up.
 _MOST_RUNNER_UP_CUTS: Final = 300
 #: More cycles than any plan takes.
@@ -169,7 +169,7 @@ class Search:
         most = _QUICK_PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         kinds = {plan.choice.kind for plan in self.searched.plans}
         examined, self._most = 0, _UNREACHABLE
-        while (heaps := self._open.heaps) and len(kinds) <= count and examined < _MOST_EXAMINED * count:
+        while (heaps := self._open.heaps) and len(kinds) <= count and examined < _MOST_RUNNER_UP_CHOICES * count:
             *_, item = heapq.heappop(min(heaps, key=lambda heap: heap[0][:3]))
             choice = choice_of(item)
             if choice.kind in kinds or choice.passes > most:

@@ -28,7 +28,7 @@ NEAR_SHARE: Final = Fraction(95, 100)
 #: Share of the ceiling that is often sufficient.
 ENOUGH_SHARE: Final = Fraction(90, 100)
 #: Maximum number of counts tried on either side of an estimate, which may miss if the pipeline is not yet full.
-_MOST_TRIED: Final = 64
+_MOST_TRIED_COUNTS: Final = 64
 #: Words for what keeps IPUs with balanced stages from computing all the time.
 _OTHER_LOSSES: Final = "Copies, syncs, host{} and order of passes"
 
@@ -140,11 +140,11 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
         count = limit.count_for(share)
         if count > largest_count:
             return count
-        for _ in range(_MOST_TRIED):
+        for _ in range(_MOST_TRIED_COUNTS):
             if has_share(count, share):
                 break
             count += step
-        for _ in range(_MOST_TRIED):
+        for _ in range(_MOST_TRIED_COUNTS):
             if count <= step or not has_share(count - step, share):
                 break
             count -= step

@@ -17,7 +17,7 @@ from ipusim.base.errors import OptionError
 #: Maximum number of points of a sweep: a quarter of an hour at a hundredth of a second per point.
 MOST_POINTS: Final = 100_000
 #: Upper bound of numbers in a range.
-_LARGEST_NUMBER: Final = float(runs.MOST_NUMBER)
+_LARGEST_NUMBER: Final = float(runs.NUMBER_LIMIT)
 #: Digits of numbers in a range, more than any bound has; without a limit, powers of 1.0001 get ever more digits.
 _RANGE_CONTEXT: Final = Context(prec=200, traps=[])
 #: Number in a range.
@@ -177,7 +177,7 @@ def _range(
     path: str, text: str, numbers: Sequence[Decimal], operator: str, *, has_integers: bool
 ) -> Iterator[int | float]:
     number, last, step = numbers
-    if max(abs(number), last) >= runs.MOST_NUMBER:
+    if max(abs(number), last) >= runs.NUMBER_LIMIT:
         raise OptionError("vary", f"{path}: expected a range within {_LARGEST_NUMBER:.0e} of 0, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
         yield int(number) if has_integers else float(number)

@@ -25,7 +25,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.schedule_options import micro_batches_of
 from ipusim.runs.findings import Findings
 from ipusim.runs.job import Job
-from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError
+from ipusim.runs.problems import NUMBER_LIMIT, KeyPath, Problem, RequestError
 from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.schema import Options
 from ipusim.timeline.timeline import Timeline
@@ -185,7 +185,7 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
     if first == len(counts):
         return
     cycles, key = longest(first + 1), system.disturbances[first].kind
-    number = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
+    number = f"{cycles}" if cycles < NUMBER_LIMIT else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
     reason = ", because the disturbances before slow the run too" if first else ""
     text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {number} with this disturbance{reason}"
     findings.add(("disturbances", first, key), f"{text}: make it smaller")

@@ -41,7 +41,7 @@ _COLUMN_ALIASES: Final = {"weight_update": "update", "bytes": "output_bytes"}
 #: Names of summary rows over all stages, common in hand-written tables.
 _SUMMARY_ROWS: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
 #: Maximum number of stages in a message.
-_MOST_LISTED: Final = 5
+_MOST_LISTED_STAGES: Final = 5
 #: Maximum size of a file.
 _MOST_BYTES: Final = 2**22
 #: Units of columns of times: seconds and cycles of the tile clock.
@@ -175,7 +175,7 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
         texts = [
             f"stage {number} ({', '.join([*stages.values()][number] or [[*stages][number]])})" for number in absent
         ]
-        problem = f"none for {enumerated(texts, _MOST_LISTED)}"
+        problem = f"none for {enumerated(texts, _MOST_LISTED_STAGES)}"
     return (f"{file_name}: expected a row for each of the {len(stages)} stages, got {len(rows)}: {problem}",)
 
 

@@ -17,7 +17,7 @@ from ipusim.base.units import format_numbers
 from ipusim.hardware.system import System
 from ipusim.pipeline.offload import Offload
 from ipusim.runs.content import Content
-from ipusim.runs.problems import MOST_NUMBER, KeyPath, Problem, RequestError, dotted, show
+from ipusim.runs.problems import NUMBER_LIMIT, KeyPath, Problem, RequestError, dotted, show
 from ipusim.runs.request.expectation import Expectation
 from ipusim.runs.request.fields import CLOCK_HZ, CyclesOfTime, NameOfFile
 from ipusim.runs.request.messages import problems_of
@@ -249,7 +249,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     if len(path) > MAX_DEPTH:
         raise RequestError([Problem(path[:_SHOWN_DEPTH], f"expected at most {MAX_DEPTH} levels of mappings and lists")])
     if kind is int or isinstance(value, int | np.integer):
-        if abs(value) >= MOST_NUMBER:
+        if abs(value) >= NUMBER_LIMIT:
             raise RequestError([Problem(path, f"expected a number of ordinary length, got {show(value)}")])
         return value.item() if isinstance(value, np.generic) else value
     if kind is dict or isinstance(value, Mapping):

@@ -99,6 +99,6 @@ def test_what_cannot_be_played_is_refused(monkeypatch):
     nothing = Timeline(some.info, np.stack([*columns.values()]).T.astype(np.int64))
     with pytest.raises(OutputError, match="expected an execution that takes time, got execution 0 of 0 cycles"):
         data_of(nothing)
-    monkeypatch.setattr(played, "_MOST_PLAYED", 10)
+    monkeypatch.setattr(played, "_MOST_PLAYED_SPANS", 10)
     with pytest.raises(OutputError, match="expected an execution of at most 10 spans to play, got an execution of "):
         data_of(timeline_by_hand(mapping=(0, 1), count=4))

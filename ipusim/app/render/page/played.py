@@ -19,7 +19,7 @@ from ipusim.base.errors import OutputError
 #: Maximum number of spans that are played in full; longer executions keep their first and last periods.
 _MOST_SPANS: Final = 4_000
 #: Maximum number of spans that a page plays after repeats are left out.
-_MOST_PLAYED: Final = 100_000
+_MOST_PLAYED_SPANS: Final = 100_000
 #: Kinds of boxes on an IPU's lane; waiting leaves the lane empty.
 _BOXES: Final = timelines.kinds_with(
     lambda row: row.track is timelines.Track.IPU and row.look is not None and row.part is not timelines.Part.WAIT
@@ -119,9 +119,9 @@ def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
     expanded = timeline.expanded_around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
     rows = np.flatnonzero(expanded.execution == number)
-    if len(rows) > _MOST_PLAYED:
+    if len(rows) > _MOST_PLAYED_SPANS:
         raise OutputError(
-            f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got an execution of {len(rows):,} "
+            f"expected an execution of at most {_MOST_PLAYED_SPANS:,} spans to play, got an execution of {len(rows):,} "
             "without repetition: run the scenario with fewer micro-batches"
         )
     lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
