@@ -103,7 +103,8 @@ def _between_changes(run: _ShorterRuns) -> Timeline | None:
 
     None if no part can be left out.
     """
-    with suppress(RequestError):  # about a count not requested by the user; the full simulation reports any problem
+    # An error would be about a count that the user did not ask for; the full simulation reports any real problem.
+    with suppress(RequestError):
         return BetweenChanges(run.job, run.price, run.executions, run.in_a_row).timeline()
     return None
 

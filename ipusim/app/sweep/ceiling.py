@@ -148,7 +148,8 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
             if count <= step or not has_share(count - step, share):
                 break
             count -= step
-        # Throughput may fall between counts, as in schedules with pairs of micro-batches.
+        # A larger tried count may lack the share, as throughput can fall between counts, for example in schedules with
+        # pairs of micro-batches: the result is above all such counts.
         missing = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
         return max(missing) + step if missing else count
 
