@@ -111,7 +111,7 @@ def check_changes(job):
     for each in found:
         assert (each.after is None) == bool(each.refusal), each
         assert each.gain <= 1
-    keys = [(each.change.machine, not fits_or_unknown(each.fits), -each.gain) for each in found]
+    keys = [(each.change.is_hardware, not fits_or_unknown(each.fits), -each.gain) for each in found]
     assert keys == sorted(keys)
 
 

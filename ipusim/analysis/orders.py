@@ -64,12 +64,12 @@ class OrderReport:
     execution_cycles: int
 
     @property
-    def direct(self) -> int:
+    def direct_routes(self) -> int:
         """Number of routes over a single link."""
         return sum(route.links == 1 for route in self.routes)
 
     @property
-    def longest(self) -> int:
+    def most_links(self) -> int:
         """Links of the longest route; 0 without routes."""
         return max((route.links for route in self.routes), default=0)
 

@@ -26,7 +26,7 @@ class _Mark:
 class Cache:
     """Function results by arguments. Arguments are compared by value; comparing identical objects takes no time.
 
-    Comparing values that :meth:`first` returned takes no time either; such arguments are compared first.
+    Comparing values that :meth:`first_equal` returned takes no time either; such arguments are compared first.
 
     A cached function must depend only on its arguments, and results must not be modified.
     """
@@ -63,12 +63,12 @@ class Cache:
         self._results[make] = [(self._key(arguments), result), *self._results.get(make, ())][:_MOST_RESULTS]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the key of arguments: marks of values from :meth:`first`, then the rest."""
+        """Return the key of arguments: marks of values from :meth:`first_equal`, then the rest."""
         marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
         values = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
         return (*marks, values)
 
-    def first(self, value: _T, substitute: Any = None) -> _T:
+    def first_equal(self, value: _T, substitute: Any = None) -> _T:
         """Return the earliest value given to this method that equals ``value``.
 
         Later comparisons with the returned value are fast.
@@ -79,8 +79,8 @@ class Cache:
                 different values.
 
         >>> cache = Cache()
-        >>> one = cache.first((1, "a"))
-        >>> cache.first((1, "a")) is one
+        >>> one = cache.first_equal((1, "a"))
+        >>> cache.first_equal((1, "a")) is one
         True
         """
         substitute = value if substitute is None else substitute

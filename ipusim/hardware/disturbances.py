@@ -200,7 +200,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placement) -> Itera
             yield number, "checkpoint_every", "expected the checkpoint and checkpoint_every of the first lost IPU"
         if isinstance(disturbance, Dead) and not problems:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
-            if lost_ipus := system.topology.drop(dead).cut_off:
+            if lost_ipus := system.topology.drop(dead).unreachable_ipus:
                 ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost_ipus)
                 text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
                 yield number, "link", text

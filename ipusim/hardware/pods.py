@@ -110,7 +110,7 @@ class PodRing:
         }
 
     @property
-    def cut_off(self) -> list[int]:
+    def unreachable_ipus(self) -> list[int]:
         """IPUs without a path to the first IPU."""
         hops = hops_to(self._reachable, self.first)
         return [ipu for ipu in self.ipus if ipu not in hops]

@@ -80,7 +80,7 @@ class Topology:
         return replace(self, dead=self.dead.union(dead))
 
     @property
-    def cut_off(self) -> list[int]:
+    def unreachable_ipus(self) -> list[int]:
         """IPUs without a path to the first IPU."""
         hops = hops_to(self.neighbours, self.first)
         return [ipu for ipu in self.ipus if ipu not in hops]

@@ -30,9 +30,9 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     cache = shared()
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
-    program = cache.first(_without_schedule_options(program))
+    program = cache.first_equal(_without_schedule_options(program))
     # Prices assume full speed. Dead cables are the exception: the topology lacks them.
-    system = cache.first(replace(system, disturbances=()))
+    system = cache.first_equal(replace(system, disturbances=()))
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
     gradient_sum = cache(collectives.gradient_sum, program, system, side)

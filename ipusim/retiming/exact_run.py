@@ -128,7 +128,7 @@ class ExactRun:
     def replicas(self) -> int:
         """Length of the axis of replicas: 1 if replicas take equally long."""
         costs = self.costs
-        differ = self.slower or self.slow_links or self.jitters or self.streams
+        differ = self.slower or self.slow_links or self.jitters or self.has_streams
         sends = (
             (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
             for (_, copy, source, target), send in costs.sends.items()
@@ -138,7 +138,7 @@ class ExactRun:
         return 1 if has_equal_replicas else self.system.replicas
 
     @property
-    def streams(self) -> bool:
+    def has_streams(self) -> bool:
         """Whether any bytes are loaded from or stored in Streaming Memory."""
         costs = self.costs
         return bool(costs.pass_streams or costs.update_streams) or _moves_take_time(costs)

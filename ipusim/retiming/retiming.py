@@ -99,7 +99,7 @@ class Retiming:
         """Compile the run."""
         self._run, self._ending = run, Ending(run)
         replicas_meet = run.replicas_meet or self._ending.has_joint_meeting or run.system.replicas == 1
-        self._memory = SharedMemory(run) if run.streams and replicas_meet else None
+        self._memory = SharedMemory(run) if run.has_streams and replicas_meet else None
         if (
             run.replicas > 1
             and run.executions > 1

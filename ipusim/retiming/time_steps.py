@@ -36,7 +36,7 @@ class StepTimes:
         steps, shards = plan.emitted + 1, np.array(plan.ipus)
         self._shards = shards
         takes_no_time = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
-        takes_no_time |= (code == Code.MOVE) & (not run.streams)
+        takes_no_time |= (code == Code.MOVE) & (not run.has_streams)
         for feed_code in (Code.INFEED, Code.OUTFEED):
             feed_shards = [shard for kind, shard in streams if kind is feed_code]
             takes_no_time |= (code == feed_code) & ~np.isin(ipu, feed_shards)

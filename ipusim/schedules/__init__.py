@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         default_serialized,
         expand_names,
         find,
-        is_of_the_house,
+        is_built_in,
         names,
         register,
         shallower,

@@ -298,7 +298,7 @@ def expand_names(words: Sequence[str]) -> list[str]:
     return [*_SCHEDULES] if [word.lower() for word in words] == ["all"] else [*words]
 
 
-def is_of_the_house(schedule: Schedule) -> bool:
+def is_built_in(schedule: Schedule) -> bool:
     """Tell whether a schedule is built in; a schedule from a file may have a built-in name."""
     return schedule.name in HOUSE and _SCHEDULES[schedule.name].order is schedule.order
 

@@ -68,8 +68,8 @@ def test_copy_times_and_routes_of_the_selection_orders(order):
     report = next(report for report in result.summary.selection_orders if report.order == order)
     assert report.used
     assert report.copy_cycles == right
-    assert report.longest == longest == (2 if order == "ZIGZAG" else 1)
-    assert (report.direct == len(report.routes)) == (order != "ZIGZAG")
+    assert report.most_links == longest == (2 if order == "ZIGZAG" else 1)
+    assert (report.direct_routes == len(report.routes)) == (order != "ZIGZAG")
     timeline = result.timeline
     syncs, post_copies = timeline.rows(SpanKind.SYNC), timeline.rows(SpanKind.POST_COPY)
     assert set((timeline.end[post_copies] - timeline.start[syncs]).tolist()) == {right}

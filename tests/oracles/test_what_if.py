@@ -151,7 +151,7 @@ def test_recomputation_hardware_and_the_best_split_give_what_scenarios_with_them
 @pytest.mark.parametrize("name", ["memory_by_schedule", "optimizer_state_offload"])
 def test_changes_come_best_first_those_that_do_not_fit_and_other_hardware_last(name):
     found = by_words(scenario=SCENARIOS / f"{name}.yaml").values()
-    keys = [(each.change.machine, each.excess_bytes > 0, -each.gain) for each in found]
+    keys = [(each.change.is_hardware, each.excess_bytes > 0, -each.gain) for each in found]
     assert keys == sorted(keys)
     assert {(False, False), (False, True)} < {key[:2] for key in keys}
 
@@ -250,7 +250,7 @@ def test_a_host_that_is_twice_as_fast_takes_half_as_long():
     costs = with_host(job.costs, lambda cycles: (cycles + 1) // 2)
     assert costs.host.infeed == (job.costs.host.infeed + 1) // 2 > 0
     faster = simulate(job.plan, job.program, job.system, costs=costs)
-    assert found.change.machine
+    assert found.change.is_hardware
     assert found.after < found.before
     assert faster.end.max() < simulate(job.plan, job.program, job.system, costs=job.costs).end.max()
     assert "the host twice as fast" not in by_words("system.name=free")
@@ -263,8 +263,8 @@ def test_a_rate_that_gives_nothing_names_the_one_that_does():
         job, timeline, ["rates.machine_rung=x2", "rates.link=x2 rates.machine_rung=x2"]
     )
     assert (found.gain, found.after) == (0.0, found.before)
-    assert found.instead.endswith(
+    assert found.alternative_words.endswith(
         f"with rates.machine_rung=x2 the saving is {both.gain:.1%}, and with only rates.machine_rung=x2 "
         f"{other.gain:.1%}."
     )
-    assert other.instead == both.instead == ""
+    assert other.alternative_words == both.alternative_words == ""

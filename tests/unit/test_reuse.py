@@ -43,8 +43,8 @@ def test_the_oldest_of_many_go():
 def test_the_first_of_equal_values_stands_for_all():
     cache = Cache()
     one, other = (1, [2]), (1, [2])
-    assert cache.first(one) is one
-    assert cache.first(other) is one
+    assert cache.first_equal(one) is one
+    assert cache.first_equal(other) is one
 
 
 def test_a_first_value_is_known_by_what_is_given_in_its_place():
@@ -61,9 +61,9 @@ def test_a_first_value_is_known_by_what_is_given_in_its_place():
 
     cache = Cache()
     one, other = Never(), Never()
-    assert cache.first(one, substitute="one") is one
-    assert cache.first(other, substitute="other") is other
-    assert cache.first(Never(), substitute="one") is one
+    assert cache.first_equal(one, substitute="one") is one
+    assert cache.first_equal(other, substitute="other") is other
+    assert cache.first_equal(Never(), substitute="one") is one
     made = cache(make, one, 3)
     assert cache(make, other, 3) is not made
     assert cache(make, one, 3) is made
@@ -77,7 +77,7 @@ def test_first_values_count_at_their_places_and_with_all_that_is_beside_them():
         return arguments
 
     cache = Cache()
-    one, other = cache.first((1,)), cache.first((2,))
+    one, other = cache.first_equal((1,)), cache.first_equal((2,))
     asked = [(one, other), (other, one), (one, one), (one, 5), (one, 6), (other, 5), (5, one)]
     for arguments in [*asked, *asked]:
         assert cache(make, *arguments) == arguments
@@ -86,7 +86,7 @@ def test_first_values_count_at_their_places_and_with_all_that_is_beside_them():
 
 def test_first_values_that_were_forgotten_are_told_apart_still():
     cache = Cache()
-    values = [cache.first((number,)) for number in range(200)]
+    values = [cache.first_equal((number,)) for number in range(200)]
     for _ in range(2):
         for value in values:
             assert cache(list, value) == [*value]

@@ -33,7 +33,7 @@ def advise_on_memory(moves_of: Callable[[Job], Moves | None] | None = None) -> I
             if moves_of is not None:
                 found = moves_of(error.job)
             elif not is_long(error.job):
-                found = memory_moves(error.job, with_parts=False)
+                found = memory_moves(error.job, with_longer_parts=False)
         if found is not None and found.moves:
             raise error.with_advice(f"{advice(found).rstrip('.')}.") from None
         raise error from None

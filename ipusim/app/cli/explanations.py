@@ -78,5 +78,5 @@ def explain(
         check_interrupt()
         results.write(files)
     if not output_form:
-        print_text(*filter(None, [source.older]))
+        print_text(*filter(None, [source.version_note]))
     print_result(explanation, output_form, written(target, files))

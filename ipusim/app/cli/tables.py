@@ -78,8 +78,8 @@ def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
         (
             f"{report.order}{' (used)' if report.used else ''}",
             " ".join(map(str, report.ipus)),
-            f"{report.direct} of {len(report.routes)}",
-            f"{report.longest}",
+            f"{report.direct_routes} of {len(report.routes)}",
+            f"{report.most_links}",
             f"{report.copy_cycles:,}",
             f"{report.execution_cycles:,}",
         )

@@ -70,7 +70,7 @@ class Comparison:
         return tuple(row for row in self.rows if row.times is not None)
 
     @property
-    def first(self) -> Row:
+    def first_completed(self) -> Row:
         """Reference row of the sync mode: the first that ran."""
         return self.completed[0]
 
@@ -116,20 +116,24 @@ class Comparison:
         return len({row.stages_and_holders for row in self.completed}) < 2
 
     @cached_property
-    def as_fast(self) -> tuple[Row, ...]:
+    def equally_fast(self) -> tuple[Row, ...]:
         """Other fitting rows as fast as the best."""
         best = self.best
         fitting = [row for row in self.completed if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
-    def equals(self) -> tuple[Row, ...]:
+    def best_rows(self) -> tuple[Row, ...]:
         """Best row of every sync mode, with ties in time and memory."""
         if len(self.groups) > 1:
-            return tuple(row for group in self.groups for row in group.equals)
-        return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
+            return tuple(row for group in self.groups for row in group.best_rows)
+        return tuple(
+            row
+            for row in self.rows
+            if row is self.best or (row in self.equally_fast and not self.needs_more_memory(row))
+        )
 
-    def larger(self, row: Row) -> bool:
+    def needs_more_memory(self, row: Row) -> bool:
         """Return whether a row certainly needs more memory than the best."""
         least = None if self.best is None else self.memory_need(self.best)
         return least is not None and (self.memory_need(row) or 0) > least
@@ -159,7 +163,7 @@ class Comparison:
 
     def to_first(self, row: Row) -> float:
         """Return a row's difference to the first row of its sync mode."""
-        return self.difference(row, self.group(row).first)
+        return self.difference(row, self.group(row).first_completed)
 
     def in_order(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows sorted by cost, fastest first."""

@@ -52,8 +52,8 @@ def comparison_chart(
     if len(rows) < len(result.rows):
         title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
     requested_rows = list(dict.fromkeys(_row_called(result, completed, name) for name in traces))
-    best = [group.best or group.first for group in result.groups]
-    first = [group.first for group in result.groups]
+    best = [group.best or group.first_completed for group in result.groups]
+    first = [group.first_completed for group in result.groups]
     wanted_rows = requested_rows or [
         row for row in dict.fromkeys([*best, *first, *result.in_order(completed)]) if row in completed
     ]
@@ -76,7 +76,7 @@ def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row,
         return comparison.rows
     in_order = sorted(comparison.completed, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [group.best for group in comparison.groups if group.best is not None]
-    first = [group.first for group in comparison.groups]
+    first = [group.first_completed for group in comparison.groups]
     selection = [*dict.fromkeys([*first, *best, *in_order, *comparison.rows])][:most_rows]
     return tuple(row for row in comparison.rows if row in selection)
 
@@ -168,7 +168,7 @@ class ComparisonResult(Result):
                 **figure_columns(row.figures),
                 "difference": None if row.times is None else result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
-                "best": row in result.equals,
+                "best": row in result.best_rows,
                 "on_front": row in result.front,
                 "mean_loss": row.figures.get("mean_loss"),
                 "refusal": row.refusal or None,

@@ -88,8 +88,8 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_title_of(comparison, row)}: refused: {row.refusal}"
         elif not row.can_be_best and row not in faster:
             yield f"{_title_of(comparison, row)}: {_memory_verdict(row)}"
-        if row.folder_run is not None and row.folder_run.older:
-            yield f"{_title_of(comparison, row)}: {row.folder_run.older}"
+        if row.folder_run is not None and row.folder_run.version_note:
+            yield f"{_title_of(comparison, row)}: {row.folder_run.version_note}"
         if row.note:
             yield f"{_title_of(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
@@ -125,7 +125,9 @@ def reasons(comparison: Comparison) -> Iterator[str]:
 def ties(comparison: Comparison) -> Iterator[str]:
     """Yield runs as fast as the best: equal peak memory first, then larger peaks."""
     for larger in (False, True):
-        labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
+        labels = [
+            comparison.label(row) for row in comparison.equally_fast if comparison.needs_more_memory(row) == larger
+        ]
         if labels:
             verb, more = ("keep", "more micro-batches") if comparison.counts_micro_batches else ("hold", "more memory")
             which = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
@@ -152,7 +154,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 
 def _best_words(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: ties, lead over the next, lead over the first."""
-    as_fast = comparison.as_fast
+    as_fast = comparison.equally_fast
     slower = [
         row for row in comparison.in_order(comparison.completed) if row.can_be_best and row not in (best, *as_fast)
     ]
@@ -161,7 +163,7 @@ def _best_words(comparison: Comparison, best: Row) -> str:
     if runners_up:
         labels = [comparison.label(row) for row in runners_up]
         words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
-    if (first := comparison.first) not in (best, *as_fast, *runners_up):
+    if (first := comparison.first_completed) not in (best, *as_fast, *runners_up):
         misfit = "" if first.can_be_best else ", which does not fit"
         words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}{misfit}")
     has_refusals = any(row.times is None for row in comparison.rows)
@@ -238,8 +240,8 @@ def comparison_table(comparison: Comparison) -> Table:
         )
         rows.append((label, *([_ipus(row)] if several else []), *cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
-    if len(comparison.groups) == 1 and comparison.first is not comparison.rows[0]:
-        title += f"; the first that ran is {comparison.label(comparison.first)}"
+    if len(comparison.groups) == 1 and comparison.first_completed is not comparison.rows[0]:
+        title += f"; the first that ran is {comparison.label(comparison.first_completed)}"
     return Table(title, ("run", *(["IPUs"] if several else []), *header, "mark"), tuple(rows))
 
 
@@ -260,7 +262,7 @@ def mark(comparison: Comparison, row: Row) -> str:
     if not row.can_be_best:
         return str(row.fits)
     front = comparison.group(row).front
-    words = ["best"] if row in comparison.equals else []
+    words = ["best"] if row in comparison.best_rows else []
     words += ["front"] if row in front and len(front) > 1 else []
     has_memory = any(row_of_all.memory is not None for row_of_all in comparison.rows)
     return ", ".join(words) or (str(row.fits) if has_memory else "")
@@ -321,7 +323,9 @@ def row_words(comparison: Comparison, row: Row) -> str:
     if row.times is None:
         return mark(comparison, row)
     unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s
-    difference = "first" if row is comparison.group(row).first else signed_text(comparison.to_first(row)) + unit
+    difference = (
+        "first" if row is comparison.group(row).first_completed else signed_text(comparison.to_first(row)) + unit
+    )
     words = [
         format_seconds(comparison.cost(row)).replace("us", "µs"),
         difference,

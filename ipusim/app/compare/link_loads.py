@@ -123,7 +123,7 @@ def _map_of(order: str, run: Run) -> LinkMap:
     )
     time = f"{format_seconds(run.summary.throughput.weight_update_period_s)} per {run.summary.period}"
     return LinkMap(
-        f"{order}: {time}\n{report.direct} of {len(report.routes)} copies go over one link{words}",
+        f"{order}: {time}\n{report.direct_routes} of {len(report.routes)} copies go over one link{words}",
         {physical: None if ipu in idle else ipu for physical, ipu in logical.items()},
         list(system.topology.ipus),
         [(ipu, peer) for ipu, peers in system.topology.neighbours.items() for peer in peers if ipu < peer],

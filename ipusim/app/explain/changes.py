@@ -80,10 +80,10 @@ def _stages(job: Job) -> Iterator[Change]:
 
     part = timelines.TimePart.IMBALANCE
     remark = "stages of equal length (perhaps impossible with these layers)"
-    yield Change("balanced stages", remark, priced=with_balanced_stages, shortens=part)
+    yield Change("balanced stages", remark, price=with_balanced_stages, shortened_part=part)
     if len(busiest) < len(names):
         words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_SAVED_FRACTION):.0%} faster"
-        yield Change("faster stages", words, priced=with_faster_stages)
+        yield Change("faster stages", words, price=with_faster_stages)
 
 
 def _hardware(job: Job) -> Iterator[Change]:
@@ -95,13 +95,13 @@ def _hardware(job: Job) -> Iterator[Change]:
         for name in LINKS:
             value = _DOUBLE * Fraction(getattr(system.rates, rates[name].attribute))
             link_rates[f"rates.{name}"] = f"{float(value):.17g} B/s"
-        yield Change("faster links", "every link twice as fast", link_rates, machine=True)
+        yield Change("faster links", "every link twice as fast", link_rates, is_hardware=True)
 
     def with_faster_host(job: Job) -> tuple[Costs, System]:
         return runs.with_host(job.costs, lambda cycles: -(-cycles // _DOUBLE)), job.system
 
     if with_faster_host(job)[0] != job.costs:
-        yield Change("faster host", "the host twice as fast", priced=with_faster_host, machine=True)
+        yield Change("faster host", "the host twice as fast", price=with_faster_host, is_hardware=True)
     names: set[str] = {system.ipu.name}
     is_measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # valid on one machine only
     for machine in () if is_measured else hardware.MACHINES.values():
@@ -109,8 +109,8 @@ def _hardware(job: Job) -> Iterator[Change]:
             continue
         names.add(machine.ipu.name)
         words = f"system.name={machine.name}"
-        yield Change("another machine", words, {"system.name": machine.name}, machine=True)
+        yield Change("another machine", words, {"system.name": machine.name}, is_hardware=True)
     more = _DOUBLE * len(system.ipus)
     if more <= hardware.find_machine(options.system.name).count:
         words = f"system.auto_select_ipus={more}"
-        yield Change("more IPUs", words, {"system.auto_select_ipus": more}, machine=True)
+        yield Change("more IPUs", words, {"system.auto_select_ipus": more}, is_hardware=True)

@@ -108,19 +108,19 @@ class Moves:
 
 
 @sharing
-def memory_moves(job: Job, *, with_parts: bool = True) -> Moves:
+def memory_moves(job: Job, *, with_longer_parts: bool = True) -> Moves:
     """Try changes of a Job; return bytes freed on the fullest IPU and time cost per change.
 
-    ``with_parts`` adds the parts of the time that become longer. If the program does not fit, sets of changes for
-    different tensors are tried too. The fastest fitting set becomes a move, unless a single change is faster. If no set
-    fits, the set with lowest peak becomes a move.
+    ``with_longer_parts`` adds the parts of the time that become longer. If the program does not fit, sets of changes
+    for different tensors are tried too. The fastest fitting set becomes a move, unless a single change is faster. If no
+    set fits, the set with lowest peak becomes a move.
     """
     base = Trial(assemble(time_alone(job.request, allow_oversized=True)))
     tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
     candidates = [(_words_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
-    move_of = partial(_move, base=base, with_parts=with_parts)
+    move_of = partial(_move, base=base, with_longer_parts=with_longer_parts)
     moves = {words: move_of(words, *trials[words]) for words, byte_count in freed_bytes.items() if byte_count > 0}
     first_lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in first_lines.items()]
@@ -200,7 +200,7 @@ def _savings_in_use(job: Job) -> Iterator[str]:
         yield "optimizer state on the host"
 
 
-def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, with_parts: bool) -> Move:
+def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, with_longer_parts: bool) -> Move:
     """Return the move of an accepted change."""
     memory, period_s = trial.accepted_job.memory, trial.throughput.weight_update_period_s
     return Move(
@@ -211,7 +211,7 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, 
         memory.fullest.bytes,
         memory.fits,
         period_s,
-        _longer_parts(base, trial) if with_parts else (),
+        _longer_parts(base, trial) if with_longer_parts else (),
     )
 
 
@@ -253,7 +253,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         if job.system.replicas > 1 and not offload.weights:
             parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
             yield "weights in Streaming Memory, sharded over replicas", "weights", parts
-        # The update runs on the host then, so IPUs have no state to offload.
+        # Options that offload the state of IPUs are reset: with the update on the host, IPUs have no state.
         no_state = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **no_state}
     if changes := products_in_half(job.request.options, job.program.stages):

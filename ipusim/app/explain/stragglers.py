@@ -182,7 +182,7 @@ class _Variant:
     copies: bool = False
     disturbed: Sequence[hardware.Disturbance] = ()
 
-    def priced(self, job: Job) -> tuple[Costs, System]:
+    def price(self, job: Job) -> tuple[Costs, System]:
         """Return costs and device of a Job with these real values."""
         costs, system = runs.undisturbed(job)
         system = system.disturbed(self.disturbed)
@@ -202,15 +202,15 @@ def _cycles(job: Job, variants: Sequence[_Variant]) -> list[int]:
     passes_only = [variant for variant in variants if not (variant.copies or variant.disturbed)]
     cycles_of = dict[int, int | None]()
     if len(passes_only) >= _LEAST_JOINT_RUNS:
-        passes = [variant.priced(job)[0].passes for variant in passes_only]
-        results = runs.runs_with_passes(job, job.executions, passes_only[0].priced, passes)
+        passes = [variant.price(job)[0].passes for variant in passes_only]
+        results = runs.runs_with_passes(job, job.executions, passes_only[0].price, passes)
         cycles_of = dict(zip(map(id, passes_only), results, strict=True))
 
     def cycles(variant: _Variant) -> int:
         result = cycles_of.get(id(variant))
         if result is not None:
             return result
-        return analysis.throughput_of(runs.timeline_of(job, job.executions, price=variant.priced)).run_cycles
+        return analysis.throughput_of(runs.timeline_of(job, job.executions, price=variant.price)).run_cycles
 
     return [cycles(variant) for variant in variants]
 

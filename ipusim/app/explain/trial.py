@@ -30,17 +30,17 @@ class Change:
         kind: kind of change, such as ``a larger count``.
         words: description of the change.
         values: options by dotted name.
-        priced: function that returns changed costs and system; None for a change of ``values`` only.
-        machine: whether the change concerns hardware, not software.
-        shortens: part of the time that becomes shorter, if known from the change.
+        price: function that returns changed costs and system; None for a change of ``values`` only.
+        is_hardware: whether the change concerns hardware, not software.
+        shortened_part: part of the time that becomes shorter, if known from the change.
     """
 
     kind: str
     words: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    priced: Callable[[Job], tuple[Costs, System]] | None = None
-    machine: bool = False
-    shortens: timelines.TimePart | None = None
+    price: Callable[[Job], tuple[Costs, System]] | None = None
+    is_hardware: bool = False
+    shortened_part: timelines.TimePart | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WhatIf:
         excess_bytes: excess bytes of the fullest IPU; 0 if the program fits.
         cause: part of the time that shrinks most, with its share in the present run; None if not examined.
         in_other_mode: whether the change switches the sync mode, lock-step or point-to-point.
-        instead: for a change without effect, a sentence about a change with more effect; else empty.
+        alternative_words: for a change without effect, a sentence about a change with more effect; else empty.
     """
 
     change: Change
@@ -66,7 +66,7 @@ class WhatIf:
     excess_bytes: int = 0
     cause: tuple[str, float] | None = None
     in_other_mode: bool = False
-    instead: str = ""
+    alternative_words: str = ""
 
     @property
     def gain(self) -> float:
@@ -91,13 +91,13 @@ class ChangeTrials:
 
         Long runs without repetition are tried only if ``is_requested``.
         """
-        trial = Trial(self.job, priced=change.priced) if change.priced else self.try_values(change.values)
+        trial = Trial(self.job, price=change.price) if change.price else self.try_values(change.values)
         if trial.job is None:
             return WhatIf(change, self.per_sample_s, None, trial.refusal), None
         shape = self.job.program.shape
         if not is_requested and not self.job.memory.is_known and puts_together(shape, trial.job.program.shape):
             return WhatIf(change, self.per_sample_s, None, NEEDS_MEMORY), None
-        if not is_requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
+        if not is_requested and not change.is_hardware and trial.job.system.replicas != self.job.system.replicas:
             trial, change = self._with_as_many_samples(trial, change)
         job = trial.accepted_job
         if not is_requested and job.schedule.period is None:
@@ -119,23 +119,23 @@ class ChangeTrials:
         run are then simulated. Raises RequestError if the run is too long.
         """
         job = trial.accepted_job
-        priced = trial.priced or (lambda whole: (whole.costs, whole.system))
+        price = trial.price or (lambda whole: (whole.costs, whole.system))
         sample_seconds_per_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
         is_lock_step, has_fifos, cycles = job.plan.sync.has_time_steps, any(job.plan.fifo_depths), None
         has_only_passes = runs.has_only_passes(job)
         may_repeat_steps = is_lock_step and job.in_part and self._has_repeats
         # In part: a run of fewer micro-batches may stand for the whole run.
-        if has_only_passes and job.in_part and not trial.priced and (is_lock_step or has_fifos):
+        if has_only_passes and job.in_part and not trial.price and (is_lock_step or has_fifos):
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._has_repeats:
                 # The Timeline of few micro-batches also gives the parts of the time.
                 return trial, cycles * sample_seconds_per_cycle
         # With repeated steps, simulating a few micro-batches is faster.
         if cycles is None and (has_only_passes or not may_repeat_steps):
-            cycles = runs.run_without_events(job, job.executions, priced)
+            cycles = runs.run_without_events(job, job.executions, price)
         if cycles is None and not is_lock_step and has_fifos and not self._has_repeats:  # few short runs have repeats
             is_long = job.program.shape.passes > runs.MOST_PASSES_OF_ONE_RUN
-            timeline = runs.timeline_of(job, job.executions, jump=is_long, price=priced)
+            timeline = runs.timeline_of(job, job.executions, jump=is_long, price=price)
             cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)

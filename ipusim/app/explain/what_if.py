@@ -57,17 +57,17 @@ def what_if(
     # The largest count comes before the smaller counts, which share its micro-batches of repeating timing.
     reversed_rows = [trials.outcome_of(change) for change in reversed([*changes(job, syncs)])]
     rows = _each_plan_once(reversed_rows[::-1])
-    rows.sort(key=lambda row: (row[0].change.machine, not analysis.fits_or_unknown(row[0].fits), -row[0].gain))
+    rows.sort(key=lambda row: (row[0].change.is_hardware, not analysis.fits_or_unknown(row[0].fits), -row[0].gain))
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
-        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.fits_or_unknown(outcome.fits)
+        helps = outcome.gain >= LEAST_GAIN and not outcome.change.is_hardware and analysis.fits_or_unknown(outcome.fits)
         is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED_CHANGES
-        is_explained = outcome.change.priced is None or outcome.change.shortens is not None
+        is_explained = outcome.change.price is None or outcome.change.shortened_part is not None
         if helps and is_next_kind and is_explained and changed_run is not None:
             kinds.add(outcome.change.kind)
             waterfall = runs.waterfall_of(job, timeline) if waterfall is None else waterfall
-            part = outcome.change.shortens
+            part = outcome.change.shortened_part
             cause = (
                 (part.words, waterfall.share(part)) if part is not None else _cause(waterfall, timeline, changed_run)
             )
@@ -143,7 +143,7 @@ def requested_changes(
         if outcome.after is None:
             large = f", by {format_bytes(outcome.excess_bytes)}" if outcome.excess_bytes else ""
             problems.append(f"{text}: {outcome.refusal}{large}")
-        outcomes.append(replace(outcome, instead=_better_link_rate(trials, outcome)))
+        outcomes.append(replace(outcome, alternative_words=_better_link_rate(trials, outcome)))
     if problems:
         raise OptionError("what", "\n".join(problems))
     pairs = []

@@ -26,10 +26,10 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
     if any(what_if.change.kind == ON_REQUEST for what_if in what_ifs):
-        yield from (what_if.instead for what_if in what_ifs if what_if.instead)
+        yield from (what_if.alternative_words for what_if in what_ifs if what_if.alternative_words)
         yield from [note] if note else []
         return
-    best = _best([what_if for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode])
+    best = _best([what_if for what_if in what_ifs if not what_if.change.is_hardware and not what_if.in_other_mode])
     if best:
         first = [group[0] for group in best[:_MOST_KINDS]]
         texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
@@ -40,7 +40,9 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
             verb = "This change mainly shortens" if len(first) == 1 else "These changes mainly shorten"
             yield f"{verb} {parts}."
     elif any(
-        what_if.gain >= LEAST_GAIN for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode
+        what_if.gain >= LEAST_GAIN
+        for what_if in what_ifs
+        if not what_if.change.is_hardware and not what_if.in_other_mode
     ):
         yield "No single change tried is faster and fits."
     else:
@@ -48,7 +50,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if in_other_mode := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
         texts = [f"{_words(group)} {group[0].gain:.1%}" for group in in_other_mode[:_MOST_KINDS]]
         yield f"In the other sync mode, not comparable with this run: {', '.join(texts)}. {note}"
-    hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
+    hardware = _best([what_if for what_if in what_ifs if what_if.change.is_hardware])
     if hardware:
         texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
         yield f"With other hardware: {', '.join(texts)}."
@@ -92,10 +94,10 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> I
     for title, rows in (
         (
             "What if" if requests else "Changes that help",
-            [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
+            [what_if for what_if in shown if not what_if.change.is_hardware and not what_if.in_other_mode],
         ),
         ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),
-        ("Effect of other hardware", [what_if for what_if in shown if what_if.change.machine]),
+        ("Effect of other hardware", [what_if for what_if in shown if what_if.change.is_hardware]),
     ):
         if rows:
             yield _table(title, rows)
@@ -147,7 +149,7 @@ def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
     return {
         "kind": what_if.change.kind,
         "change": what_if.change.words,
-        "hardware": what_if.change.machine,
+        "hardware": what_if.change.is_hardware,
         "before_s": float(what_if.before),
         "after_s": None if what_if.after is None else float(what_if.after),
         "gain": what_if.gain,
@@ -155,5 +157,5 @@ def what_if_dict(what_if: WhatIf) -> dict[str, Any]:
         "excess_bytes": what_if.excess_bytes,
         "shortens": None if what_if.cause is None else what_if.cause[0],
         "refusal": what_if.refusal,
-        "instead": what_if.instead,
+        "instead": what_if.alternative_words,
     }

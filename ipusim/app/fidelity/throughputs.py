@@ -157,7 +157,7 @@ def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
 
     :class:`UpdateTime` adds the host's time separately, so other rates of the host need no simulation.
     """
-    system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
+    system = job.system if rates is None else shared().first_equal(replace(job.system, rates=rates))
 
     def price(part: Job) -> tuple[Costs, System]:
         costs = part.costs if rates is None else pricing.price_plan(part.plan, part.program, system)

@@ -153,7 +153,7 @@ def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
     gaps = tuple(left_out(timeline))
     with run.malformed_as_file_error():
         curves = _curves(run)
-        notes = [*map(str, run.summary["notes"]), *filter(None, [run.older])]
+        notes = [*map(str, run.summary["notes"]), *filter(None, [run.version_note])]
         notes += [
             f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
             for gap in gaps
@@ -244,7 +244,7 @@ def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
         yield from explanation.where_words()
     else:
         yield from run.waterfall.remarks()
-    yield from _NOT_EXPLAINED if run.help is None else run.help
+    yield from _NOT_EXPLAINED if run.help_sentences is None else run.help_sentences
 
 
 def _bars(explanation: Explanation, clock_hz: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class RunSource:
         waterfall: parts of a stored run's time.
         source: scenario to simulate.
         shares: recomputed share of every stage's backward pass in a stored run.
-        older: sentence on an older folder without a known scenario; otherwise empty.
+        version_note: sentence on an older folder without a known scenario; otherwise empty.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class RunSource:
     waterfall: analysis.Waterfall | None = None
     source: Source | None = None
     shares: Mapping[tuple[pipelines.Pass, int], Fraction] = field(default_factory=dict)
-    older: str = ""
+    version_note: str = ""
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -80,8 +80,10 @@ def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = Fals
     if overrides:
         raise FileError(f"{path}: expected a scenario with a key {overrides[0]!r} to change, got a run folder")
     run, job_or_reason = read_run(path), job_behind(path, trust=trust)
-    older = run.older if isinstance(job_or_reason, str) else ""
-    return RunSource(path, job_or_reason, run.timeline, run.waterfall, shares=run.recomputed_shares, older=older)
+    version_note = run.version_note if isinstance(job_or_reason, str) else ""
+    return RunSource(
+        path, job_or_reason, run.timeline, run.waterfall, shares=run.recomputed_shares, version_note=version_note
+    )
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:

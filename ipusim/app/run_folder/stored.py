@@ -63,7 +63,7 @@ class StoredRun:
         return analysis.run_times_of(self.timeline)
 
     @property
-    def older(self) -> str:
+    def version_note(self) -> str:
         """Sentence on differences of an older ``summary.json``; empty for the current version."""
         version = self.summary.get("schema_version", 1)
         if version == analysis.SCHEMA_VERSION:
@@ -126,7 +126,7 @@ class StoredRun:
             }
 
     @property
-    def help(self) -> tuple[str, ...] | None:
+    def help_sentences(self) -> tuple[str, ...] | None:
         """Sentences on the most helpful changes; None without an explanation of this run.
 
         Raises FileError for an explanation that is not JSON.

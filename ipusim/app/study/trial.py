@@ -30,13 +30,13 @@ class Trial:
     Attributes:
         job: laid out program; None if refused.
         refusal: reasons of the refusal, a line per problem; empty with a Job.
-        priced: function that returns other costs and another System for the Job; None to keep costs and System.
+        price: function that returns other costs and another System for the Job; None to keep costs and System.
         run_cycles: cycles of the whole run if computed without event simulation, else None.
     """
 
     job: Job | None
     refusal: str = ""
-    priced: runs.PriceFunction | None = None
+    price: runs.PriceFunction | None = None
     run_cycles: int | None = None
 
     @property
@@ -54,9 +54,9 @@ class Trial:
     def timeline(self) -> Timeline:
         """Timeline of the whole run; raises RequestError if the run is too long."""
         job = self.accepted_job
-        if self.priced is None:
+        if self.price is None:
             return runs.timeline_of(job, job.executions)
-        return runs.timeline_of(job, job.executions, price=self.priced)
+        return runs.timeline_of(job, job.executions, price=self.price)
 
     @cached_property
     def throughput(self) -> analysis.Throughput:

@@ -116,7 +116,11 @@ def _advice(baseline: Baseline, *, is_single: bool) -> str:
         baseline: given plan.
         is_single: whether a single layer is too large for an IPU, so that more IPUs do not help.
     """
-    moves = () if baseline.job is None or is_long(baseline.job) else memory_moves(baseline.job, with_parts=False).moves
+    moves = (
+        ()
+        if baseline.job is None or is_long(baseline.job)
+        else memory_moves(baseline.job, with_longer_parts=False).moves
+    )
     if moves and analysis.fits_or_unknown((move := moves[0]).fits):
         return f"The given plan fits with {move.words}: {options_of(move)}"
     smaller = baseline.micro_batch_size > 1

@@ -136,7 +136,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
         return
     if is_long(given.job):  # every change takes a long simulation, after the limit of time
         return
-    best = next(iter(memory_moves(given.job, with_parts=False).moves), None)
+    best = next(iter(memory_moves(given.job, with_longer_parts=False).moves), None)
     if (
         best is not None
         and analysis.fits_or_unknown(best.fits)

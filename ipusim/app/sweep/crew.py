@@ -166,7 +166,7 @@ class _CommonParts:
     def from_request(cls, request: Request) -> _CommonParts:
         """Return the common parts of a request's points."""
         modules = tuple(
-            schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
+            schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_built_in(schedule)
         )
         names = {"name": request.name, "description": request.description, "folder": request.folder}
         return cls(uuid4().hex, {"data": runs.plain(runs.options_set(request.options)), **names}, modules)

@@ -124,14 +124,18 @@ class WeakPoints(Result):
         if most < 1 + _TOLERANCE:
             return f"no {kind} with {self.slower:g} times the duration has a cost"
         ranked = sorted(slowdowns.items(), key=lambda item: -item[1])
-        worst = [_place_name(place) for place, cost in ranked if cost > most - _TOLERANCE]
+        worst = [_place_name(place) for place, slowdown in ranked if slowdown > most - _TOLERANCE]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
         return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:
         """Return a table of S by slower IPU or cable, with a column for each combination of options, worst first."""
         columns = [
-            {(kind, place): cost for kind, slowdown_at in slowdowns.items() for place, cost in slowdown_at.items()}
+            {
+                (kind, place): slowdown
+                for kind, slowdown_at in slowdowns.items()
+                for place, slowdown in slowdown_at.items()
+            }
             for slowdowns in self.slowdowns.values()
         ]
         parts = {part: max(column.get(part, 0.0) for column in columns) for column in columns for part in column}

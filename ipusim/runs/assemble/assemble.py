@@ -209,7 +209,7 @@ def _check(request: Request, base: Options, layout: DeviceAndPlan) -> None:
     built-in schedules at all counts. The Plan of a user's schedule is checked each time.
     """
     plan, schedule = layout.plan, layout.schedule
-    is_built_in = registry.is_of_the_house(schedule)
+    is_built_in = registry.is_built_in(schedule)
     if isinstance(schedule, Repeating) or request.functions is not None or not is_built_in:
         broken_rule = _broken_rule(plan)
         if broken_rule and isinstance(schedule, Repeating):  # the whole Plan gives the positions for the message

@@ -31,7 +31,7 @@ def without_schedule_options(options: Options) -> Options:
     request whose other options are equal.
     """
     base = options.with_pipeline(**_SCHEDULE_OPTIONS).model_copy(update={"steps": 1, "disturbances": ()})
-    return shared().first(base, substitute=options_set(base))
+    return shared().first_equal(base, substitute=options_set(base))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:

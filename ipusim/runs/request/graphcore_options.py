@@ -67,7 +67,7 @@ OTHER_ARGUMENTS: Final = (
 #: Reason why options that stop a run on floating-point exceptions have no effect.
 _NEVER_STOPS: Final = "no operation stops a run: the run's notes name the first value that is not finite"
 #: Reason why options of the scheduler have no effect.
-_AS_WRITTEN: Final = "operations run in program order"
+_PROGRAM_ORDER: Final = "operations run in program order"
 #: Attributes of ``IPUConfig`` without a scenario key, as no simulation depends on them.
 OTHER_ATTRIBUTES: Final = tuple(
     GraphcoreOption(name, effect)
@@ -103,9 +103,9 @@ OTHER_ATTRIBUTES: Final = tuple(
         "optimizations.math.fast": "no operation is transformed",
         "optimizations.math.dot_strength": "no operation is transformed",
         "pooling.poplar_options": "pooling takes as long under any plan",
-        "scheduling.algorithm": _AS_WRITTEN,
-        "scheduling.maximum_scheduler_lookahead_depth": _AS_WRITTEN,
-        "scheduling.maximum_scheduler_search_space_size": _AS_WRITTEN,
+        "scheduling.algorithm": _PROGRAM_ORDER,
+        "scheduling.maximum_scheduler_lookahead_depth": _PROGRAM_ORDER,
+        "scheduling.maximum_scheduler_search_space_size": _PROGRAM_ORDER,
         "norms.experimental.distributed_batch_norm_replica_group_size": "layers take statistics within each replica; "
         "in Python over this number of replicas",
     }.items()

@@ -375,7 +375,7 @@ def test_where_none_fits_the_verdict_says_so():
 
 def test_a_refused_one_is_a_row_with_its_reason():
     found = Comparison(compare(FOUR.replace({"pipeline.gradient_accumulation_count": 9}), ["grouped", "sharded"]))
-    assert found.first is found.rows[1]
+    assert found.first_completed is found.rows[1]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step; the first that ran is sharded"
     assert table.rows[0] == ("grouped", "-", "-", "-", "-", "refused")
@@ -393,7 +393,7 @@ def test_where_work_differs_throughput_decides():
     rates = [row.times.throughput.samples_per_s for row in found.rows]
     assert not found.is_by_time
     assert found.best is found.rows[1]
-    assert found.difference(found.rows[1], found.first) == pytest.approx(rates[1] / rates[0] - 1)
+    assert found.difference(found.rows[1], found.first_completed) == pytest.approx(rates[1] / rates[0] - 1)
     assert said(found) == [
         f"Best: twice, grouped in lock-step, {rates[1]:,.0f} samples/s; {rates[1] / rates[0] - 1:.1%} more samples/s "
         "than the next, four.",
@@ -438,7 +438,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     shutil.copytree(folder, older)
     path = older / "summary.json"
     said = json.loads(path.read_text())
-    assert read_run(older).older == ""
+    assert read_run(older).version_note == ""
     assert said["schema_version"] == SCHEMA_VERSION
     holders = [ipu["holders"] for ipu in said["memory"]["ipus"]]
     for ipu in said["memory"]["ipus"]:
@@ -446,20 +446,20 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
     path.write_text(json.dumps(said | {"schema_version": 2}))
     run = read_run(older)
     assert [ipu["holders"] for ipu in run.summary["memory"]["ipus"]] == holders
-    assert run.older == (
+    assert run.version_note == (
         "An older version of ipusim wrote the folder: summary.json, of schema version 2, calls holders of memory and "
         "options by their words, numbers no time-steps with -1, says only true or false about whether a program "
         "fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main as fill and drain; its "
         "parts of the time are therefore left out."
     )
     found = Comparison(compare([ComparedItem(read_run(folder), "a"), ComparedItem(run, "b")]))
-    assert any(line.endswith(run.older) for line in reasons(found))
+    assert any(line.endswith(run.version_note) for line in reasons(found))
     for part in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):
         part["fill_and_drain"] += part.pop("gaps_in_main")
     path.write_text(json.dumps(said | {"schema_version": 3}))
     run = read_run(older)
     assert run.waterfall is None
-    assert run.older == (
+    assert run.version_note == (
         "An older version of ipusim wrote the folder: summary.json, of schema version 3, says only true or false "
         "about whether a program fits, takes the speed-up from the bare arithmetic on one IPU, and counts gaps in main "
         "as fill and drain; its parts of the time are therefore left out."
@@ -519,7 +519,7 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
         assert [found.to_first(row) for row in group.rows] == [group.difference(row, first) for row in group.rows]
         best += tied
         on_front += group.front
-    assert {*found.equals} == {*best}
+    assert {*found.best_rows} == {*best}
     assert {*found.front} == {*on_front}
     assert ["best" in mark for mark in marks] == [row in best for row in rows]
     assert all(said(found))
@@ -548,7 +548,7 @@ def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_
     assert run.fits is answer
     if answer is not Fits.YES:
         assert run.summary["memory"]["verdict"].startswith(f"Memory: {answer}: ")
-    assert " says only true or false about whether a program fits, " in run.older
+    assert " says only true or false about whether a program fits, " in run.version_note
     for wrong in (True, "perhaps", None):
         (older / "summary.json").write_text(json.dumps(said | {"memory": memory | {"fits": wrong}}))
         with pytest.raises(FileError, match="expected the summary of a run, got "):
