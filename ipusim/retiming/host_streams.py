@@ -15,40 +15,40 @@ from ipusim.retiming.exact_run import Cycles, ExactRun
 class FeedStream:
     """A stream between the host and an IPU, element by element.
 
-    Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host`` and read at
-    ``r[i] = max(now, h[i]) + copy``; for an outfeed ``r`` and ``h`` swap roles.
+    Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host_cycles`` and read at
+    ``r[i] = max(now, h[i]) + copy_cycles``; for an outfeed ``r`` and ``h`` swap roles.
 
     Attributes:
         code: INFEED or OUTFEED.
         shard: IPU at the end of the stream, by number within its replica.
         depth: elements of the buffer.
-        copy: cycles of the IPU's copy of an element.
-        host: cycles of the host's work on an element.
-        worked: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
+        copy_cycles: cycles of the IPU's copy of an element.
+        host_cycles: cycles of the host's work on an element.
+        host_end: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
         places: times of the handover of the last ``depth`` places of the buffer.
     """
 
     code: Code
     shard: int
     depth: int
-    copy: int
-    host: int
-    worked: Cycles
+    copy_cycles: int
+    host_cycles: int
+    host_end: Cycles
     places: deque[Cycles]
 
     def move(self, request: Cycles) -> Cycles:
         """Return the end of the IPU's copy of the next element, requested at ``request``."""
-        if not self.host:
-            return request + self.copy
+        if not self.host_cycles:
+            return request + self.copy_cycles
         place = self.places[0]
         if self.code is Code.INFEED:
-            self.worked = np.maximum(self.worked, place) + self.host
-            copy_end = np.maximum(request, self.worked) + self.copy
+            self.host_end = np.maximum(self.host_end, place) + self.host_cycles
+            copy_end = np.maximum(request, self.host_end) + self.copy_cycles
             self.places.append(copy_end)
         else:
-            copy_end = np.maximum(request, place) + self.copy
-            self.worked = np.maximum(self.worked, copy_end) + self.host
-            self.places.append(self.worked)
+            copy_end = np.maximum(request, place) + self.copy_cycles
+            self.host_end = np.maximum(self.host_end, copy_end) + self.host_cycles
+            self.places.append(self.host_end)
         return copy_end
 
 
@@ -59,17 +59,19 @@ Streams = dict[tuple[Code, int], FeedStream]
 def host_streams(run: ExactRun, columns: int) -> Streams:
     """Return a run's streams before the first element, for ``columns`` sets of durations."""
     program, shape, host = run.program, run.plan.shape, run.costs.host
-    fill = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
+    fill_cycles = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
     outfeed, streams = program.outfeed_elements, Streams()
 
-    def add(code: Code, shard: int, depth: int, copy: int, work: int) -> None:
+    def add(code: Code, shard: int, depth: int, copy_cycles: int, host_cycles: int) -> None:
         begin = np.zeros((run.replicas, columns), np.int64)
-        streams[code, shard] = FeedStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
+        streams[code, shard] = FeedStream(
+            code, shard, depth, copy_cycles, host_cycles, begin, deque([begin] * depth, depth)
+        )
 
     for copy, mapping in enumerate(shape.copies):
         copy_batches = range(copy, shape.micro_batches, len(shape.copies))
-        if host.infeed or fill:
-            add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill)
+        if host.infeed or fill_cycles:
+            add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill_cycles)
         numbers = 1 if outfeed.accumulated else sum(number in copy_batches for number in outfeed.micro_batches)
         if (host.outfeed or host.drain) and numbers:
             elements = run.executions // outfeed.period * numbers

@@ -141,8 +141,8 @@ class Precedence:
             stream_rows = np.arange(row, row + 1 + stream.depth)
             row += len(stream_rows)
             feed_nodes = np.flatnonzero((ipu == shard) & (self._codes == code))
-            constants_of[0][feed_nodes] = stream.copy
-            if not (stream.host and len(feed_nodes)):
+            constants_of[0][feed_nodes] = stream.copy_cycles
+            if not (stream.host_cycles and len(feed_nodes)):
                 continue
             host = rows_before_nodes + count + np.arange(len(feed_nodes))
             count += len(host)
@@ -152,7 +152,7 @@ class Precedence:
             parts_a.append(np.r_[stream_rows[0], host[:-1]])
             parts_b.append(free_places if is_infeed else rows_before_nodes + feed_nodes)
             b[feed_nodes] = host if is_infeed else free_places
-            constants_of.append(np.full(len(host), stream.host))
+            constants_of.append(np.full(len(host), stream.host_cycles))
             feed_rows.append(((code, shard), stream_rows, host[-1], places[-stream.depth :]))
         for node in np.flatnonzero(any_of(self._codes, REPLICA_MEETINGS)).tolist():
             constants_of[0][node] = meeting_cycles(self._run, int(self._instructions[node]))
@@ -228,7 +228,7 @@ class Precedence:
         times[_BEGIN_ROW] = start
         for key, stream_rows, *_ in self._feed_rows:
             stream = execution.streams[key]
-            times[stream_rows[0]], times[stream_rows[1:]] = stream.worked, np.stack(stream.places)
+            times[stream_rows[0]], times[stream_rows[1:]] = stream.host_end, np.stack(stream.places)
         leads = self._leads + np.where(self._leads > 0, execution.further, 0)
         shape = (-1, *start.shape)
         parts = (passes.table, self._constants, leads[1:])
@@ -247,7 +247,7 @@ class Precedence:
             low = high
         for key, _, host, places in self._feed_rows:
             stream = execution.streams[key]
-            stream.worked = times[host]
+            stream.host_end = times[host]
             stream.places.extend(times[places])
         rows, leaves, way = self._tensors
         leave_times = times[self._row_of[leaves]]

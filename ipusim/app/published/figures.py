@@ -36,11 +36,11 @@ def case_of(row: PublishedValue) -> Case:
         return int(stage_cycles)
 
     halves = None if "B" in row.inputs else (cycles("I"), cycles("W"))
-    passes = cycles("F"), cycles("B") if halves is None else sum(halves)
+    pass_cycles = cycles("F"), cycles("B") if halves is None else sum(halves)
     options = (("micro_batch_group_size", row.count("group")),) if "group" in row.inputs else ()
     copy = int(row.number("c") * SCALE)
     return Case(
-        row.schedule, row.count("p"), row.count("m"), passes, halves, copy, chunks, options, row.count("cap", 0)
+        row.schedule, row.count("p"), row.count("m"), pass_cycles, halves, copy, chunks, options, row.count("cap", 0)
     )
 
 

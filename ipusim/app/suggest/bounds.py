@@ -64,11 +64,11 @@ class Bounds:
             self._possible = self._possible & possible
         self._prices: Prices | None = None
         self._streams = self._stream_cycles()
-        self._passes = units.passes.astype(np.float64)
+        self._passes = units.pass_cycles.astype(np.float64)
         if shape.recompute_inline:
             recomputed = units.inline.cycles[[*[0] * (self._stages - 1), 1]]
         else:
-            recomputed = np.array([units.passes[0] * units.inline.recomputes[0]] * self._stages)
+            recomputed = np.array([units.pass_cycles[0] * units.inline.recomputes[0]] * self._stages)
         self._recomputed = recomputed.astype(np.float64)
         # An update is divided into at most as many parts.
         parts = layout.offload.replicas if layout.offload.sharded_update else 1

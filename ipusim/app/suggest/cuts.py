@@ -96,7 +96,7 @@ class Cutter:
             First unit of each stage, then the number of units; None if the search finds no cut within memory.
         """
         units, memory = self.units, self.memory
-        work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
+        work = np.diff(units.pass_cycles[0, 0] + (units.pass_cycles[1, 0] if units.training else 0))
         starts = np.unique(np.array([_even_cut(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
 
         def excess(cuts: Table) -> Table:

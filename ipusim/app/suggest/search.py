@@ -224,7 +224,7 @@ class Search:
     def _work_bound(self, choice: Choice) -> int:
         """Return a bound that needs no layout: cycles of all passes, divided by the number of IPUs."""
         units = self.units(choice.micro_batch_size)
-        work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
+        work = int(units.pass_cycles[0, 0, -1] + (units.pass_cycles[1, 0, -1] if units.training else 0))
         return choice.count * self._baseline.serialization * work // choice.ipus_of_stages
 
     def _lay_out(self, bound: int, choice: Choice) -> None:

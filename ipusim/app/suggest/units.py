@@ -60,7 +60,7 @@ class Units:
         names: names of the layers, or of unchangeable stages.
         movable: whether a stage may begin at any unit; otherwise each unit is a stage.
         profiles: profile of each unit as a separate stage.
-        passes: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
+        pass_cycles: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
         updates: cycles of the weight update.
         stash: lower bound on stashed bytes of a micro-batch.
         inline: recomputation inside backward passes.
@@ -74,7 +74,7 @@ class Units:
     names: tuple[str, ...]
     movable: bool
     profiles: tuple[models.StageProfile, ...]
-    passes: Table
+    pass_cycles: Table
     updates: Table
     stash: Table
     inline: Inline
@@ -156,7 +156,7 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     costs_of = [(profile.forward, profile.backward, *profile.halves) for profile in profiles]
     costs = np.array([[_cycles(cost, job) for cost in stage_costs] for stage_costs in costs_of], dtype=np.int64).T
     first_trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
-    passes = np.stack([sums(cycles) for cycles in costs])
+    pass_cycles = np.stack([sums(cycles) for cycles in costs])
     updates = [
         _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
         for profile in profiles
@@ -167,14 +167,14 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     )
     kept_names = runs.kept_layers(options, layers)
     checkpoints = [unit for unit, name in enumerate(names, 1) if name in kept_names]
-    inline = inline_of(profiles, passes[0], stash, first_trained or 0, checkpoints)
+    inline = inline_of(profiles, pass_cycles[0], stash, first_trained or 0, checkpoints)
     training, depth = job.program.shape.training, job.program.infeed.prefetch_depth
     host = job.costs.host if outfeed.mode == "ALL" and not outfeed.accumulate else replace(job.costs.host, outfeed=0)
     return Units(
         unit_names,
         is_movable,
         profiles,
-        passes,
+        pass_cycles,
         sums(updates),
         stash,
         inline,

@@ -134,9 +134,7 @@ def _recording_calls(original: Callable[..., None]) -> Callable[..., None]:
             placement.build(tf.nest.map_structure(lambda shape: tf.TensorSpec(shape, dtype), shapes))
         except ProgramError:
             raise
-        except (
-            Exception
-        ) as error:  # of the user's model, reported only if stages need the calls
+        except Exception as error:  # of the user's model, reported only if stages need the calls
             placement.untraceable = str(error)
 
     return build
