@@ -1,7 +1,7 @@
 """Divide each execution of the pipeline into phases: ramp-up, main, ramp-down and weight update.
 
-In lock-step, the main phase is the sequence of time-steps with all slots (places for passes) filled: the number of
-forward and backward passes equals the overlap length. Recomputations fill no slot. The ramp-up precedes the main phase,
+In lock-step, the main phase is the sequence of full time-steps: the number of forward and backward passes equals the
+overlap length, the number of slots of a time-step. Recomputations fill no slot. The ramp-up precedes the main phase,
 and the ramp-down follows.
 
 Point-to-point has no time-steps. The ramp-up lasts until every IPU with passes has begun its first pass. The main phase
@@ -85,7 +85,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
     Time-steps of replicas are equal, unless replicas run independently and their hosts differ in speed.
     """
-    # The weight update and the wait for its slowest IPU have a time-step number one higher than the last.
+    # The weight update and the wait for its slowest IPU have a number one above the pipeline's last time-step.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
     inside &= timeline.replica <= 0
     rows = np.flatnonzero(inside)
@@ -107,7 +107,11 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions in order of time: of a repeated block, the first, last and one other copy."""
+    """Return the phases of all executions in order of time.
+
+    A block of executions that repeats gives the phases of its first and last repetition, and of one more repetition
+    that stands for those in between.
+    """
     return _phases(timeline.with_block_ends_expanded(), executions_of(timeline))
 
 

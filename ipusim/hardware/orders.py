@@ -48,9 +48,9 @@ def selection(order: str, count: int) -> tuple[int, ...]:
         raise DeviceError(_unknown_order(order, tuple(ORDERS)))
     if count < 1 or count & (count - 1):
         raise DeviceError(f"expected a device of 1, 2, 4, 8, ... IPUs, got {count}")
-    ipu_at = ORDERS[order]
+    position_of = ORDERS[order]
     pod = min(count, POD_IPUS)
-    return tuple(index - index % pod + ipu_at(index % pod, pod) for index in range(count))
+    return tuple(index - index % pod + position_of(index % pod, pod) for index in range(count))
 
 
 def physical_ipus(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ def resolve_order(name: str, mapping: Sequence[int], pipelined: bool) -> tuple[s
 
     AUTO means SNAKE for a pipeline with forward stage i on IPU i throughout, else ZIGZAG (Graphcore's TensorFlow
     compiler, poplar_compiler.cc). ``mapping`` lists the IPUs of stages; ``pipelined`` is False for sharded execution
-    and for single programs. Raises DeviceError for an order unknown to Graphcore.
+    and for loops on one IPU. Raises DeviceError for an order unknown to Graphcore.
     """
     if name != "AUTO":
         if name not in ORDERS:

@@ -272,8 +272,8 @@ def test_wrong_options_are_refused(stages, options, message):
         (
             "scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,1\nlarge.yaml,3,1\n"
             "other.yaml,0,1\nother.yaml,1,1\nother.yaml,2,1\nother.yaml,3,1\n",
-            "{0}/other.yaml: expected the rates of {0}/large.yaml, the start of the fit, got a different amp_ceiling: "
-            "0.9 of peak instead of 0.9433 of peak\n",
+            "{0}/other.yaml: expected the rates of {0}/large.yaml, since a fit starts from the same rates for all "
+            "scenarios, got a different amp_ceiling: 0.9 of peak instead of 0.9433 of peak\n",
         ),
         (
             "scenario,stage,forward\nlarge.yaml,0,0\nlarge.yaml,1,0\nlarge.yaml,2,0\nlarge.yaml,3,0\n",

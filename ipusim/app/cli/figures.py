@@ -70,10 +70,10 @@ def _value(name: str, value: int | Fraction) -> str:
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
     """Yield tables: terms of ``costs``, laws, rates, and figures with sources."""
     terms = pricing.terms_of(costs, plan, program, system)
-    previous_owners = ("", *(term.label for term in terms))
+    previous_labels = ("", *(term.label for term in terms))
     rows = tuple(
-        (term.label if term.label != last else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
-        for term, last in zip(terms, previous_owners, strict=False)
+        (term.label if term.label != previous else "", term.law.name, f"{term.cycles:,}", term.formula(_MOST_ADDENDS))
+        for term, previous in zip(terms, previous_labels, strict=False)
     )
     yield Table("Costs", ("of", "term", "cycles", "formula, rounded up"), rows)
     laws = tuple(dict.fromkeys(term.law for term in terms))
@@ -92,11 +92,13 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
 
 def _unused_rates(system: System) -> set[str]:
     """Return the attributes of rates that no cost on ``system`` uses: rates for other devices or frameworks."""
-    exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
-    rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
+    unused_exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
+    # the channel of a rung is "rung" on a C2 card, and "machine rung" in an IPU-Machine
+    unused_rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
     unused_prefix = "" if system.framework == "pytorch" else "pytorch_"
     values = {"optimizer_value_ns", "pytorch_optimizer_value_ns"}
     if system.optimizer_interval:
         values = {f"{unused_prefix}optimizer_value_ns"}
-    return {exchange, rung, f"{unused_prefix}offchip_state_ns"} | values | (gateways if system.pods == 1 else set())
+    unused = {unused_exchange, unused_rung, f"{unused_prefix}offchip_state_ns"}
+    return unused | values | (gateways if system.pods == 1 else set())

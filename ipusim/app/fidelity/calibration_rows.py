@@ -46,7 +46,10 @@ class Throughputs(Measurements):
     """Throughputs of whole trainings, in items a second."""
 
     def __init__(self, rows: Sequence[ThroughputRow]) -> None:
-        """Prepare the rows; raises the errors of :func:`ipusim.app.fidelity.throughputs.prepare`."""
+        """Prepare the rows.
+
+        Raises FileError, with a row's position, for errors of its scenario and for a pipeline that is never full.
+        """
         self._trainings = prepare_rows(rows)
         self._times: dict[Rates, list[UpdateTime]] = {}
         self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
@@ -60,7 +63,7 @@ class Throughputs(Measurements):
 
     def errors(self, rates: Rates) -> list[float]:
         """Return the relative error of the simulated throughput per row; positive if too fast."""
-        return [row.error for row in self._simulate(rates)]
+        return [simulated.error for simulated in self._simulate(rates)]
 
     def _simulate(self, rates: Rates) -> list[SimulatedRow]:
         device_rates = rates.with_values(**_DEFAULT_HOST_RATES)
@@ -89,11 +92,12 @@ class Profiles(Measurements):
         self._file = str(path)
         jobs: dict[str, Job] = {}
 
-        def clock_hz(name: str) -> int:
+        def load_and_get_clock(name: str) -> int:
+            """Load a scenario's Job into ``jobs``, and return its clock in Hz."""
             jobs[name] = _job(path, name)
             return jobs[name].system.ipu.clock_hz
 
-        stages = runs.read_profiles(path, clock_hz)
+        stages = runs.read_profiles(path, load_and_get_clock)
         self._by_scenario = [_ScenarioRows(path.parent / name, jobs[name], rows) for name, rows in stages.items()]
         self.scenarios = [
             (scenario_rows.scenario, scenario_rows.job.system.rates) for scenario_rows in self._by_scenario
@@ -132,7 +136,7 @@ class Profiles(Measurements):
 
 
 def _job(path: Path, name: str) -> Job:
-    """Return the Job of a scenario named in the file ``path``, ready for pricing."""
+    """Return the Job, with priced pass cycles, of a scenario named in the file ``path``."""
     with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, ALLOW_OVERSIZED)) as request:
         try:
             return priced_job(request, "scenario")
@@ -199,7 +203,7 @@ def read_measured(paths: Sequence[Path]) -> Rows:
             )
             values = [mismatch.show(getattr(rate_set, mismatch.attribute)) for rate_set in (rows.rates, rates)]
             raise FileError(
-                f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, the start of the fit, got a different "
-                f"{mismatch.name}: {values[1]} instead of {values[0]}"
+                f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, since a fit starts from the same "
+                f"rates for all scenarios, got a different {mismatch.name}: {values[1]} instead of {values[0]}"
             )
     return rows

@@ -119,8 +119,8 @@ class Validation(Result):
 def validation_of(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
     """Return the comparison with a user's rows, or else with the package's rows.
 
-    Raises FileError and OSError for unreadable files, QuantityError for an unknown chip, and the errors of
-    :func:`ipusim.app.fidelity.throughputs.prepare`.
+    Raises FileError for mistakes in a file, and with the row's position for errors of a row's scenario and for a
+    pipeline that is never full; OSError for an unreadable file; QuantityError for an unknown chip.
     """
     is_of_package = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
@@ -128,13 +128,14 @@ def validation_of(own_products: Path | None = None, own_rows: Path | None = None
         read_rows(own_products or PRODUCTS_FILE) if is_of_package or own_products else ()
     )
     published = read_throughputs(own_rows or PUBLISHED) if is_of_package or own_rows else ()
-    if own_rows:  # no rates are fitted to a user's rows, even rows copied from the package's file
+    if own_rows:  # held out: no rates are fitted to a user's rows, even rows copied from the package's file
         published = tuple(replace(row, use="held") if row.use == "fitted" else row for row in published)
     trainings = prepare_rows(published)
     results = simulate_rows(trainings)
     if is_of_package:
-        unseen = with_sources_left_out(results)
-        results = [replace(row, unseen_items_per_s=figure) for row, figure in zip(results, unseen, strict=True)]
+        fitted_without_source = with_sources_left_out(results)
+        pairs = zip(results, fitted_without_source, strict=True)
+        results = [replace(row, unseen_items_per_s=figure) for row, figure in pairs]
     return Validation(
         products.validate_products(product_rows, chip, is_fitted=is_of_package),
         chip,

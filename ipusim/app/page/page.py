@@ -57,21 +57,24 @@ def report_page(folders: Sequence[Path], *, play: bool = False, title: str = "")
 
 def _page(runs: Sequence[StoredRun], title: str, *, play: bool) -> bytes:
     titles = _titles(runs)
-    data, contents = zip(*map(_run_data, runs, titles), strict=True)
+    data, packed_columns = zip(*map(_run_data, runs, titles), strict=True)
     title = title or (titles[0] if len(titles) == 1 else f"{len(titles)} runs: {_names(runs)}")
     overview = table_data(_overview(runs, titles)) if len(titles) > 1 else None
     page = {"title": title, "made": " ".join(versions()), "overview": overview, **tables_of_looks(), "runs": data}
     try:
-        executions, columns = _play_data(runs, play=play)
+        executions, played_columns = _play_data(runs, play=play)
     except OutputError as error:
         if play:
             raise
-        return html_page(title, {**page, "played": [], "unplayable": str(error)}, contents)
-    return html_page(title, {**page, "played": executions, "plays": play}, [*contents, *columns])
+        return html_page(title, {**page, "played": [], "unplayable": str(error)}, packed_columns)
+    return html_page(title, {**page, "played": executions, "plays": play}, [*packed_columns, *played_columns])
 
 
 def _play_data(runs: Sequence[StoredRun], *, play: bool) -> tuple[Sequence[dict[str, Any]], Sequence[str]]:
-    """Return data and columns of the first executions; raises OutputError for runs without a joint animation."""
+    """Return first executions as data and packed columns for an animation.
+
+    Raises OutputError if the runs cannot be animated together.
+    """
     if len(runs) > MOST_PLAYED_RUNS and not play:
         raise OutputError(f"expected one or two runs to play, got {len(runs)}")
     data, columns = zip(*(played_data(run.timeline, _stash_bytes(run)) for run in runs), strict=True)
@@ -109,8 +112,9 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         play: whether the page, when opened, animates the first execution of each run.
         title: headline of the page; empty for the runs' names, schedules and systems.
 
-    Raises the errors of :func:`report_page`, OptionError for too many runs to animate, and OutputError for an
-    unwritable page.
+    Raises FileError for a path without a run and for malformed files, TimelineError for a damaged Timeline, OSError for
+    unreadable files, OptionError for too many runs to animate, and OutputError for an unwritable page and, with
+    ``play``, for an execution that cannot be animated.
     """
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
@@ -146,9 +150,8 @@ def _overview(runs: Sequence[StoredRun], titles: Sequence[str]) -> Table:
 def _run_data(run: StoredRun, title: str) -> tuple[dict[str, Any], str]:
     """Return a run's JSON data and packed columns."""
     timeline, times = in_periods(run.timeline), run.times
-    explanation = explain(
-        run.timeline, "a page does not try changes", waterfall=run.waterfall, shares=run.recomputed_shares
-    )
+    no_job = "a page does not try changes"
+    explanation = explain(run.timeline, no_job, waterfall=run.waterfall, shares=run.recomputed_shares)
     path = (analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows
     gaps = tuple(left_out(timeline))
     with run.malformed_as_file_error():
@@ -248,7 +251,7 @@ def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
 
 
 def _bars(explanation: Explanation, clock_hz: int) -> dict[str, Any]:
-    """Return the time of every IPU over the whole run, arithmetic first."""
+    """Return a bar per IPU over the whole run: cycles by use, arithmetic first."""
     looks, columns = zip(*explanation.ipu_time, strict=True)
     cycles = zip(*(column.tolist() for column in columns), strict=True)
     rows = {f"IPU {ipu}": parts for ipu, parts in enumerate(cycles)}

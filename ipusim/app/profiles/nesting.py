@@ -1,4 +1,4 @@
-"""Resolve nested spans of a thread: subtract receives, updates and recomputations from passes."""
+"""Resolve nested spans of a thread: subtract receives and updates from passes, note recomputation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ _TOLERANCE_US: Final = Fraction(2)
 def resolve_nesting(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
     """Return a thread's passes and updates, with the times of nested spans.
 
-    Nested spans are receives, updates and recomputations. A span is nested if its middle is inside the outer span,
-    since profilers round ends. A receive that is posted before a pass and ends inside the pass belongs to this pass.
-    ``remarks`` counts nested spans by both parts of their note: kind of span, and treatment of the time.
+    A span is nested if its middle is inside the outer span, since profilers round ends. Nested receives and updates are
+    subtracted from the outer pass. A forward pass inside a backward pass is recomputation, and stays in the time of the
+    backward pass. A span inside another of the same kind, stage and micro-batch is left out. Spans inside an overlapped
+    forward and backward pass, and parts of a pass inside another part, are returned like spans of their own. A receive
+    that is posted before a pass and ends inside the pass belongs to this pass.
 
-    Raises FileError with the reason for nested passes of different kinds, except recomputation.
+    ``remarks`` counts nested spans by kind of span and treatment of time, the two parts of a later note.
+
+    Raises FileError for any other pass inside a pass or update.
     """
     open_spans: list[tuple[Span, Fraction]] = []
     result: list[Span] = []
@@ -69,7 +73,7 @@ def _subtract_receives(receives: Sequence[Span], passes: Sequence[Span], remarks
         number = bisect_right(starts, last_moment) - 1
         has_ended = number >= 0 and last_moment >= starts[number] + passes[number].us
         if number > 0 and has_ended and passes[number - 1].activity == OVERLAP:
-            number -= 1  # the overlapped pair around the ended pass may still run
+            number -= 1  # the receive follows this pass, but an overlapped pair around the pass may still run
         if number < 0 or last_moment >= starts[number] + passes[number].us:
             continue
         begin = max(start, starts[number], ends_of_receives.get(number, starts[number]))

@@ -32,7 +32,7 @@ _RUN_FOLDER_FILES: Final = {"summary.json", "timeline.npz"}
 #: Estimated time of arithmetic on a weight array per micro-batch, in units of a span's time. The estimate only serves
 #: to start long runs first.
 _SPANS_PER_ARRAY: Final = 16
-#: Estimated time of a price, in units of a span's time.
+#: Estimated time of pricing a term of the costs (an entry of ``prices`` in a pin), in units of a span's time.
 _SPANS_PER_PRICE: Final = 500
 
 
@@ -92,7 +92,7 @@ def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterato
 def tests_anything(path: Path) -> bool:
     """Return whether a scenario has expectations or a pin.
 
-    Unreadable scenarios and pins count, such as a link in place of a pin: their test reports the error.
+    A scenario or pin that cannot be read, such as a link in place of a pin, counts too, and its test reports the error.
     """
     try:
         return has_pin(path) or _matches(_EXPECT_LINE, path)
@@ -134,9 +134,17 @@ def check_all(
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of every scenario as it finishes; longest scenarios start first.
 
-    ``workers`` is the number of processes, by default one per core. A run that ends its process, such as by `os._exit`
-    in a schedule, ends a worker, never this process; scenarios not done by this time are unfinished. ``renew``,
-    ``needs_pin`` and ``times`` are passed to :func:`ipusim.app.regression.scenario_check.check_scenario`.
+    A run that ends its process, such as by `os._exit` in a schedule, ends a worker, never this process; scenarios not
+    done by this time are unfinished.
+
+    Args:
+        paths: the scenarios.
+        workers: number of processes, by default one per core.
+        renew: whether outcomes hold a changed pin; never for a run that misses expectations.
+        needs_pin: whether only existing pins are renewed.
+        times: whether times are computed twice, and differences reported as missed.
+
+    Raises OptionError for fewer than one worker.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")

@@ -11,15 +11,15 @@ from ipusim.ipu.runtime.context import Scoped
 host_block: Final[Scoped[str | None]] = Scoped("host_block", None)
 
 
-def check_on_ipu(operation: str, instead: str) -> None:
+def check_on_ipu(*, operation: str, advice: str) -> None:
     """Refuse an operation inside a host block.
 
     Args:
         operation: begin of the message: the operation and a verb, such as ``table 'ids' is looked up``.
-        instead: end of the message: advice for the author of the program.
+        advice: end of the message, for the author of the program.
 
     Raises:
         ModelError: if the call is inside a host block.
     """
     if (name := host_block()) is not None:
-        raise ModelError(f"{operation} in scope {name!r}, whose operations run on the host: {instead}")
+        raise ModelError(f"{operation} in scope {name!r}, whose operations run on the host: {advice}")

@@ -46,7 +46,7 @@ _NOT_OVERLAPPED: Final = (
 
 
 def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Sequence[str] = ()) -> Job:
-    """Return a program's job.
+    """Assemble a program's request, and add the notes of configuration and queue to the Job.
 
     Args:
         request: request of the program.
@@ -62,7 +62,7 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
     with _errors_in_graphcores_names():
         job = assemble(request)
     configuration = config or configured() or IPUConfig()
-    overlap_note = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, configuration) else ()
+    overlap_note = (_NOT_OVERLAPPED,) if _ignores_io_tiles(job.schedule, configuration) else ()
     return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlap_note))
 
 
@@ -108,8 +108,8 @@ def options_of_loop(
     return options
 
 
-def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
-    """Tell whether operations are placed on I/O tiles, although the schedule is not a pipeline and overlaps nothing."""
+def _ignores_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
+    """Tell whether the configuration places operations on I/O tiles in vain: only pipelines overlap feeds."""
     return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
 
 
@@ -117,7 +117,7 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
     """Return the options from configuration, device and environment."""
     options = config.options()
     options["system"] |= device
-    if _leaves_io_tiles(schedule, config):
+    if _ignores_io_tiles(schedule, config):
         options["system"]["io_tiles"] = {**options["system"]["io_tiles"], "place_ops_on_io_tiles": False}
     if config.statistics_group > 1:
         options[STATISTICS_GROUP] = config.statistics_group
@@ -131,7 +131,7 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
 def request_options(arguments: Arguments, config: IPUConfig, configured: bool, ordinal: int | None) -> dict[str, Any]:
     """Return a program's request options, keyed like a scenario."""
     schedule = schedules.find(arguments.schedule.value)
-    if not arguments.count:  # counts of a request begin at 1; in Graphcore, the schedule refuses 0
+    if not arguments.count:  # a request would refuse a count of 0 in its own words, so raise the schedule's error first
         shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
         rules.check_count(0, schedule.multiple(shape))
     number = device_ordinal() if ordinal is None else ordinal
@@ -180,8 +180,8 @@ def _argument_name(path: KeyPath) -> str:
     return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(fields))
 
 
-#: What a remedy advises to cut.
-_STAGES: Final = "the model into more computational_stages on more IPUs"
+#: Object of the advice to cut, in remedies.
+_MODEL_INTO_STAGES: Final = "the model into more computational_stages on more IPUs"
 
 
 def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
@@ -189,12 +189,13 @@ def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
     if fit.too_large:
         raise OutOfMemoryError(f"{fit.out_of_memory} {_remedy(fit, system, schedule)}")
     if fit.streaming:
-        raise OutOfMemoryError(f"{fit.streaming} Offload less, or cut {_STAGES}.")
+        raise OutOfMemoryError(f"{fit.streaming} Offload less, or cut {_MODEL_INTO_STAGES}.")
 
 
 def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
     """Return advice against the largest use of memory, a Holder, on the fullest IPU."""
-    shape, updating = fit.plan.shape, fit.too_large[0].op is None
+    shape = fit.plan.shape
+    peaks_in_update = fit.too_large[0].op is None  # a peak outside of passes is in the weight update
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
             candidate = schedules.shallower(schedule, shape)
@@ -203,13 +204,13 @@ def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
             return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
         case pipelines.Holder.STREAMS:
             return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."
-        case pipelines.Holder.LIVE if updating:
-            return f"Cut {_STAGES}."
+        case pipelines.Holder.LIVE if peaks_in_update:
+            return f"Cut {_MODEL_INTO_STAGES}."
         case pipelines.Holder.FIFOS | pipelines.Holder.LIVE | pipelines.Holder.COPIES:
-            return f"Feed smaller micro-batches, or cut {_STAGES}."
+            return f"Feed smaller micro-batches, or cut {_MODEL_INTO_STAGES}."
         case pipelines.Holder.STATE:
             enabled = "IPUConfig.device_connection.enable_remote_buffers"
             option = enabled if system.streaming is None else "offload_weight_update_variables"
-            return f"Keep the optimizer's state in Streaming Memory with {option}, or cut {_STAGES}."
+            return f"Keep the optimizer's state in Streaming Memory with {option}, or cut {_MODEL_INTO_STAGES}."
         case _:
-            return f"Cut {_STAGES}, or take another device_mapping."
+            return f"Cut {_MODEL_INTO_STAGES}, or take another device_mapping."

@@ -1,4 +1,4 @@
-"""Add collective nodes between a stage's replicas; gradients are transposed collectives."""
+"""Add collective nodes between a stage's replicas; the caller gives the function of the gradient."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ipusim.ipu.runtime.host_block import check_on_ipu
 tf = load()
 
 
-class Meeting:
+class CollectiveMark:
     """Mark of nodes in which a program's replicas communicate or report their replica number."""
 
 
-#: Value of all collective nodes.
-_MEETING: Final = Meeting()
+#: Value in the registry entry of every collective node, by which a computation is found to have collectives.
+_MARK: Final = CollectiveMark()
 
 
 def add_collective(
@@ -41,8 +41,8 @@ def add_collective(
         shape: static shape of the result.
         name: name of the node.
     """
-    context = f"collective {name!r} is called"
-    check_on_ipu(context, "replicas meet on their IPUs, so call it outside of the scope")
+    advice = "replicas meet on their IPUs, so call it outside of the scope"
+    check_on_ipu(operation=f"collective {name!r} is called", advice=advice)
 
     def call(value: Any) -> Any:
         (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)
@@ -62,7 +62,7 @@ def add_collective(
 
 def _entry(function: Callable[..., Any]) -> Entry:
     """Return the registry entry of a collective node that calls a function of arrays."""
-    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))), value=_MEETING)
+    return Entry(lambda node: lambda *arrays: np.asarray(function(*map(np.asarray, arrays))), value=_MARK)
 
 
 def add_replica_index(name: str) -> Any:

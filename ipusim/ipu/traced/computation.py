@@ -19,7 +19,7 @@ from ipusim.ipu.graph.tape import note_origins
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.tracing import is_fed_by_session, variable_name
 from ipusim.ipu.runtime.devices import ONE_PIPELINE
-from ipusim.ipu.traced.collectives import Meeting
+from ipusim.ipu.traced.collectives import CollectiveMark
 from ipusim.ipu.traced.device_program import DeviceProgram
 from ipusim.ipu.traced.host_tables import tables_of
 from ipusim.ipu.traced.loops import add_iteration
@@ -71,7 +71,7 @@ def _values_of_iteration(graph: Any, start: int) -> list[Any]:
     values = [entry.value for node in nodes_of_iteration if (entry := entry_of(node)) is not None]
     if any(isinstance(value, DeviceProgram) for value in values):
         return []
-    return [value for value in values if isinstance(value, EnqueueItem | Infeed | Meeting)]
+    return [value for value in values if isinstance(value, EnqueueItem | Infeed | CollectiveMark)]
 
 
 class Computation:

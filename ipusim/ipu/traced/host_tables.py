@@ -97,7 +97,7 @@ class HostTable:
             clip: whether to clip numbers out of range; otherwise such numbers raise ProgramError.
         """
         advice = "its rows come to the IPU, so look them up outside of the scope"
-        check_on_ipu(f"table {self._name!r} is looked up", advice)
+        check_on_ipu(operation=f"table {self._name!r} is looked up", advice=advice)
         number, width = next(self._look_up_numbers), int(self.variable.shape[1])
         form = (self.variable.dtype.base_dtype, [*ids.shape.as_list(), width])
 

@@ -18,7 +18,7 @@ from ipusim.model.work import Work, work_of
 
 @dataclass(frozen=True)
 class Concatenate(Join):
-    """Puts the output of an earlier layer behind the input, along the last axis: a skip connection.
+    """Puts the output of an earlier layer after the input, along the last axis: a skip connection.
 
     Images of the earlier output that are larger than the input can be cropped to their middle, as in a U-Net.
     """
@@ -51,7 +51,7 @@ class Concatenate(Join):
         """Return the joined shape; raises ModelError for different leading axes."""
         taken_shape = self.skip_value.shape
         if not input_shape or taken_shape[:-1] != input_shape[:-1] or not taken_shape:
-            raise self._refusal(f"the axes {list(input_shape[:-1])} before its last one")
+            raise self._refusal(f"the axes {list(input_shape[:-1])} before the last axis")
         return (*input_shape[:-1], input_shape[-1] + taken_shape[-1])
 
     def combine(self, x: Array, value: Array) -> Array:

@@ -1,7 +1,7 @@
 """Run stages with skip connections, where a layer's output is joined with a later layer's output.
 
 A value for a later stage travels through the stages in between, as an additional output and input. Each hop is a copy,
-and the gradient returns along the same route, like in programs after Graphcore's compiler. If the next stage that uses
+and the gradient returns along the same route, as in programs made by Graphcore's compiler. If the next stage that uses
 a value is on the IPU that computed the value, the value stays on this IPU instead, in a FIFO as deep as the number of
 stages in between (pipeline_communication_optimizer.cc).
 """
@@ -24,7 +24,7 @@ class Skips:
     """Values of skip connections handled by a stage.
 
     Attributes:
-        input_name: name of the value that is the stage's input; empty if no value is.
+        input_name: name of the skip value that equals the stage's input; empty if the input is no skip value.
         arriving_values: values arriving with the input.
         sent_values: values leaving with the output.
         used_values: values joined in this stage.
@@ -40,7 +40,7 @@ class Skips:
     fetched_values: tuple[SkipValue, ...] = ()
 
     @property
-    def going_on(self) -> tuple[SkipValue, ...]:
+    def leaving_values(self) -> tuple[SkipValue, ...]:
         """Values that leave the stage or stay on the IPU, in their order after the output."""
         return (*self.sent_values, *(value for value, _ in self.stored_values))
 
@@ -77,7 +77,7 @@ class SkippingStage(InParts):
         self._pieces = tuple(pieces)
         self._skips = skips
         self._arriving = tuple(value.name for value in skips.beside_input)
-        self._leaving_names = tuple(value.name for value in skips.going_on)
+        self._leaving_names = tuple(value.name for value in skips.leaving_values)
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
         """Run the pieces in order; with additional values, ``x`` and the output are tuples.

@@ -263,7 +263,7 @@ class LayerStage:
 
     def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
         """Yield pieces that end at a join or at an output used later, then the remaining layers."""
-        values = dict.fromkeys((*skips.used_values, *skips.going_on))
+        values = dict.fromkeys((*skips.used_values, *skips.leaving_values))
         start = 0
         for index, named_layer in enumerate(self.named_layers):
             join = named_layer.layer if isinstance(named_layer.layer, Join) else None

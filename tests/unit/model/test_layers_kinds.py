@@ -327,7 +327,7 @@ REFUSED = {
     ),
     "other axes": (
         lambda: Concatenate("a").with_source_shape((5, 4)).output_shape((3, 4)),
-        r"the axes \[3\] before its last one, got the output of a with \[5, 4\]",
+        r"the axes \[3\] before the last axis, got the output of a with \[5, 4\]",
     ),
     "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "only a network provides the output of 'a'"),
     "join alone": (
