@@ -48,9 +48,10 @@ from ipusim.timeline.timeline import NONE, Timeline
 
 @dataclass(frozen=True, eq=False)
 class IdleCauses:
-    """Idle intervals of all IPUs as columns of equal length, sorted by IPU and start.
+    """Idle intervals of all IPUs, sorted by IPU and start, and the arithmetic of every IPU.
 
-    In a run with repeated blocks, one interval may represent intervals of several block copies.
+    The columns from ``ipu`` to ``times`` have an entry per interval. In a run with repeated blocks, an entry may stand
+    for the same interval in several repetitions.
 
     Attributes:
         ipu: logical IPU of the device.
@@ -94,15 +95,15 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
 
     Waits for passes of other IPUs are divided in this order:
 
-    - fill and drain, then gaps in main: the waterfall's cycles of each part, equal for all IPUs as if they were
-      balanced.
-    - imbalance of stages: the further waits of a run that consists of passes alone; 0 if the waterfall has no
-      imbalance.
-    - further parts of the waterfall: the part's cycles in the waterfall minus the IPU's own cycles of that part,
-      because the difference delays passes of other IPUs. Waits for recomputation are listed apart from the IPU's own
-      recomputation.
+    - fill and drain, then gaps in main: cycles of the part in the waterfall, which measures both with balanced stages;
+      therefore equal for all IPUs.
+    - imbalance of stages: useful time and imbalance in the waterfall, minus the IPU's own forward and backward
+      arithmetic; 0 if the waterfall has no imbalance.
+    - further parts, such as copies: cycles of the part in the waterfall, minus the IPU's own cycles of that part. The
+      difference delays passes of other IPUs, for which this IPU waits. Waits for recomputation are listed apart from
+      the IPU's own recomputation.
 
-    Remaining waits stay waits for passes of other IPUs.
+    A part takes no more cycles than there are waits left. Remaining waits stay waits for passes of other IPUs.
 
     Args:
         idle: idle intervals of the window.

@@ -50,10 +50,10 @@ class OrderReport:
         used: whether the run uses this order.
         ipus: physical IPU of each logical IPU.
         routes: routes of tensors between IPUs.
-        copy_cycles: cycles of the longest copy, sync included: the merged copy of all tensors in lock-step, the slowest
-            stage's copy with one stage at a time, the longest send on idle links in point-to-point.
-        execution_cycles: total cycles of an execution's copies, syncs included; in point-to-point the total cycles of
-            a replica's sends.
+        copy_cycles: cycles of the longest copy. In lock-step: the longest merged copy of the tensors sent after a
+            time-step, with its sync. In point-to-point: the longest send on idle links, without a sync.
+        execution_cycles: total cycles of an execution's copies. In lock-step: with syncs, for the slowest group of
+            replicas. In point-to-point: the sends of one replica, without syncs.
     """
 
     order: str
@@ -131,10 +131,10 @@ def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Co
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})
     cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
-    copy_count, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
+    pipeline_copies, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
     total = sum(
-        send_cycles * len(range(copy, micro_batches, copy_count))
-        for (replica, copy, *_), send_cycles in cycles.items()
+        send_cycles * len(range(pipeline_copy, micro_batches, pipeline_copies))
+        for (replica, pipeline_copy, *_), send_cycles in cycles.items()
         if not replica
     )
     return max(cycles.values(), default=0), total

@@ -19,7 +19,7 @@ class OneIpu:
 
     Attributes:
         run_cycles: cycles of equally many executions on one IPU; None if the program cannot run on a single IPU.
-        excess_bytes: program bytes beyond the IPU's memory; 0 also if the scenario states no memory.
+        excess_bytes: program bytes beyond the IPU's memory; 0 if the program fits, or the scenario states no memory.
         refusal: reason why one IPU cannot run the program; empty otherwise.
     """
 
@@ -40,7 +40,7 @@ class Verdict:
         single_ipu_cycles: mean cycles of an execution of the same work on one IPU with enough memory, simulated
             under schedule ``single`` with the same model, feeds, host, optimizer and samples per weight update; None if
             one IPU cannot run the program.
-        single_ipu_excess_bytes: program bytes beyond that IPU's memory; 0 also if no memory is stated.
+        single_ipu_excess_bytes: program bytes beyond that IPU's memory; 0 if the program fits, or no memory is stated.
         single_ipu_refusal: reason why one IPU cannot run the program; empty otherwise.
         speed_up: length of the run on one IPU over length of this run, below 1 for a slower pipeline; None if one IPU
             cannot run the program.
@@ -72,12 +72,12 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, one_ipu: OneI
     ipus_with_stage = sorted(info.stages_of_ipu)
     run_cycles = throughput_of(timeline).run_cycles
     busy = int(cycles_by_kind(timeline)[ipus_with_stage][:, list(COMPUTE_KINDS)].sum())
-    passes, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
+    stage_cycles, slowest = _stage_cycles(costs, shape), slowest_stages(costs, shape)
     return Verdict(
         efficiency=ratio(busy, len(ipus_with_stage) * run_cycles),
         slowest_stage=slowest[0],
         slowest_stages=slowest,
-        slowest_ratio=ratio(passes[slowest[0]] * len(passes), sum(passes)),
+        slowest_ratio=ratio(stage_cycles[slowest[0]] * len(stage_cycles), sum(stage_cycles)),
         single_ipu_cycles=None if one_ipu.run_cycles is None else -(-one_ipu.run_cycles // info.executions),
         single_ipu_excess_bytes=one_ipu.excess_bytes,
         single_ipu_refusal=one_ipu.refusal,
@@ -87,22 +87,21 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, one_ipu: OneI
 
 def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     """Return all stages with the longest passes per micro-batch, recomputation included."""
-    passes = _stage_cycles(costs, shape)
-    return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
+    stage_cycles = _stage_cycles(costs, shape)
+    return tuple(stage for stage, cycles in enumerate(stage_cycles) if cycles == max(stage_cycles))
 
 
 def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
-    """Return the stages of the IPUs with the longest passes per micro-batch; the slowest stages of a single IPU.
+    """Return all stages on the IPUs whose passes per micro-batch take longest in total.
 
-    IPUs that compute equally long tie. With one stage on each IPU, the busiest stages are the slowest.
+    IPUs that compute equally long tie. With one stage on each IPU, the busiest stages are the slowest. If all IPUs hold
+    the same stages, such as a single IPU, return the slowest stages instead.
     """
-    passes = _stage_cycles(costs, shape)
-    groups = [
-        [stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.ipus_of_equal_stages
-    ]
+    stage_cycles = _stage_cycles(costs, shape)
+    groups = [[stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.alike]
     if len(groups) == 1:
         return slowest_stages(costs, shape)
-    cycles = [sum(passes[stage] for stage in stages) for stages in groups]
+    cycles = [sum(stage_cycles[stage] for stage in stages) for stages in groups]
     longest = [stages for stages, group_cycles in zip(groups, cycles, strict=True) if group_cycles == max(cycles)]
     return tuple(sorted(stage for stages in longest for stage in stages))
 

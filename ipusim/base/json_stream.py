@@ -127,10 +127,7 @@ class JsonStream:
         data = self._file.read(max(_CHUNK, rest_length))
         self._rest_bytes -= len(data)
         if self._rest_bytes < 0:
-            raise FileError(
-                f"{self._name}: expected at most {self.most_bytes:,} bytes of contents, got more: ask for fewer "
-                "steps in a trace"
-            )
+            raise FileError(f"{self._name}: expected at most {self.most_bytes:,} bytes of contents, got more")
         self._is_at_end = not data
         self._line += self._text.count("\n", 0, self._position)
         self._text, self._position = self._text[self._position :] + self._decoder.decode(data, final=self._is_at_end), 0

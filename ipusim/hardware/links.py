@@ -80,7 +80,7 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     return rate_of_channel[channel.removesuffix(_DETOUR)]
 
 
-def limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
+def with_detour_limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
     """Return a rung's route; detours get an additional rate limit.
 
     A detour is no faster than the rung's direct links. In an IPU-Machine the direct links were measured slower than the
@@ -95,7 +95,7 @@ def limit(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirectio
 
     Example:
         >>> direct = (LinkDirection(0, 1, "machine rung"),)
-        >>> limit(direct, "machine rung") == direct
+        >>> with_detour_limit(direct, "machine rung") == direct
         True
     """
     if len(route) == 1:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection, limit
+from ipusim.hardware.links import Channel, LinkDirection, with_detour_limit
 from ipusim.hardware.topology import Route, Topology, hops_to
 
 #: IPUs per pod: the largest number joined by IPU-Links (Graphcore's Pod datasheets).
@@ -35,7 +35,7 @@ class PodRing:
         dead: cables without traffic, as pairs of physical IPU numbers in ascending order; a GW-Link is the pair of its
             machines' first IPUs.
 
-    Raises DeviceError if the positions do not form whole pods.
+    Raises DeviceError if ``first`` does not begin a pod, or for fewer than two pods.
     """
 
     first: int
@@ -53,7 +53,7 @@ class PodRing:
 
     @property
     def rung(self) -> Channel:
-        """Channel between a rung's two IPUs: pods consist of IPU-Machines."""
+        """Channel between a rung's two IPUs: the one of an IPU-Machine, of which pods consist."""
         return "machine rung"
 
     @property
@@ -98,8 +98,11 @@ class PodRing:
         return replace(self, dead=self.dead.union(dead))
 
     @cached_property
-    def _reachable(self) -> dict[int, tuple[int, ...]]:
-        """Neighbours by IPU, gateway neighbours before link neighbours."""
+    def _next_hops(self) -> dict[int, tuple[int, ...]]:
+        """Next hops of traffic by IPU, in order of preference.
+
+        The gateway comes first, to IPUs at the same position in other pods; then the link of the rung; then the rails.
+        """
         return {
             ipu: (
                 *self._partners(ipu),
@@ -112,7 +115,7 @@ class PodRing:
     @property
     def unreachable_ipus(self) -> list[int]:
         """IPUs without a path to the first IPU."""
-        hops = hops_to(self._reachable, self.first)
+        hops = hops_to(self._next_hops, self.first)
         return [ipu for ipu in self.ipus if ipu not in hops]
 
     def route(self, source: int, target: int) -> Route:
@@ -140,10 +143,10 @@ class PodRing:
         return gateway_links + self._tori[target_pod].route(self.first + target_pod * POD_IPUS + position, target)
 
     def _detour(self, source: int, target: int) -> Route:
-        hops = hops_to(self._reachable, target)
+        hops = hops_to(self._next_hops, target)
         path = [source]
         while (ipu := path[-1]) != target:
-            path.append(next(neighbour for neighbour in self._reachable[ipu] if hops[neighbour] < hops[ipu]))
+            path.append(next(neighbour for neighbour in self._next_hops[ipu] if hops[neighbour] < hops[ipu]))
         pods = [(ipu - self.first) // POD_IPUS for ipu in path]
         links: list[LinkDirection] = []
         for number, (hop_start, hop_end) in enumerate(pairwise(path)):
@@ -151,10 +154,15 @@ class PodRing:
             if pods[number] != pods[number + 1]:
                 links.append(LinkDirection(hop_start - offset, hop_end - offset, self._channel))
                 continue
+            # The rung's own rate is for traffic that enters the pod on this rung and ends there; other traffic crosses.
             is_only_hop_in_last_pod = number == pods.index(pods[number]) and number + 2 == len(path)
             rung: Channel = self.rung if is_only_hop_in_last_pod else "rung crossing"
             links.append(LinkDirection(hop_start, hop_end, rung if hop_start // 2 == hop_end // 2 else "rail"))
-        return limit(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
+        return (
+            with_detour_limit(tuple(links), self.rung)
+            if source != target and source // 2 == target // 2
+            else tuple(links)
+        )
 
     @property
     def _channel(self) -> Channel:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from ipusim.base.errors import DeviceError
-from ipusim.hardware.links import Channel, LinkDirection, limit
+from ipusim.hardware.links import Channel, LinkDirection, with_detour_limit
 
 Route = tuple[LinkDirection, ...]
 
@@ -120,7 +120,7 @@ class Topology:
             LinkDirection(source_ipu, target_ipu, rung if _same_rung(source_ipu, target_ipu) else "rail")
             for source_ipu, target_ipu in pairwise(path)
         )
-        return limit(route, self.rung) if source != target and _same_rung(source, target) else route
+        return with_detour_limit(route, self.rung) if source != target and _same_rung(source, target) else route
 
 
 def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:

@@ -114,7 +114,7 @@ _STATISTICS_GROUP: Final = "norms.experimental.distributed_batch_norm_replica_gr
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 #: Reason why attributes of Graphcore's IPU Model have no effect.
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
-#: Attributes that have no scenario key, or whose scenario key accepts fewer spellings.
+#: Attributes without a scenario key, or that accept more forms of a value than their key, such as a list of devices.
 _OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "auto_select_ipus": attributes.devices(),
     "select_ipus": attributes.devices(),
@@ -177,7 +177,7 @@ def _fields() -> Fields:
 
 
 def _field(row: runs.GraphcoreOption) -> Field:
-    """Return the field of an attribute with a scenario key, with Graphcore's default, which scenarios share."""
+    """Return the field of an attribute with a scenario key; the default of both is Graphcore's."""
     if row.kind is bool:
         return attributes.flag(row.default)
     if row.kind is int:
@@ -263,16 +263,17 @@ class IPUConfig(Category):
         return result
 
     def device(
-        self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True, ordinal: int = 0
+        self, mapping: Sequence[int], pipelined: bool = True, *, is_configured: bool = True, ordinal: int = 0
     ) -> dict[str, Any]:
         """Return request options of machine and device, for stages on the IPUs of ``mapping``.
 
-        The device is ``/device:IPU:`` with the number ``ordinal``, or the smallest if not ``configured``. The machine
-        is the smallest that has all devices. Raises ProgramError with Graphcore's message for conflicting attributes,
-        ProgramStateError if no device is asked for, DeviceError for an unknown device.
+        The device is ``/device:IPU:`` with the number ``ordinal``; without ``is_configured``, the smallest device with
+        enough IPUs. The machine is the attribute ``machine``, or else the smallest machine that has all devices. Raises
+        ProgramError with Graphcore's message for conflicting attributes, ProgramStateError if a configuration asks for
+        no device, DeviceError for an unknown device.
         """
         self.check()
-        if configured and not device_count(self):
+        if is_configured and not device_count(self):
             raise ProgramStateError("No IPU devices configured.")
         machine, count, device = chosen_device(self, ordinal, hardware.shards_of(mapping))
 
@@ -288,7 +289,8 @@ class IPUConfig(Category):
                 io_tiles=self.io_tiles.num_io_tiles,
             )
 
-        if count is not None or device is not None:  # a program attaches first, and compiles afterwards
+        # As a program attaches before it compiles, a wrong number of IPUs is reported before a wrong mapping.
+        if count is not None or device is not None:
             hardware.replication_factor(build((0,)).count, hardware.shards_of(mapping))
         build(mapping)
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
@@ -344,10 +346,11 @@ def _check_processes(processes: Any) -> None:
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
     """Apply a copy of ``config`` to later programs that name no configuration.
 
-    A program that has run continues with its values on the configured device; as in Graphcore's software, an equal
-    configuration changes nothing. ``device`` has no effect. Raises ProgramTypeError if config is not a configuration,
-    ProgramError with Graphcore's message for conflicting attributes, and ProgramError for a different configuration
-    without ``reset_configuration``.
+    A program that has run continues on the newly configured device, with its variables and its places in infeeds. An
+    equal configuration changes nothing, as in Graphcore's software. ``device`` has no effect.
+
+    Raises ProgramTypeError if config is not a configuration, ProgramError with Graphcore's message for conflicting
+    attributes, and ProgramError for a different configuration without ``reset_configuration``.
     """
     if not isinstance(config, IPUConfig):
         raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")

@@ -8,14 +8,14 @@ from typing import Any
 from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import as_builder, device_ordinal
+from ipusim.ipu.runtime.devices import building_program, device_ordinal
 from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.computation import compile_computation
 
 tf = load()
 
 
-@as_builder
+@building_program
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
     """Trace a computation, and return tensors or an operation for a session to run.
 

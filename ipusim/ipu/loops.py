@@ -13,7 +13,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.call_checks import check_body, check_takes
 from ipusim.ipu.runtime.devices import (
     INNER_LOOP,
-    as_builder,
+    building_program,
     check_queue_on_device,
     device_ordinal,
     refuse_in_inner_loop,
@@ -26,7 +26,7 @@ from ipusim.ipu.traced.pipelines import as_list
 tf = load()
 
 
-@as_builder
+@building_program
 def repeat(
     n: Any,
     body: Callable[..., Any],
@@ -66,7 +66,7 @@ def repeat(
     return results[2:] if len(results) != 3 else results[2]
 
 
-@as_builder
+@building_program
 def while_loop(
     condition: Callable[..., Any],
     body: Callable[..., Any],

@@ -15,7 +15,7 @@ from ipusim.ipu.ipu_outfeed_queue import IPUOutfeedQueue
 from ipusim.ipu.optimizers import accumulates, accumulator_dtype
 from ipusim.ipu.runtime.arguments import check_arguments, refuse_what_is_not_simulated
 from ipusim.ipu.runtime.call_checks import check_takes
-from ipusim.ipu.runtime.devices import as_builder, check_queue_on_device, device_ordinal
+from ipusim.ipu.runtime.devices import building_program, check_queue_on_device, device_ordinal
 from ipusim.ipu.runtime.host_strategy import variables_on_host
 from ipusim.ipu.runtime.pipeline_options import (
     GradientAccumulationReductionMethod,
@@ -147,7 +147,7 @@ def _check_type(value: object, kind: type | tuple[type, ...], text: str) -> None
         raise ProgramTypeError(f"{_CLASS}.{text}")
 
 
-@as_builder
+@building_program
 @accepts_old_order
 def pipeline(
     computational_stages: Sequence[Callable[..., Any] | Sequence[Callable[..., Any]]],

@@ -21,10 +21,17 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """A replica's infeed and outfeed. Copies that no :class:`HostStream` carries take no time."""
+    """A replica's infeed and outfeed. Copies that no :class:`HostStream` carries take no time.
+
+    Handlers take and return a cause: the number of the span that lets the next span begin.
+    """
 
     def __init__(self, context: Context, replica: int, infeed_rate: SharedRate | None) -> None:
-        """Connect the feeds to the host. The replicas' infeeds share ``infeed_rate``, in elements of the host."""
+        """Connect the feeds to the host.
+
+        ``infeed_rate`` is the host's rate of producing elements, shared by the infeeds of all replicas; None if it is
+        unlimited.
+        """
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
             Code.INFEED: self._copy_in,
@@ -49,7 +56,7 @@ class Feeds(Facility):
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - buffers do not depend on micro-batches
-        """Return the states of streams, and the cycles until I/O tile copies resume."""
+        """Return the states of streams, and the cycles until the next event of each copy on I/O tiles."""
         io_copies = tuple((ipu, self._clock.cycles_until(process)) for ipu, process in sorted(self._io_copies.items()))
         return tuple(stream.state() for stream in self._streams), io_copies
 
@@ -136,13 +143,13 @@ def _streams(context: Context, replica: int, infeed_rate: SharedRate | None) -> 
     if shape.overlapped_io:
         kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
     sizes = program.infeed.element_bytes, program.outfeed.element_bytes
-    for copy in range(len(shape.copies)):
+    for pipeline_copy in range(len(shape.copies)):
         first, last = (
-            Description(kind, context.ipu_of(replica, stage, copy).number, stage, bytes=size, replica=replica)
+            Description(kind, context.ipu_of(replica, stage, pipeline_copy).number, stage, bytes=size, replica=replica)
             for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
         )
-        stream = partial(HostStream, context, replica=replica, copy=copy)
-        batches = range(copy, shape.micro_batches, len(shape.copies))
+        stream = partial(HostStream, context, replica=replica, copy=pipeline_copy)
+        batches = range(pipeline_copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
             depth, elements = program.infeed.prefetch_depth, context.executions * len(batches)
             yield stream(HostTrack.INFEED, first, batches, depth=depth, elements=elements, rate=infeed_rate)

@@ -32,7 +32,7 @@ class Bundle(NamedTuple):
     """Link directions with equal carrying times during a copy.
 
     Attributes:
-        description: group of the links' spans in the recorder.
+        description: number of the links' group of spans in the recorder.
         cycles: duration.
         links: the link directions.
     """
@@ -59,8 +59,9 @@ class Interconnect(Meeting):
         self.handlers = {Code.MEET: self._arrive_for_steps}
         group = context.groups.index(list(replicas))
         self._reroutes = context.rerouted
-        self._copies_per_route = len(copies)
-        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.copies_by_group[group]))
+        self._copy_count = len(copies)
+        #: The copies on the first routes, then the same copies on the routes after each reroute.
+        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.meetings[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
         self._report = context.progress if not replicas[0] else lambda _: None
@@ -75,9 +76,9 @@ class Interconnect(Meeting):
         self._asleep = self._sleepers = 0
         #: IPUs about to fall asleep.
         self._falling_asleep: list[int] = []
-        #: Waking IPUs, by number of the previous meeting.
+        #: Sleeping IPUs, by number of the meeting after which they wake.
         self._awake_after: dict[int, list[int]] = {}
-        #: Wake-up events, by number of the previous meeting.
+        #: Wake-up events, by number of the meeting after which IPUs wake.
         self._events: dict[int, simpy.Event] = {}
         self._meeting = 0
         #: Cycle and last span of the previous meeting.
@@ -92,9 +93,9 @@ class Interconnect(Meeting):
             for copy in copies
         ]
         self._ipu_count = len(self.ipus)
-        # Without host copies, records at the end of a copy save two events per copy.
+        # If no host copy and no other group of replicas runs meanwhile, an event at its end can record a whole copy.
         host = context.costs.host
-        self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
+        self._records_at_end = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
         self._bundles = _bundles_of(context, self._copies)
 
     def _arrive_for_steps(
@@ -138,7 +139,7 @@ class Interconnect(Meeting):
     def _next_copy(self) -> int:
         """Return the number of the next copy, on the current routes."""
         cycle = self._clock.now
-        return self._copy_of[self._time_step] + self._copies_per_route * sum(
+        return self._copy_of[self._time_step] + self._copy_count * sum(
             reroute.cycle <= cycle for reroute in self._reroutes
         )
 
@@ -187,7 +188,7 @@ class Interconnect(Meeting):
                 self._clock.call_at(cut_cycle, partial(self._resend, start, sync_end, pre_copy_end, first_byte, cause))
                 return
             bundles = self._bundles[self._copy_number]
-            if self._is_alone and len(bundles) == 1:
+            if self._records_at_end and len(bundles) == 1:
                 (bundle,) = bundles
                 self._carrying_links = len(bundle.links)
                 last_byte = end(bundle.links, _LINK, first_byte, bundle.cycles)
@@ -208,6 +209,10 @@ class Interconnect(Meeting):
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
+        """Record the waits of all IPUs, with a joint record of sleepers if possible; return no spans, as none are read.
+
+        IPUs that have arrived for several time-steps fall asleep.
+        """
         cycle = self._clock.now
         release, cause = self._released
         if not self._asleep:

@@ -17,17 +17,18 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
 
     A pass runs in a later time-step than the passes that it needs, and not before earlier passes of its IPU. Passes of
     one IPU share a time-step, unless ``one_at_a_time`` is set, or the time-step already has a pass of the same kind and
-    stage. Joined passes (passes in one slot) share a time-step, unless one of them needs another. Passes in a circle of
-    needs come last, for the check of Plans to report.
+    stage. Joined passes (passes in one slot) share a time-step, unless one of them needs another. If passes need each
+    other in a circle, missing results are ignored, so that every pass gets a time-step; the check of the Plan then
+    reports the circle.
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     pairs = [*zip(kinds, stages, strict=True)]
     # Time-step of a pass, by (kind, stage) and micro-batch. An input-gradient pass counts as the backward pass.
     step_of: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-    result_of = {pair: (Pass.BACKWARD if pair[0] == Pass.INPUT_GRADIENT else pair[0], pair[1]) for pair in set(pairs)}
-    input_steps = {pair: [step_of[need] for need in needs(order.shape, *pair)] for pair in result_of}
+    recorded_as = {pair: (Pass.BACKWARD if pair[0] == Pass.INPUT_GRADIENT else pair[0], pair[1]) for pair in set(pairs)}
+    input_steps = {pair: [step_of[need] for need in needs(order.shape, *pair)] for pair in recorded_as}
     input_steps_of_row = [input_steps[pair] for pair in pairs]
-    own_steps_of_row = [step_of[result_of[pair]] for pair in pairs]
+    own_steps_of_row = [step_of[recorded_as[pair]] for pair in pairs]
     queues: dict[int, list[range]] = {ipu: [] for ipu in ipus}  # the first slot last
     for rows in reversed([*_slots(order)]):
         queues[ipus[rows[0]]].append(rows)

@@ -114,7 +114,7 @@ def test_wrong_values_of_any_parameter_are_one_message(shown, tmp_path, monkeypa
     ("call", "text"),
     [
         (lambda: ipusim.report([]), "expected at least one folder of a run, got none"),
-        (lambda: ipusim.report([5]), "folders: expected a path, a text or a list of a path or a text each, got [5]"),
+        (lambda: ipusim.report([5]), "folders: expected a path, a text or a list of paths or texts, got [5]"),
         (lambda: ipusim.compare([]), "expected at least one run to compare, got an empty list"),
         (
             lambda: ipusim.sweep(FOUR, {"steps": [1]}, workers="x"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipusim.app.fidelity import product_fit as fit
-from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, term_shares
+from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, rate_shares
 from ipusim.app.fidelity.product_rows import PRODUCTS_FILE, read_rows
 from ipusim.hardware.generations import BOW, GC200
 from ipusim.pricing.planner.plan import plan_product
@@ -66,7 +66,7 @@ def test_that_the_chip_is_a_bow_shows_in_what_rates_a_gc200_would_need(measured)
 
 
 def test_the_share_of_cycles_that_follows_a_rate_is_what_one_per_cent_of_it_does(measured):
-    shares = dict(zip([rate.attribute for rate in PLANNER_RATES], term_shares(measured, BOW), strict=True))
+    shares = dict(zip([rate.attribute for rate in PLANNER_RATES], rate_shares(measured, BOW), strict=True))
     assert 0.75 < sum(shares.values()) < 0.85  # the rest are starts of passes, which no rate touches
     name = "compute_set_cycles"
     more = replace(DEFAULT_PLANNER_RATES, **{name: getattr(DEFAULT_PLANNER_RATES, name) * 1.01})

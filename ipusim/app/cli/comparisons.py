@@ -75,7 +75,7 @@ def compare(
     schedules: _Schedules = None,
     orders: _Orders = "",
     sync: _Sync = "",
-    syncs: Annotated[str, typer.Option(hidden=True)] = "",
+    syncs: Annotated[str, typer.Option(hidden=True)] = "",  # other spelling of --sync
     losses: Annotated[
         bool, typer.Option("--losses", help="run the arithmetic too, and compare the last step's mean loss")
     ] = False,
@@ -86,7 +86,7 @@ def compare(
     traces: _Traces = None,
     out: _Out = None,
     overrides: Overrides = None,
-    output_form: str = "",
+    output_form: str = "",  # set by @printing
 ) -> None:
     """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; name the best."""
     from ipusim.api import RequestError

@@ -46,7 +46,7 @@ TensorFlow = Annotated[
     typer.Option(
         "--tensorflow",
         metavar="N",
-        help="for a program: TensorFlow's major version, 1 or 2  [default: the version of the names in the program]",
+        help="for a program: TensorFlow's major version, 1 or 2  [default: the version whose names the program uses]",
     ),
 ]
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="for a program: no data copies from and to the host")]
@@ -168,6 +168,7 @@ def run_profiled(
 ) -> dict[Path, Run]:
     """Run a program under the profiler, and return the first host's runs by folder.
 
+    ``files`` returns the contents of a run's files by name, from the run, its folder, and comments on its scenario.
     With ``to_stderr`` the program prints to standard error. Raises the ProgramError and FileError of the program file,
     and typer.Exit with the exit code of a program that exits.
     """
@@ -179,13 +180,13 @@ def run_profiled(
         program_run(to_stderr=to_stderr, hosts=options.hosts),
         profile(
             folder, options.steps, options.synthetic, description=program.description, name=program.name, files=files
-        ) as recorder,
+        ) as profiled,
     ):
         program.run(arguments, options.hosts, options.tensorflow)
         if os.getpid() != process:  # a process forked by the program reports no results
             raise typer.Exit
-        if not recorder.recorder.programs:
+        if not profiled.recorder.programs:
             if not asks_for_help(arguments):
                 print(f"{path}: no pipeline or loop has run on IPUs, so there are no results", file=sys.stderr)
             raise typer.Exit
-    return dict(zip(recorder.folders, recorder.runs, strict=True))
+    return dict(zip(profiled.folders, profiled.runs, strict=True))

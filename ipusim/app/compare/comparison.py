@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from ipusim.api import analysis
 from ipusim.app.compare.compare import Row
 from ipusim.app.study.best import best_first
+
+
+class UpdateWork(NamedTuple):
+    """Samples of a weight update or execution, and whether it trains."""
+
+    samples: int
+    training: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +90,11 @@ class Comparison:
         return len(self.work) == 1 and not self.models_differ
 
     @cached_property
-    def work(self) -> tuple[tuple[int, bool], ...]:
-        """Distinct pairs of samples per weight update and training flag, rising."""
+    def work(self) -> tuple[UpdateWork, ...]:
+        """Distinct work of weight updates, rising."""
         times_of_rows = [_times(row) for row in self.completed]
-        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in times_of_rows}))
+        work = {UpdateWork(times.throughput.effective_batch_size, times.training) for times in times_of_rows}
+        return tuple(sorted(work))
 
     @cached_property
     def models_differ(self) -> bool:

@@ -136,11 +136,11 @@ def ties(comparison: Comparison) -> Iterator[str]:
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
     """Yield why throughput decides, and the numbers of IPUs if they differ."""
-    samples = sorted({size for size, _ in comparison.work})
+    samples = sorted({work.samples for work in comparison.work})
     causes = []
     if len(samples) > 1:
         causes.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
-    if len({training for _, training in comparison.work}) > 1:
+    if len({work.training for work in comparison.work}) > 1:
         causes.append("some runs train, and others do not")
     if comparison.models_differ:
         causes.append("models differ, so a sample is different work")
@@ -197,10 +197,10 @@ def _slowdown(row: Row) -> float | None:
 
 def _disturbance_words(comparison: Comparison) -> Iterator[str]:
     """Yield the run with the cheapest disturbances, if several runs are disturbed."""
-    costs = {row: cost for row in comparison.completed if (cost := _slowdown(row)) is not None}
-    if len(costs) > 1:
-        least = min(costs.values())
-        best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE_TOLERANCE]
+    slowdowns = {row: slowdown for row in comparison.completed if (slowdown := _slowdown(row)) is not None}
+    if len(slowdowns) > 1:
+        least = min(slowdowns.values())
+        best = [comparison.label(row) for row, slowdown in slowdowns.items() if slowdown - least < _TIE_TOLERANCE]
         tie = f" ({len(best)} tie)" if len(best) > 1 else ""
         run = f"{best[0]}{tie}"
         mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
@@ -222,7 +222,7 @@ def comparison_table(comparison: Comparison) -> Table:
     time = f"time per {periods.pop() if len(periods) == 1 else 'update or execution'}"
     several = len({_ipus(row) for row in comparison.completed}) > 1
     slowdowns = [_slowdown(row) for row in comparison.rows]
-    disturbed = any(cost is not None for cost in slowdowns)
+    disturbed = any(slowdown is not None for slowdown in slowdowns)
     figures = [figure for figure in analysis.FIGURES if figure.in_tables]
     figures = [figure for figure in figures if any(figure.name in row.figures for row in comparison.rows)]
     figures.sort(key=lambda figure: figure.name not in _FIRST_COLUMNS)
@@ -232,11 +232,11 @@ def comparison_table(comparison: Comparison) -> Table:
     )
     header[_COLUMNS_BEFORE_SLOWDOWN:_COLUMNS_BEFORE_SLOWDOWN] = ["S"] if disturbed else []
     rows = []
-    for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
+    for row, label, slowdown in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
         cells = [figure.cell(row.figures.get(figure.name)) for figure in figures]
         cells.insert(_COLUMNS_BEFORE_DIFFERENCE, "-" if row.times is None else signed_text(comparison.to_first(row)))
         cells[_COLUMNS_BEFORE_SLOWDOWN:_COLUMNS_BEFORE_SLOWDOWN] = (
-            ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
+            ["-" if slowdown is None else f"{slowdown:.3f}"] if disturbed else []
         )
         rows.append((label, *([_ipus(row)] if several else []), *cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
@@ -313,13 +313,13 @@ def _advantage_if_fitting(comparison: Comparison, row: Row, best: Row) -> str:
 
 def time_words(comparison: Comparison) -> str:
     """Return the name of the deciding time: ``time per weight update, in lock-step``."""
-    unit = "sample" if not comparison.is_by_time else "weight update" if comparison.work[0][1] else "execution"
+    unit = "sample" if not comparison.is_by_time else "weight update" if comparison.work[0].training else "execution"
     remark = "each sync mode by itself" if len(comparison.groups) > 1 else ""
     return ", ".join(filter(None, [f"time per {unit}", comparison.common, remark]))
 
 
 def row_words(comparison: Comparison, row: Row) -> str:
-    """Return the text behind a run's bar: time, difference to the first run, peak memory, mark."""
+    """Return the text after a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
     unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s

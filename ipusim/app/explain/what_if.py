@@ -54,17 +54,18 @@ def what_if(
     mode. ``waterfall`` has the parts of the run's time; missing parts are simulated if needed.
     """
     trials = ChangeTrials(job, timeline)
-    # The largest count comes before the smaller counts, which share its micro-batches of repeating timing.
+    # Changes are tried in reverse, so the largest count first: the recurring part of its run serves the smaller counts.
     reversed_rows = [trials.outcome_of(change) for change in reversed([*changes(job, syncs)])]
     rows = _each_plan_once(reversed_rows[::-1])
     rows.sort(key=lambda row: (row[0].change.is_hardware, not analysis.fits_or_unknown(row[0].fits), -row[0].gain))
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
-        helps = outcome.gain >= LEAST_GAIN and not outcome.change.is_hardware and analysis.fits_or_unknown(outcome.fits)
-        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED_CHANGES
-        is_explained = outcome.change.price is None or outcome.change.shortened_part is not None
-        if helps and is_next_kind and is_explained and changed_run is not None:
+        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.fits_or_unknown(outcome.fits)
+        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
+        # a change of prices has a known cause only if it names the part that it shortens
+        has_cause = outcome.change.priced is None or outcome.change.shortens is not None
+        if helps and is_next_kind and has_cause and changed_run is not None:
             kinds.add(outcome.change.kind)
             waterfall = runs.waterfall_of(job, timeline) if waterfall is None else waterfall
             part = outcome.change.shortened_part
@@ -80,13 +81,17 @@ def what_if(
 def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
     """Drop schedules on one IPU with the outcome of ``single``, as their plans are equal."""
 
-    def schedule_alone(row: _TrialRow) -> str:
-        """Return the schedule of a row on one IPU; empty for other rows."""
-        on_one = row[1] is not None and len(row[1].accepted_job.plan.ipus) == 1
-        return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
+    def schedule_alone(outcome: WhatIf, trial: Trial | None) -> str:
+        """Return the schedule of a change to one IPU; empty for other changes."""
+        on_one = trial is not None and len(trial.accepted_job.plan.ipus) == 1
+        return str(outcome.change.values.get("pipeline.schedule", "")) if on_one else ""
 
-    single = [row[0].after for row in rows if schedule_alone(row) == "single"]
-    return [row for row in rows if schedule_alone(row) in ("", "single") or row[0].after not in single]
+    single = [outcome.after for outcome, trial in rows if schedule_alone(outcome, trial) == "single"]
+    return [
+        (outcome, trial)
+        for outcome, trial in rows
+        if schedule_alone(outcome, trial) in ("", "single") or outcome.after not in single
+    ]
 
 
 def _cause(waterfall: analysis.Waterfall, timeline: Timeline, changed_run: Trial) -> tuple[str, float]:

@@ -61,10 +61,11 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
     return [rate.attribute for rate in pricing.PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
-def term_shares(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> list[float]:
+def rate_shares(products: Sequence[MeasuredProduct], ipu: hardware.IpuSpec) -> list[float]:
     """Return, per planner rate, the absolute value of the mean elasticity of the products' cycles.
 
-    The elasticity is the change of cycles in per cent for a one per cent change of the rate.
+    The elasticity is the change of cycles in per cent for a one per cent change of the rate, and so the share of the
+    cycles that the rate determines.
     """
     work = _stack(_plans(products, ipu, pricing.DEFAULT_PLANNER_RATES))
     step = 1e-4

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from typing import Final
 
 from ipusim.api import hardware, pricing
-from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, term_shares
+from ipusim.app.fidelity.product_fit import MeasuredProduct, at_edge, fit_rates, rate_shares
 from ipusim.app.fidelity.product_rows import ProductRow
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.figures import Chart
@@ -127,7 +127,7 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
     """Return the planner's rates with value, plausible range, and mean share of the rows' cycles."""
     products = [MeasuredProduct(row.product, row.cycles(ipu.clock_hz)) for row in rows]
-    shares = term_shares(products, ipu)
+    shares = rate_shares(products, ipu)
     edges = at_edge(pricing.DEFAULT_PLANNER_RATES)
     body = []
     for rate, share in zip(pricing.PLANNER_RATES, shares, strict=True):

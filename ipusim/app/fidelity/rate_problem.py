@@ -1,11 +1,12 @@
 """Find the best-fitting rates for rows: least squares over logarithms of times and rates, within bounds.
 
-A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the planner's split of
-products over tiles; splits, and with them costs, jump when rates change. Pricing is slow. An iteration therefore first
-determines slopes: the share of a row's time that is proportional to a rate or its inverse. Slopes are central
-differences with a step wider than a jump. The iteration then solves for the best rates, assuming that a time is a sum
-of such shares. Iterations end when the rates stop changing. One sequence of iterations starts from the scenarios'
-rates, another in mid-range; the best rates of both sequences are the result.
+A rate's range is the plausible range, or else the rate's bounds. A row's time depends on the planner's split of
+products over tiles; splits, and with them times, jump when rates change. Pricing is slow. An iteration therefore first
+determines slopes: derivatives of the logarithm of a time by the logarithm of a rate. The absolute slope is the share of
+the time that is proportional to the rate or its inverse. Slopes are central differences with a step wider than a jump.
+The iteration then solves for the best rates, assuming that a time is a sum of such shares. Iterations end when the
+rates stop changing. One sequence of iterations starts from the scenarios' rates, another in mid-range; the best rates
+of both sequences are the result.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Problem:
             self._log_errors[rates] = np.log(self.rows.time_ratios(rates))
         return self._log_errors[rates]
 
-    def cost(self, x: Vector) -> float:
-        """Return the sum of squares."""
-        return float(np.sum(np.square(self.log_errors(self.rates(x)))))
+    def sum_of_squares(self, x: Vector) -> float:
+        """Return the sum of squared misfits, which the best rates minimise."""
+        return float(np.sum(np.square(self.misfits(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
         """Return the derivatives of the rows' log errors by the rates' logarithms, as central differences."""
@@ -89,7 +90,7 @@ class Problem:
     def best(self) -> Vector:
         """Return the logarithms of the best-fitting rates."""
         points = [x for start in (self.start, (self.low + self.high) / 2) for x in self._points_from(start)]
-        return min(points, key=self.cost)
+        return min(points, key=self.sum_of_squares)
 
     def _points_from(self, x: Vector) -> list[Vector]:
         """Return the logarithms of the rates at the start, ``x``, and after every iteration."""
@@ -105,7 +106,7 @@ class Problem:
 def _solve(log_errors: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
     """Return the logarithms of the best-fitting rates, with times modelled as sums of shares.
 
-    A time changes by the factor 1 + sum of share x (growth - 1). The share of a rate is the absolute slope. The growth
+    A time changes by the factor 1 + sum of share * (growth - 1). The share of a rate is the absolute slope. The growth
     is the rate's growth, or the inverse's growth for a negative slope.
     """
     from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, needed by few commands

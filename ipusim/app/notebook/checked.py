@@ -1,4 +1,4 @@
-"""Check the argument types of public functions: a wrong type gives a single message."""
+"""Check the argument types of public functions: a wrong type gives a message that names the parameter."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ipusim.base.errors import OptionError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Words for values of a type.
-_WORDS: Final[dict[Any, str]] = {
-    str: "a text",
-    Path: "a path",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    types.NoneType: "None",
-    Callable: "a function",
-    Mapping: "a mapping",
-    Iterable: "values",
+#: Words for one value of a type, and for several values.
+_WORDS: Final[dict[Any, tuple[str, str]]] = {
+    str: ("a text", "texts"),
+    Path: ("a path", "paths"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "true or false"),
+    types.NoneType: ("None", "None"),
+    Callable: ("a function", "functions"),
+    Mapping: ("a mapping", "mappings"),
+    Iterable: ("values", "values"),
 }
 #: Maximum number of characters of a path, as in file systems.
 _LONGEST_PATH: Final = 4095
@@ -108,12 +108,13 @@ def _fits_many(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     return not isinstance(value, list | tuple) or all(_fits(item, inner[0]) for item in value)
 
 
-def _words(hint: Any) -> str:
-    """Return the word for values of a type."""
+def _words(hint: Any, *, several: bool = False) -> str:
+    """Return the words for a value of a type, or for several values."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return runs.one_of(dict.fromkeys(_words(option) for option in inner))
+        return runs.one_of(dict.fromkeys(_words(option, several=several) for option in inner))
     if origin is Sequence:
-        return f"a list of {_words(inner[0])} each"
-    words = _WORDS.get(types.NoneType if hint is None else origin or hint)
-    return words or f"a {getattr(hint, '__name__', hint)}"
+        return f"{'lists' if several else 'a list'} of {_words(inner[0], several=True)}"
+    name = getattr(hint, "__name__", hint)
+    one, more = _WORDS.get(types.NoneType if hint is None else origin or hint, (f"a {name}", f"{name}s"))
+    return more if several else one

@@ -31,7 +31,7 @@ _NOT_OVERRIDDEN: Final = tuple(
     name for kind in ("train", "test", "predict") for name in (f"{kind}_step", f"make_{kind}_function")
 )
 #: Pipeline arguments that only training uses.
-_OF_TRAINING: Final = (
+_TRAINING_ARGUMENTS: Final = (
     "gradient_accumulation_dtype",
     "recomputation_mode",
     "backward_propagation_stages_poplar_options",
@@ -41,7 +41,7 @@ _OF_TRAINING: Final = (
     "replicated_optimizer_state_sharding",
 )
 #: Pipeline arguments by their names in an accumulating optimizer.
-_OF_ACCUMULATION: Final = {"dtype": "gradient_accumulation_dtype"}
+_ARGUMENT_OF_OPTION: Final = {"dtype": "gradient_accumulation_dtype"}
 
 
 class PlacedModel:
@@ -87,8 +87,8 @@ class PlacedModel:
         assigned = self.__dict__.get("_assigned") or []
         return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
 
-    def see(self, batch: Any) -> None:
-        """Take the first batch of an execution, or its ``tf.TensorSpec``; does nothing by default."""
+    def prepare_for(self, batch: Any) -> None:
+        """Prepare for executions over batches like ``batch``, an array or ``tf.TensorSpec``; a subclass may build."""
 
     @property
     def replicas(self) -> int:
@@ -96,7 +96,7 @@ class PlacedModel:
         config, options = configured(), self.settings
         mapping = options.device_mapping or range(self.stage_count)
         device = (config or IPUConfig()).device(
-            mapping, options.is_pipelined, configured=config is not None, ordinal=device_ordinal()
+            mapping, options.is_pipelined, is_configured=config is not None, ordinal=device_ordinal()
         )
         system = hardware.build_system(
             device["name"],
@@ -110,8 +110,11 @@ class PlacedModel:
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
         """Return the dtype of a variable's gradient accumulator by the options; None for the variable's dtype."""
         options = self.settings
-        pipelined, looped = options.pipelining.get("gradient_accumulation_dtype"), options.accumulating.get("dtype")
-        dtype = pipelined if options.is_pipelined else looped
+        dtype = (
+            options.pipelining.get("gradient_accumulation_dtype")
+            if options.is_pipelined
+            else options.accumulating.get("dtype")
+        )
         if callable(dtype) and not isinstance(dtype, type):
             dtype = dtype(variable)
         return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
@@ -124,14 +127,15 @@ class PlacedModel:
                 "Keras models cannot run eagerly when using `IPUStrategy`. Set `run_eagerly=False` when calling "
                 "`compile`."
             )
-        self.see(batch)
+        self.prepare_for(batch)
         if options.is_pipelined:
-            self._check_steps_are_tf_keras_own(model)
+            self._refuse_overridden_functions(model)
         if kind == "train":
             options.check_steps(steps)
 
     @staticmethod
-    def _check_steps_are_tf_keras_own(model: Any) -> None:
+    def _refuse_overridden_functions(model: Any) -> None:
+        """Refuse a model that overrides functions of tf_keras which a pipeline replaces."""
         for name in _NOT_OVERRIDDEN:
             if getattr(type(model), name) is not getattr(tf.keras.Model, name):
                 raise ProgramStateError(
@@ -155,10 +159,10 @@ class PlacedModel:
     def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
         """Return the arguments of the pipeline or loop that runs the model."""
         options, training = self.settings, kind == "train"
-        settings = {
+        arguments = {
             name: parameter.default for name, parameter in inspect.signature(pipelining_ops.pipeline).parameters.items()
         }
-        settings |= {
+        arguments |= {
             "computational_stages": [_no_function] * stages,
             "gradient_accumulation_count": count,
             "repeat_count": repeats,
@@ -168,18 +172,19 @@ class PlacedModel:
         }
         if not options.is_pipelined:
             return _loop(
-                settings
+                arguments
                 | {
-                    _OF_ACCUMULATION.get(name, name): item
+                    _ARGUMENT_OF_OPTION.get(name, name): item
                     for name, item in _with_numpy_dtypes(options.accumulating).items()
                 }
             )
-        inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
-        settings_of_model = {
+        # inference ignores the model's arguments for training
+        training_defaults = {} if training else {name: arguments[name] for name in _TRAINING_ARGUMENTS}
+        arguments |= {
             "device_mapping": options.device_mapping,
             "accumulate_outfeed": options.sums_results and kind != "predict",
         }
-        return check_arguments({**settings, **settings_of_model, **_with_numpy_dtypes(options.pipelining), **inference})
+        return check_arguments({**arguments, **_with_numpy_dtypes(options.pipelining), **training_defaults})
 
 
 class PlacedSequential(PlacedModel, SequentialExtension):
@@ -194,12 +199,12 @@ class PlacedSubclass(PlacedModel, ModelExtension):
     """Options and stages of a subclass of Model, with calls known after its build."""
 
     def build(self, element: Any) -> None:
-        """Record the model's layer calls symbolically, and assign their scopes' stages."""
+        """Record the model's layer calls symbolically, and assign each call to the stage of its scope."""
         if self.model_calls is None:
             self.model_calls = symbolic_calls(self.model, element)
             self._take_scopes()
 
-    def see(self, batch: Any) -> None:
+    def prepare_for(self, batch: Any) -> None:
         """Build a pipelined model if the batch's shapes are known."""
         options = self.options
         if options.pipelining or options.device_mapping or options.pipelining_steps:
@@ -214,9 +219,9 @@ def _with_numpy_dtypes(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: option.as_numpy_dtype if isinstance(option, tf.DType) else option for name, option in options.items()}
 
 
-def _loop(settings: Mapping[str, Any]) -> Arguments:
+def _loop(arguments: Mapping[str, Any]) -> Arguments:
     """Return a loop's arguments: those of a two-stage pipeline, the smallest pipeline, cut to one stage."""
-    two = check_arguments({**settings, "computational_stages": [_no_function] * 2})
+    two = check_arguments({**arguments, "computational_stages": [_no_function] * 2})
     return replace(
         two,
         stages=two.stages[:1],

@@ -90,7 +90,7 @@ def _replicas_of(model: Any, batch: Any) -> int | None:
     placement = None if model is None else _placed(model)
     if placement is None:
         return None
-    placement.see(batch)
+    placement.prepare_for(batch)
     return placement.replicas
 
 

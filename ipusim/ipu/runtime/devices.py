@@ -173,7 +173,7 @@ def refuse_in_inner_loop(action: str) -> None:
         )
 
 
-def as_builder(build: Callable[P, T]) -> Callable[P, T]:
+def building_program(build: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function that builds a program and calls the program's functions."""
 
     @wraps(build)

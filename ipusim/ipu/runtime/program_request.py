@@ -99,7 +99,7 @@ def options_of_loop(
     def options() -> dict[str, Any]:
         config = loop_config or configured()
         configuration = IPUConfig() if config is None else config
-        device = configuration.device((0,), False, configured=config is not None, ordinal=ordinal)
+        device = configuration.device((0,), False, is_configured=config is not None, ordinal=ordinal)
         result = _options_of_device(configuration, device, _SINGLE)
         if prefetch_depth is not None:
             result["infeed"] = {"prefetch_depth": prefetch_depth}
@@ -128,14 +128,16 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
     return options
 
 
-def request_options(arguments: Arguments, config: IPUConfig, configured: bool, ordinal: int | None) -> dict[str, Any]:
+def request_options(
+    arguments: Arguments, config: IPUConfig, is_configured: bool, ordinal: int | None
+) -> dict[str, Any]:
     """Return a program's request options, keyed like a scenario."""
     schedule = schedules.find(arguments.schedule.value)
     if not arguments.count:  # a request would refuse a count of 0 in its own words, so raise the schedule's error first
         shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
         rules.check_count(0, schedule.multiple(shape))
     number = device_ordinal() if ordinal is None else ordinal
-    device = config.device(arguments.mapping, schedule.pipelined, configured=configured, ordinal=number)
+    device = config.device(arguments.mapping, schedule.pipelined, is_configured=is_configured, ordinal=number)
     options = _options_of_device(config, device, schedule)
     options["pipeline"] |= _pipeline_options(arguments)
     if arguments.infeed is not None:

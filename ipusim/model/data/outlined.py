@@ -33,7 +33,7 @@ def outlined_targets(shape: Shape, target_shape: Shape, samples: int, dtype: npt
 
 
 def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
-    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`, in which every token is possible."""
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`, with a range of all tokens."""
     tokens = _outlined_numbers((samples, length), vocabulary)
     return Dataset(tokens, tokens, vocabulary, "synthetic tokens")
 

@@ -1,7 +1,7 @@
 """Reset options of schedule, counts and disturbances, so that requests that differ only in them can share results.
 
-Points of a sweep that differ only in these options then share data, stages, device and prices: a cache of functions
-finds equal arguments.
+Points of a sweep that differ only in these options then share data, stages, device and prices: the cache finds results
+of functions by arguments, which are then equal.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def without_schedule_options(options: Options) -> Options:
     request whose other options are equal.
     """
     base = options.with_pipeline(**_SCHEDULE_OPTIONS).model_copy(update={"steps": 1, "disturbances": ()})
-    return shared().first_equal(base, substitute=options_set(base))
+    # the first equal Options in the cache; the options set are equal for equal Options, and faster to compare
+    return shared().first(base, substitute=options_set(base))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
-    """Return the micro-batches of one execution, multiplied by the segments of the schedule."""
+    """Return the number of micro-batches of one execution; a micro-batch in segments counts once per segment."""
     pipeline = options.pipeline
     return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations * segments
 

@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 1 << 17
 def read_rates(path: Path, file_name: str = "") -> RatesSpec:
     """Read the rates of a YAML file, a mapping with the keys of ``rates``; ``file_name`` is its name in messages.
 
-    Raises FileError with every wrong line and column; OSError for an unreadable file.
+    Raises FileError with line and column of every mistake; OSError for an unreadable file.
     """
     file_name = file_name or str(path)
     located = Located(file_name)

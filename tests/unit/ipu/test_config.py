@@ -240,7 +240,7 @@ OF_HOSTS = {f"experimental.multi_replica_distribution.{name}" for name in ("proc
 @pytest.mark.parametrize("path", EFFECTIVE)
 def test_attributes_that_work_choose_something(path):
     def chosen(config):
-        return config.options(), config.statistics_group, config.device((0, 1), configured=False)
+        return config.options(), config.statistics_group, config.device((0, 1), is_configured=False)
 
     config = IPUConfig()
     config.io_tiles.num_io_tiles = 32 if path.startswith("io_tiles") else 0
