@@ -78,7 +78,7 @@ class Learning:
 
     @property
     def diverged_at(self) -> int | None:
-        """First step with a loss that is not finite; None if every loss is finite, or no loss."""
+        """First step with a loss that is not finite; None if every loss is finite, or there is a warning."""
         if self.warning:
             return None
         return next((entry.step for entry in self.losses if not math.isfinite(entry.loss)), None)

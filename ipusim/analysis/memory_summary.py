@@ -47,7 +47,7 @@ class StageMemorySummary:
         fifo_depth: slots of the FIFO.
         kept_bytes: bytes that the stage keeps for a micro-batch.
         fifo_bytes: bytes of the FIFO.
-        most_micro_batches_kept: maximum number of used slots.
+        most_micro_batches_kept: maximum number of micro-batches kept at once, inside and outside of the FIFO.
     """
 
     name: str

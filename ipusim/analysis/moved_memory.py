@@ -152,10 +152,10 @@ def _positions_of(
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
-    """Shift the events of a block into the first of its copies (repetitions), which begins in cycle ``start``.
+    """Shift the events of a block into its first repetition, which begins in cycle ``start``.
 
-    A move that begins in one copy of a block may end in the next copy. Events before and after all copies stay
-    unchanged. Events of rows outside the block within its time are dropped: shifted events of the block stand for them.
+    A move that begins in one repetition may end in the next. Events before and after all repetitions stay unchanged.
+    Events of rows outside the block within its time are dropped: shifted events of the block stand for them.
     """
     cycles, times = block.cycles, block.times
     inside = (events.row >= block.first) & (events.row < block.last)
@@ -165,7 +165,7 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     for shift in np.unique(copies[inside]).tolist():
         group = _Events(*(column[inside & (copies == shift)] for column in events))
         unbounded = group._replace(low=np.zeros_like(group.low), high=np.full_like(group.high, np.iinfo(np.int64).max))
-        group = unbounded if shift else group  # the pass that bounds a shifted event is in another copy
+        group = unbounded if shift else group  # another repetition holds the pass that bounds a shifted event
         parts.append(group._replace(time=group.time - shift * cycles))
         other_copies = range(-shift) if shift < 0 else range(max(times - shift, 0), times)
         parts += [group._replace(time=group.time + copy * cycles) for copy in other_copies]

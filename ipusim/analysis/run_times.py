@@ -123,7 +123,7 @@ class RunTimes:
             name: name of a figure, as printed, such as ``time_per_weight_update``.
 
         Returns:
-            Value in the figure's unit: seconds, bytes, cycles or a share.
+            Value in the figure's unit, such as seconds, bytes or a share.
 
         Raises:
             KeyError: for a figure that this run lacks.

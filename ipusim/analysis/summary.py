@@ -67,7 +67,7 @@ class LearningSummary:
         mean_loss_by_step: mean loss of every step whose losses reached the host.
         constant_predictor_loss: loss of the best constant predictor; None if unknown.
         evaluations: evaluations on held-out data, in order.
-        diverged_at: first step with a loss that is not finite; None if every loss is finite, or no loss.
+        diverged_at: first step with a loss that is not finite; None if every loss is finite, or none is.
     """
 
     mean_loss_by_step: tuple[float | None, ...]
@@ -97,7 +97,7 @@ class Summary(RunTimes):
         learning: results of the arithmetic; None if only time is simulated.
         find_verdict: function that returns use of the IPUs, slowest stages, and time on one IPU.
         find_faster_order: function that returns the selection order with a shorter run, or None.
-        find_waterfall: function that returns the parts of the run's time, or None if callers compute the parts.
+        find_waterfall: function that returns the parts of the run's time, or None if this takes long.
         find_disturbances: function that returns the cost of disturbances, or None without disturbances.
 
     Example:

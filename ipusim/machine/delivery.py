@@ -30,8 +30,8 @@ from ipusim.timeline.kinds import SpanKind
 
 def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
     """Return a number per tensor between neighbouring stages. The last stage may also send to itself."""
-    copy = micro_batch % len(shape.copies)
-    return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
+    pipeline_copy = micro_batch % len(shape.copies)
+    return (2 * (pipeline_copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
 class _TensorWay(NamedTuple):
@@ -96,11 +96,11 @@ class Delivery(Facility):
                 mapping[source],
                 shape.step_of(Pass.BACKWARD if is_backward else Pass.FORWARD, source),
                 mapping[source] == mapping[target],
-                send := sends.get((replica, copy, source, target), Send()).plain(),
+                send := sends.get((replica, pipeline_copy, source, target), Send()).plain(),
                 not (send.lead_cycles or send.links),
                 resources.ipus([self._first_ipu + mapping[source], self._first_ipu + mapping[target]]),
             )
-            for copy, mapping in enumerate(shape.copies)
+            for pipeline_copy, mapping in enumerate(shape.copies)
             for source in range(shape.stages)
             for is_backward in (False, True)
             for target in [max(source - 1, 0) if is_backward else min(source + 1, shape.stages - 1)]

@@ -260,8 +260,8 @@ def _segments(rows: _Rows) -> list[Violation]:
 
 def _repeats(rows: _Rows) -> list[Violation]:
     plan = rows.plan
-    copy = plan.micro_batch % len(plan.shape.copies)
-    columns = (plan.time_step, plan.kind, plan.stage, copy)
+    pipeline_copy = plan.micro_batch % len(plan.shape.copies)
+    columns = (plan.time_step, plan.kind, plan.stage, pipeline_copy)
     order = np.lexsort(columns[::-1])  # stable: equal rows stay in order
     is_same = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:

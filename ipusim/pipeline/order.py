@@ -239,12 +239,12 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
     if not shape.training:
         return ()
     _, kind, stage, micro_batch = passes.T
-    copy = micro_batch % len(shape.copies)
+    pipeline_copy = micro_batch % len(shape.copies)
     depths = []
     for number in range(shape.stages):
         most = 1
         for copy_number in range(len(shape.copies)):
-            kinds = kind[(stage == number) & (copy == copy_number)]
+            kinds = kind[(stage == number) & (pipeline_copy == copy_number)]
             if shape.recomputes_apart(number):
                 is_last_use = kinds == Pass.RECOMPUTE
             else:

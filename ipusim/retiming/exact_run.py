@@ -131,8 +131,8 @@ class ExactRun:
         differ = self.slower or self.slow_links or self.jitters or self.has_streams
         sends = (
             (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
-            for (_, copy, source, target), send in costs.sends.items()
-            for first in [costs.sends.get((0, copy, source, target), Send())]
+            for (_, pipeline_copy, source, target), send in costs.sends.items()
+            for first in [costs.sends.get((0, pipeline_copy, source, target), Send())]
         )
         has_equal_replicas = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.has_time_steps)
         return 1 if has_equal_replicas else self.system.replicas
@@ -162,9 +162,10 @@ class ExactRun:
         factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus] if self.slower else []
         return max([ceil(int(cycles) * factor) for factor in factors] or [int(cycles)])
 
-    def send_cycles(self, replica: int, copy: int, source: int, target: int) -> tuple[int, int]:
+    def send_cycles(self, replica: int, pipeline_copy: int, source: int, target: int) -> tuple[int, int]:
         """Return the cycles until a tensor's first byte leaves, and its last arrives."""
-        send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
+        send = self.costs.sends.get((replica, pipeline_copy, source, target), Send())
+        mapping = self.plan.shape.copies[pipeline_copy]
         ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
         lead = self.slowed_cycles(send.lead_cycles, ends)
         return lead, lead + self.link_cycles(send)
@@ -225,7 +226,7 @@ class ExactRun:
                 )
         return len(cost.rounds) * lead + sum(cycles_of[id(round_cost)] for round_cost in cost.rounds)
 
-    def cycles_behind(self, execution: int) -> int:
+    def cycles_before(self, execution: int) -> int:
         """Return the cycles of host work before execution number ``execution``."""
         repeat_count = self.program.repeat_count
         host_cycles = int(self.costs.host.cycles_after(execution, repeat_count)) if execution else 0

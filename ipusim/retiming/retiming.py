@@ -205,7 +205,7 @@ class Retiming:
                 end = execution_end
                 if execution.number == 0:
                     pipeline, compute = execution.pipeline, self._compute(execution)
-            end_cycles = self._run.cycles_behind(self._run.executions)
+            end_cycles = self._run.cycles_before(self._run.executions)
             yield DrawnRuns(end.max(axis=0) + end_cycles, pipeline, compute, exact)
 
     def _compute(self, execution: Execution) -> Cycles:
@@ -254,7 +254,7 @@ class Retiming:
         """Yield every execution with its end, shape (replicas, K)."""
         run = self._run
         streams = host_streams(run, len(durations))
-        begin = np.full((run.replicas, len(durations)), run.cycles_behind(0))
+        begin = np.full((run.replicas, len(durations)), run.cycles_before(0))
         cycles = run.cycles(durations, 0, seeds)
         for number in range(run.executions):
             if number and run.jitters:
@@ -266,7 +266,7 @@ class Retiming:
             execution.pipeline = np.maximum.reduce([end.max(axis=0) for end in ends.values()]) - begin.min(axis=0)
             begin = self._ending.carry_out(execution, ends)
             yield execution, begin
-            begin = begin + run.cycles_behind(number + 1)
+            begin = begin + run.cycles_before(number + 1)
 
 
 def _share_links(run: ExactRun) -> bool:

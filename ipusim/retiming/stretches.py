@@ -66,7 +66,7 @@ class Execution:
         passes: cycles of the passes.
         streams: streams between host and IPUs, in the state after the previous executions.
         record: times of instructions; None to record no times.
-        memory: Streaming Memory; None for a system without Streaming Memory.
+        memory: Streaming Memory; None if no bytes are streamed, or replicas do not meet.
         further: additional cycles of every copy between IPUs, shape (K,).
         exact: whether the times of every set are exact, shape (K,).
         pipeline: cycles of the pipeline, without the weight update, shape (K,).

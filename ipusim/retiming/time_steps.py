@@ -68,8 +68,8 @@ class StepTimes:
         groups: list[Sequence[int]] = [run.all_ipus]
         if not run.replicas_meet:
             groups = [[run.ipus(shard)[replica] for shard in run.plan.ipus] for replica in range(run.replicas)]
-        by_group = zip(run.costs.copies.by_group, groups, strict=False)
-        cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in by_group], np.int64)
+        meetings = zip(run.costs.copies.meetings, groups, strict=False)
+        cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in meetings], np.int64)
         cycles_of_steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
         copy_cycles = np.zeros((len(cycles_of_steps) + 1, run.replicas, 1), np.int64)
         copy_cycles[:-1] = cycles_of_steps[..., np.newaxis]
@@ -79,7 +79,7 @@ class StepTimes:
     def _groups_of_steps(self) -> tuple[Cycles, Cycles]:
         """First time-step of every group of equal time-steps, and the group of every time-step.
 
-        Time-steps of a group have equal passes, or passes of equal durations.
+        Time-steps of a group have passes of the same kinds and stages, on every IPU.
         """
         if self._run.slower or self._run.jitters:  # passes differ in their cycles
             return np.arange(len(self._passes)), np.arange(len(self._passes))

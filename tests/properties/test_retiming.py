@@ -399,7 +399,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
         "_share",
         lambda memory, _: memory._streaming.share(1) / memory._clock_hz,
     ),
-    "hosts without time between executions": (ExactRun, "cycles_behind", lambda run, execution: 0),
+    "hosts without time between executions": (ExactRun, "cycles_before", lambda run, execution: 0),
     "tensors that share links freely": (
         precedence.Loads,
         "are_apart",

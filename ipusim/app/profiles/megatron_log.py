@@ -23,7 +23,7 @@ from ipusim.base.errors import FileError
 _BLOCK: Final = "times across ranks (ms):"
 #: Beginnings of blocks of times without ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
-#: Line of a timer in a block, possibly behind a launcher's prefix.
+#: Line of a timer in a block, possibly after a launcher's prefix.
 _TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
 _RANK: Final = re.compile(r"\brank\s+(\d{1,6}):\s+(\d{1,12}(?:\.\d{1,9})?)\s*$")
 _ITERATION: Final = re.compile(r"\biteration\s+(\d{1,12})\s*/")

@@ -61,7 +61,7 @@ def stages_of(measurement: Measurement, stages: int | None = None, count: int | 
     """Return measured stages: stated by names, or else equal groups of ranks.
 
     A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
-    Every replica counts as one measurement of its stage.
+    Every pass on every rank of a stage is a measurement, so a replica counts like further passes.
 
     Args:
         measurement: spans of files.
@@ -69,7 +69,8 @@ def stages_of(measurement: Measurement, stages: int | None = None, count: int | 
         count: micro-batches per weight update; by default stated by files, or derived from names and updates.
 
     Raises OptionError for a number of stages that contradicts names or ranks, and FileError for missing ranks or
-    stages, for passes of an unknown stage, and for a stage without a kind of pass that other stages have.
+    stages, for passes of an unknown stage, for a stage without forward passes, and for a stage without backward passes
+    if other stages have some.
     """
     try:
         return _stages_of(measurement, stages, count)
@@ -173,7 +174,7 @@ def _sources(
 
 
 def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
-    """Refuse stages without forward passes, or without a backward pass that other stages have."""
+    """Refuse stages without forward passes, or without backward passes if other stages have some."""
     for name in names:
         if (name, FORWARD) not in times:
             raise FileError(f"expected forward passes of every stage, got none of stage {name}")

@@ -56,7 +56,7 @@ class Lanes:
         self._left_out[text] += number
 
     def finish(self) -> Recording:
-        """Return the recording with the relevant spans; raises FileError for malformed nesting and ranks."""
+        """Return the recording with the spans to measure; raises FileError for malformed nesting and ranks."""
         recording, remarks = self._recording, Counter[tuple[str, str]]()
         self._names.refuse_unused(recording.path, (name for name, _ in recording.names.most_common()))
         try:

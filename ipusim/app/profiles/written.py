@@ -30,7 +30,7 @@ class StagesResult(Result):
     stages: Stages
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield the measurements, and a note if Grouped needs another count."""
+        """Yield the measurements, and a note if the count is unknown or Grouped needs another."""
         yield figures_table(self.stages)
         yield from filter(None, [legal_count(self.stages)[1]])
 

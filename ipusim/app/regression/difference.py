@@ -31,7 +31,7 @@ class Difference:
     Attributes:
         subject: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
         text: old and new value.
-        causes: causes of the difference: changed prices, rates and options.
+        causes: causes of the difference: changed prices, rates, options and versions.
     """
 
     subject: str
@@ -220,7 +220,7 @@ def _loss_differences(pinned: Mapping[str, Any], current: Mapping[str, Any], tol
 
 
 def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
-    """Return whether two numbers agree up to rounding; ``scale`` is the size of numbers behind both."""
+    """Return whether two numbers agree up to rounding; ``scale`` is the norm of the set of both."""
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return bool(a == b)
     size = max(abs(a), abs(b), scale if isinstance(scale, int | float) else 0.0)

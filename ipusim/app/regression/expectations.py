@@ -89,7 +89,7 @@ def check_expectations(job: Job) -> None:
 
 
 def _reason_for_lack(job: Job, expectation: runs.Expectation) -> str:
-    """Return why a run lacks the figure; empty if it is known or may exist."""
+    """Return why a run lacks the figure; empty if the run has the figure, or may have it."""
     path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
     is_ipu_number = expectation.figure.name == "peak" and expectation.item.isdecimal()
     reasons = {

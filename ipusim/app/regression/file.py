@@ -17,7 +17,7 @@ FORMAT: Final = "ipusim pin"
 #: pass's own IPU if a tensor arrives in the cycle in which this IPU becomes free.
 VERSION: Final = 2
 _READABLE_VERSIONS: Final = (1, VERSION)
-#: Suffix of a pin's file name behind the scenario's name.
+#: Suffix of a pin's file name after the scenario's name.
 SUFFIX: Final = ".pin.json"
 #: Maximum size of a pin in bytes; ipusim writes at most a tenth.
 _MOST_BYTES: Final = 1 << 20

@@ -79,7 +79,7 @@ class SuiteResult(Result):
     count: int
 
     def printout(self) -> Iterator[str | Table]:
-        """Yield the lines of every scenario, and the number that held."""
+        """Yield the lines of every scenario, and the number of each outcome."""
         for outcome in self.outcomes:
             yield from outcome.words()
         yield self.end()
