@@ -35,7 +35,7 @@ _HANGING: Final = re.compile(r"\s*(?:\S+\s{2,})?")
 def print_text(*paragraphs: str) -> None:
     """Print paragraphs wrapped to the terminal; files and pipes get one line per paragraph.
 
-    Wrapped lines are indented like their first word, or like the text behind a leading name and several blanks. Words
+    Wrapped lines are indented like their first word, or like the text after a leading name and several blanks. Words
     longer than a line stay whole, such as file paths.
     """
     width = _width()

@@ -139,7 +139,7 @@ def _apply(
     if axis >= rank:
         raise ProgramError("Axis is out of bounds.")
     if axis == 0 or axis <= -rank:
-        checks.wrong_value("channels_axis", f"an axis behind the batch's of {rank}", channels_axis)
+        checks.wrong_value("channels_axis", f"an axis after the batch's of {rank}", channels_axis)
     channels, groups = x.shape[axis], getattr(layer, "groups", 1)
     if channels is None:
         raise ProgramError(f"Inputs {x.name} has undefined channel dimension: {axis}.")

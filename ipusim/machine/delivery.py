@@ -256,9 +256,9 @@ class Delivery(Facility):
     def _ends_of_tensor(self, tensor: int) -> tuple[int, int, Op]:
         """Return a tensor's sending and receiving IPU, and the producing pass."""
         way, micro_batch = divmod(tensor, self._count)
-        copy, source = divmod(way // 2, self._shape.stages)
+        pipeline_copy, source = divmod(way // 2, self._shape.stages)
         kind, target = (Pass.BACKWARD, source - 1) if way % 2 else (Pass.FORWARD, source + 1)
-        mapping = self._shape.copies[copy]
+        mapping = self._shape.copies[pipeline_copy]
         return self._first_ipu + mapping[source], self._first_ipu + mapping[target], Op(kind, source, micro_batch)
 
 

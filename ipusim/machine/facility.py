@@ -94,7 +94,7 @@ class Context:
         arithmetic: callbacks with arithmetic per replica.
         executions: executions of the pipeline.
         progress: callback with the number of finished time-steps.
-        rerouted: costs of copies after cables die, in order.
+        rerouted: costs of copies after each change of routes, in order.
         in_phases: whether stages run every micro-batch through a kind of pass before the next kind, so that tensors
             for a later phase pile up.
     """
@@ -136,9 +136,9 @@ class Context:
         """Return a replica's IPU."""
         return IpuId(replica * self.system.shards + shard, replica, shard)
 
-    def ipu_of(self, replica: int, stage: int, copy: int = 0) -> IpuId:
+    def ipu_of(self, replica: int, stage: int, pipeline_copy: int = 0) -> IpuId:
         """Return the IPU of a replica that holds a copy of a stage."""
-        return self.ipu(replica, self.plan.shape.copies[copy][stage])
+        return self.ipu(replica, self.plan.shape.copies[pipeline_copy][stage])
 
     def executor(self, replica: int) -> Executor:
         """Return a replica's arithmetic."""

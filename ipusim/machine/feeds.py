@@ -148,7 +148,7 @@ def _streams(context: Context, replica: int, infeed_rate: SharedRate | None) -> 
             Description(kind, context.ipu_of(replica, stage, pipeline_copy).number, stage, bytes=size, replica=replica)
             for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
         )
-        stream = partial(HostStream, context, replica=replica, copy=pipeline_copy)
+        stream = partial(HostStream, context, replica=replica, pipeline_copy=pipeline_copy)
         batches = range(pipeline_copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
             depth, elements = program.infeed.prefetch_depth, context.executions * len(batches)

@@ -40,14 +40,14 @@ class HostStream:
         depth: int,
         elements: int,
         replica: int,
-        copy: int,
+        pipeline_copy: int,
         rate: SharedRate | None = None,
     ) -> None:
         """Prepare a stream of ``elements`` elements for an infeed or an outfeed.
 
-        ``transfer`` describes the IPU's copies, and ``micro_batches`` lists their micro-batches. Every replica, and
-        every copy of the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with
-        a common ``rate`` wait for each other; without a rate, the host serves every stream independently.
+        ``transfer`` describes the IPU's copies, and ``micro_batches`` lists their micro-batches. Every replica and copy
+        of the pipeline has separate streams, which the host serves in parallel (assumed). Infeed streams with a common
+        ``rate`` wait for each other; without a rate, the host serves every stream independently.
         """
         clock, recorder, host = context.clock, context.recorder, context.costs.host
         self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
@@ -57,7 +57,7 @@ class HostStream:
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
         self.elements_left, self.track, self.ipu = elements, track, transfer.ipu
         self._work_description = recorder.describe(
-            Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica)
+            Description(SpanKind.HOST, link=track.of_copy(pipeline_copy), replica=replica)
         )
         first = recorder.describe(*(transfer._replace(micro_batch=micro_batch) for micro_batch in micro_batches))
         self._transfers = {micro_batch: first + index for index, micro_batch in enumerate(micro_batches)}

@@ -28,8 +28,8 @@ class HostServer(Facility):
         self._port, self._kind = resources.host_ports(track, [replica]), kind
         self._worker = resources.hosts(track, [replica])
         self._busy_until, self._last_span = 0, NONE
-        copies = range(len(context.plan.shape.copies))
-        self._ipus_of = {stage: [context.ipu_of(replica, stage, copy) for copy in copies] for stage in stages}
+        copies = range(len(context.plan.shape.copies))  # of the pipeline
+        self._ipus_of = {stage: [context.ipu_of(replica, stage, number) for number in copies] for stage in stages}
         self.ipus = tuple(dict.fromkeys(ipu for ipus in self._ipus_of.values() for ipu in ipus))
         self._work_description = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
         self._wait_descriptions = context.describe_ipus(SpanKind.HOST_WAIT, self.ipus)

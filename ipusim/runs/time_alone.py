@@ -103,8 +103,7 @@ def _between_changes(run: _ShorterRuns) -> Timeline | None:
 
     None if no part can be left out.
     """
-    # An error would be about a count that the user did not ask for; the full simulation reports any real problem.
-    with suppress(RequestError):
+    with suppress(RequestError):  # of a count that no user asked for, so the full simulation reports problems
         return BetweenChanges(run.job, run.price, run.executions, run.in_a_row).timeline()
     return None
 

@@ -32,7 +32,7 @@ Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 def check_three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
     """Return the words of an IPU; raises PlanError unless there are three: before, in and after its period."""
     if len(texts) != 3:
-        raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
+        raise PlanError(f"{name}, IPU {ipu}: expected words before, in and after a period, got {len(texts)} of them")
     return texts
 
 

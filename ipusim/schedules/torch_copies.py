@@ -61,7 +61,7 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
         seen.add(copy)
         pass_number, op = needs[copy]
         if rank != mapping[copy.stage] or (pass_number >= passes) == copy.is_send:
-            side = "behind" if copy.is_send else "before"
+            side = "after" if copy.is_send else "before"
             raise FileError(f"{position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
     for copy, (_, op) in needs.items():
         if copy not in seen:
@@ -76,7 +76,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
     placements = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
     if not placements:
         for copy, (pass_number, op) in _list_needs(rows, mapping).items():
-            side = "behind" if copy.is_send else "before"
+            side = "after" if copy.is_send else "before"
             placements[copy] = mapping[copy.stage], pass_number + copy.is_send, f"{side} {op}"
     queues: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
     # Copies between the same passes keep the order of cells; without cells, sends precede receives.

@@ -15,7 +15,7 @@ from ipusim.app.study.best import best_first
 
 
 class UpdateWork(NamedTuple):
-    """Samples of a weight update or execution, and whether it trains."""
+    """Samples of a weight update or execution, and training or inference."""
 
     samples: int
     training: bool
@@ -132,8 +132,8 @@ class Comparison:
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
-    def best_rows(self) -> tuple[Row, ...]:
-        """Best row of every sync mode, with ties in time and memory."""
+    def equals(self) -> tuple[Row, ...]:
+        """Best row of every sync mode, with equally fast rows that need no more memory."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.best_rows)
         return tuple(

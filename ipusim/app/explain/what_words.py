@@ -13,7 +13,7 @@ from ipusim.base.units import enumerated, format_bytes, format_seconds
 
 #: Maximum number of changes in a table; the best change per kind always has a row.
 _MOST_ROWS: Final = 16
-#: Maximum number of kinds named in a sentence, and of equally fast changes behind the first.
+#: Maximum number of kinds named in a sentence, and of equally fast changes after the first.
 _MOST_KINDS: Final = 3
 #: Maximum number of named changes that help nothing, or were not tried.
 _MOST_NAMED_CHANGES: Final = 6

@@ -169,7 +169,7 @@ def _value_text(rate: hardware.Rate, calibration: Calibration) -> str:
 
 
 def _remark(rate: hardware.Rate, fit: FittedRate | None) -> str:
-    """Return the comment behind a rate's value."""
+    """Return the comment after a rate's value."""
     if fit is None:
         return "as in the scenarios"
     uncertainty = _uncertainty_text(fit)

@@ -227,7 +227,10 @@ class SimulatedRow:
 
 @sharing
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[PreparedRow]:
-    """Prepare the rows, sharing equal simulations; raises the errors of :func:`prepare`."""
+    """Prepare the rows, sharing equal simulations.
+
+    Raises FileError, with a row's position, for errors of its scenario and for a pipeline that is never full.
+    """
     by_key: dict[tuple[Path, tuple[str, ...]], PreparedRow] = {}
     for row in rows:
         if row.simulation_key not in by_key:

@@ -59,7 +59,7 @@ class Sweep(ResultView):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """Values of the best fitting point; None without a fitting point, and also if points have two sync modes."""
+        """Values of the best fitting point; None without a fitting point, or if points have two sync modes."""
         bests = [*self.bests.values()]
         return bests[0] if len(report.modes_of(self._result)) == len(bests) == 1 else None
 

@@ -49,7 +49,7 @@ class TracedRun:
     Attributes:
         timeline: the run's Timeline.
         name: name above its trace; empty for schedule and sync mode.
-        remark: remark behind the name.
+        remark: remark after the name.
         strip: memory over time; None if unknown.
     """
 
@@ -63,7 +63,7 @@ def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
     """Return the traces of the first executions of ``runs``, below each other.
 
     The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
-    the group are cut. The longest runs are also cut if a third of the figure would stay empty behind the shorter ones.
+    the group are cut. The longest runs are also cut if a third of the figure would stay empty after the shorter ones.
     Much shorter runs get separate axes. Only the first eight runs are shown, as the title says. Replicas that do the
     same are drawn once. The figure is no higher than a screen: for lack of room, a run is reduced to its first replica,
     or to several IPUs per row.

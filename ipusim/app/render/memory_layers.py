@@ -111,7 +111,7 @@ def most_in_bins(time: Integers, level: Integers, edges: Integers | Floats) -> I
     ``level`` holds from its ``time`` to the next.
     """
     # A bin contains the step in progress at the bin's begin, and later steps up to the end. reduceat also reduces the
-    # stretches between bins: [::2] leaves them out. The last bin may end behind the last step: hence the appended 0.
+    # stretches between bins: [::2] leaves them out. The last bin may end after the last step: hence the appended 0.
     begins = np.searchsorted(time, edges[:-1], side="right") - 1
     ends = np.searchsorted(time, edges[1:], side="left")
     most: Integers = np.maximum.reduceat(np.append(level, 0), np.stack([begins, ends], axis=1).ravel())[::2]

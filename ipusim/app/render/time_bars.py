@@ -39,7 +39,7 @@ _MOST_FEW_ROWS_HEIGHT: Final = 2.2
 _BAR_SHARE: Final = 0.76
 #: Maximum share of the width for names.
 _NAMES: Final = 0.30
-#: Maximum share of the width for words behind bars.
+#: Maximum share of the width for words after bars.
 _WORDS: Final = 0.32
 #: Inches beside names and words.
 _NAME_GAP: Final = 0.08

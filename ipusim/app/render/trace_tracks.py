@@ -155,8 +155,8 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
     """Return the physical IPU of every logical IPU.
 
-    Only the names of links contain physical IPUs. The tuple is therefore empty if no link takes time, and also if
-    logical and physical numbers agree.
+    The tuple is empty if logical and physical numbers agree, or if no link takes time, because only the names of links
+    contain physical IPUs.
     """
     ipus = timeline.info.ipus
     numbers_agree = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end

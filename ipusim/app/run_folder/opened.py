@@ -64,7 +64,7 @@ class RunSource:
 def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> RunSource:
     """Return a folder's stored run, or a scenario's run with ``overrides``.
 
-    ``trust`` is passed to :func:`job_behind` for folders.
+    Without ``trust``, the scenario in a folder runs no Python and reads no files outside of the folder.
 
     Raises:
         FileError: for a folder without a run, and for ``overrides`` of a folder.

@@ -195,7 +195,7 @@ def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace:
     Args:
         job: Job of the run.
         window: function from a Timeline to the window of its pictures.
-        full_trace: as in :func:`run_files`.
+        full_trace: whether the trace keeps every span of a run that repeats.
     """
 
     def prepare() -> Callable[[_RunData], dict[str, bytes]]:

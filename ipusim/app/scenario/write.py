@@ -28,7 +28,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     """Return a scenario for ``folder`` that reproduces ``request``; None if no scenario can.
 
     No scenario can hold Python functions of a program as stages, a schedule that a program registers, a number without
-    finite decimals, or a text above the size limit. ``head`` holds comment lines behind the description. An invalid
+    finite decimals, or a text above the size limit. ``head`` holds comment lines after the description. An invalid
     name is left out; runs then take the file name.
     """
     schedule = request.options.pipeline.schedule

@@ -1,7 +1,7 @@
 """Tables of recomputation inside backward passes: repeated cycles, kept bytes and recomputed bytes of every stage.
 
 With checkpoints a backward pass repeats the layers from checkpoint to checkpoint, the last part first. The pipeline's
-last stage repeats only layers before its last checkpoint, and keeps the activations behind the checkpoint (see
+last stage repeats only layers before its last checkpoint, and keeps the activations after the checkpoint (see
 :mod:`ipusim.model.stages.checkpoints`).
 """
 
@@ -50,7 +50,7 @@ def inline_of(
         forward: cycles of the forward pass of each stage.
         stash: lower bound on the stash of each stage.
         first_trained: first unit with weights that learn.
-        checkpoints: units that begin behind a checkpoint.
+        checkpoints: units that begin after a checkpoint.
     """
     size = len(profiles) + 1
     has_backward = maxima([profile.has_backward for profile in profiles]) > 0

@@ -142,7 +142,10 @@ class Suggestion:
 
     @property
     def request(self) -> Request:
-        """Request of the suggested plan, arithmetic included; raises the errors of ``job``."""
+        """Request of the suggested plan, arithmetic included.
+
+        Raises NothingFitsError if no plan fits, and NothingFoundError if no plan was found.
+        """
         self.raise_if_none()
         return change_request(self.baseline.request, self.changes)
 

@@ -148,8 +148,7 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
             if count <= step or not has_share(count - step, share):
                 break
             count -= step
-        # A larger tried count may lack the share, as throughput can fall between counts, for example in schedules with
-        # pairs of micro-batches: the result is above all such counts.
+        # As throughput may fall between counts, for example with pairs of micro-batches, look at all larger counts.
         missing = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
         return max(missing) + step if missing else count
 

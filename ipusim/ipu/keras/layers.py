@@ -104,7 +104,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         """
         shape = tf.TensorShape(input_shape).as_list()
         if not (1 <= self._axis < len(shape) or -len(shape) < self._axis < 0):
-            checks.wrong_value(self._axis_name, f"an axis behind the batch's of {len(shape)}", self._axis)
+            checks.wrong_value(self._axis_name, f"an axis after the batch's of {len(shape)}", self._axis)
         self._layer: Any = self.core(**self._options)
         self._layer.output_shape(tuple(size or 1 for size in self._move_to_end(shape)[1:]))
         self._parameters = {

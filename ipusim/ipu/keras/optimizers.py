@@ -131,7 +131,7 @@ class AdamIpuOptimizer(_Moments, _KERAS.Adam):  # type: ignore[misc]
 
 @SERIALIZABLE
 class LAMBIpuOptimizer(_Moments):
-    """LAMB of You et al. (arXiv 1904.00962): Adam's direction, scaled by the norm of the variable."""
+    """LAMB of You et al. (arXiv 1904.00962): Adam's direction, scaled to the norm of the variable."""
 
     _argument_names = ("epsilon", "m_dtype", "v_dtype", "debiasing", "weight_norm_clip")
 

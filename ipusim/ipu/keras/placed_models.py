@@ -149,8 +149,8 @@ class PlacedModel:
         options = request_options(
             self._arguments(stages, count, repeats, kind),
             IPUConfig() if config is None else config,
-            config is not None,
-            None,
+            is_configured=config is not None,
+            ordinal=None,
         )
         if "prefetch_depth" in self.settings.infeed:
             options["infeed"] = {"prefetch_depth": self.settings.infeed["prefetch_depth"]}

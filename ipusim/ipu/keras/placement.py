@@ -39,7 +39,7 @@ METHODS: Final = (
 )
 _INSTALLED: Final[list[bool]] = []
 #: Whether newly created models run on simulated IPUs.
-_IN_STRATEGY: Final = Scoped("in_strategy", False)
+_RUNS_NEW_MODELS: Final = Scoped("in_strategy", False)
 
 
 def extension_of(model: Any) -> PlacedModel:
@@ -59,7 +59,7 @@ def extension_of(model: Any) -> PlacedModel:
 def models_on_ipus() -> AbstractContextManager[bool]:
     """Run models created in the block on simulated IPUs."""
     install()
-    return _IN_STRATEGY.set_to(True)
+    return _RUNS_NEW_MODELS.set_to(True)
 
 
 def install() -> None:
@@ -134,7 +134,7 @@ def _recording_calls(original: Callable[..., None]) -> Callable[..., None]:
             placement.build(tf.nest.map_structure(lambda shape: tf.TensorSpec(shape, dtype), shapes))
         except ProgramError:
             raise
-        except Exception as error:  # of the user's model, reported only if stages need the calls
+        except Exception as error:  # of the program's call, told only if stages are assigned, which need the calls
             placement.untraceable = str(error)
 
     return build
@@ -155,7 +155,7 @@ def _note_call(node: Any) -> None:
 
 def _place(model: Any) -> None:
     """Place a model on simulated IPUs if it is created in a strategy's scope."""
-    if not _IN_STRATEGY() or execution.placement_of(model) is not None:
+    if not _RUNS_NEW_MODELS() or execution.placement_of(model) is not None:
         return
     if isinstance(model, tf.keras.Sequential):
         kind: Any = PlacedSequential

@@ -16,7 +16,7 @@ _CLASSES = 10
 _PICTURES = 480
 #: Number of different noise patterns, which images share.
 _NOISES = 512
-#: Maximum brightness of noise; a picture is at most so much darker than white.
+#: Maximum brightness of noise; a picture is at least so much darker than white, and so leaves room for noise.
 _MAX_NOISE: Final = 40
 #: Share of dark pixels in images with a dark background, as in MNIST.
 _DARK_SHARE: Final = 0.8

@@ -173,7 +173,7 @@ def _check_captured_grads(value: Any) -> None:
     if not isinstance(value, bool):
         raise ProgramTypeError(
             f"gradient_accumulation_for_captured_grads: expected True or False, got {value!r}; the order of pipeline's "
-            "arguments differs between Graphcore's releases, so name those behind gradient_accumulation_count"
+            "arguments differs between Graphcore's releases, so name those after gradient_accumulation_count"
         )
 
 

@@ -189,14 +189,14 @@ def ordinal_of(device: str) -> int | None:
 
     Raises:
         ProgramTypeError: for non-strings.
-        ProgramError: for text instead of digits behind ``IPU:``.
+        ProgramError: for text instead of digits after ``IPU:``.
     """
     match = _IPU.search(checks.text("device", device))
     if match is None:
         return None
     number = match["number"] or "0"
     if not number.isdecimal():
-        checks.wrong_value("device", "a number behind IPU, as in /device:IPU:0", device)
+        checks.wrong_value("device", "a number after IPU, as in /device:IPU:0", device)
     return int(number)
 
 
@@ -205,7 +205,7 @@ def ipu_ordinal(argument: str, device: str) -> int:
 
     Raises:
         ProgramTypeError: for non-strings.
-        ProgramError: for the host, and for text instead of digits behind ``IPU:``.
+        ProgramError: for the host, and for text instead of digits after ``IPU:``.
     """
     ordinal = ordinal_of(checks.text(argument, device))
     if ordinal is None:

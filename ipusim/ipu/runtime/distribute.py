@@ -43,7 +43,7 @@ class ClusterConfig(NamedTuple):
 
 
 def cluster_spec() -> Any:
-    """Return the addresses in TF_CONFIG; raises ProgramError if malformed or without this process's task."""
+    """Return the addresses in TF_CONFIG; raises ProgramError if malformed, or if the stated task is missing in them."""
     cluster, task, kind, index = _environment()
     if cluster.jobs and "type" in task:
         _check_task(cluster.as_dict(), kind, index)
@@ -142,7 +142,7 @@ class TFConfigClusterResolver:
     Without TF_CONFIG, the simulated hosts are workers. A host's rank decides the host's task, since the variable is
     equal on all hosts.
 
-    Raises ProgramError if TF_CONFIG describes no cluster, or a cluster other than the simulated hosts.
+    Raises ProgramError for a malformed TF_CONFIG, and for more or fewer workers than simulated hosts.
     """
 
     def __init__(self) -> None:

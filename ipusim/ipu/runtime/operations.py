@@ -36,7 +36,7 @@ class PerExampleCTC:
             checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the losses (batch,); raises ModelError for unsuitable labels."""
+        """Return the losses (batch,); raises ProgramError and ModelError for unsuitable labels."""
         x, labels, counts, steps = arrays
         self.check(labels, counts, x.shape[-1])
         labels_in_use = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)

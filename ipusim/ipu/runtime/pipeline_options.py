@@ -94,7 +94,10 @@ class PipelineStageOptions:
         self.slice_options = slice_options or {}
 
     def stage_options(self, argument: str) -> models.StageOptions:
-        """Return the simulated options; raises UnsupportedProgramError, naming ``argument``, for other options."""
+        """Return the simulated options.
+
+        Raises UnsupportedProgramError for other options, and ProgramError for wrong values, which name ``argument``.
+        """
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
         return models.StageOptions(

@@ -99,7 +99,7 @@ def options_of_loop(
     def options() -> dict[str, Any]:
         config = loop_config or configured()
         configuration = IPUConfig() if config is None else config
-        device = configuration.device((0,), False, is_configured=config is not None, ordinal=ordinal)
+        device = configuration.device((0,), pipelined=False, is_configured=config is not None, ordinal=ordinal)
         result = _options_of_device(configuration, device, _SINGLE)
         if prefetch_depth is not None:
             result["infeed"] = {"prefetch_depth": prefetch_depth}

@@ -51,7 +51,7 @@ def _in_todays_order(args: Sequence[Any]) -> tuple[Any, ...]:
     if isinstance(dtype, int) and not isinstance(dtype, bool):
         raise ProgramTypeError(
             f"gradient_accumulation_dtype: expected a dtype, a function or None, got {dtype!r}; before SDK 1.4 the "
-            f"gradient accumulation count stood there, behind pipeline_depth {count!r}: name the arguments"
+            f"gradient accumulation count stood there, after pipeline_depth {count!r}: name the arguments"
         )
     if len(args) <= _CAPTURED_POSITION or isinstance(args[_CAPTURED_POSITION], bool):
         return tuple(args)

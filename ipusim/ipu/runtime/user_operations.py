@@ -141,7 +141,7 @@ class Expression:
         """Raise ModelError: expressions have no gradient."""
         raise ModelError(
             "codelet_expression_op: this operation cannot be used for training, because no gradient goes back through "
-            "it: compute with the arrays themselves, or behind tf.stop_gradient"
+            "it: compute with the arrays themselves, or after tf.stop_gradient"
         )
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:

@@ -159,10 +159,10 @@ class CTC(ParameterlessLoss):
 
 
 class States(NamedTuple):
-    """States of alignments: a sample's labels with blanks before, between and behind.
+    """States of alignments: a sample's labels with blanks before, between and after.
 
     Attributes:
-        classes: classes of the states, (batch, 2 * labels + 1); states behind a sample's last blank are unused.
+        classes: classes of the states, (batch, 2 * labels + 1); states after a sample's last blank are unused.
         counts: number of labels of each sample.
         steps: number of time steps of each sample.
         blank: class of the blank.

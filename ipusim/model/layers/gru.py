@@ -41,7 +41,7 @@ class GRU(Recurrent):
     ] = False
     gate_count: ClassVar[int] = 3
     saved_elements: ClassVar[int] = 5
-    #: Whether a time step has an attention score behind the input's elements.
+    #: Whether a time step has an attention score after the input's elements.
     attended: ClassVar[bool] = False
 
     @property

@@ -96,7 +96,7 @@ class Join(Parameterless, ABC):
         """Return the gradients of the input and of the taken value."""
 
     def _refusal(self, requirement: str) -> ModelError:
-        """Return the error for an earlier output of another shape."""
+        """Return the error for an earlier output that lacks ``requirement``, such as ``the shape [4, 4, 8]``."""
         actual = f"got the output of {self.source} with {list(self.source_shape or ())}"
         return ModelError(f"expected an earlier layer with an output of {requirement}, {actual}")
 

@@ -76,7 +76,7 @@ class SpaceToDepth(Parameterless):
     """Turns each square block of an image into one position with more channels.
 
     TensorFlow's ``space_to_depth``, in its order: rows of a block, columns, channels. Blocks of two, and a ``dense``
-    layer of half as many channels behind them, merge the patches of a Swin Transformer.
+    layer of half as many channels after them, merge the patches of a Swin Transformer.
     """
 
     kind: ClassVar = "space_to_depth"

@@ -3,7 +3,7 @@
 The forward pass keeps the stage's input and the value at every checkpoint. The layers between two checkpoints are a
 cluster. The backward pass visits the clusters from last to first, and recomputes a cluster just before its gradients.
 Only the activations of a single cluster are live at a time (Graphcore's RecomputeAndBackpropagateInterleaved with
-recomputation_checkpoint). In the pipeline's last stage the backward pass follows immediately, and activations behind
+recomputation_checkpoint). In the pipeline's last stage the backward pass follows immediately, and activations after
 the last checkpoint are kept.
 """
 

@@ -122,12 +122,12 @@ def _largest_layer_elements(stage: LayerStage) -> int:
 def _largest_layer_weights(stage: LayerStage) -> int:
     """Return the number of weights of the layer with most weights that learn on the IPU."""
     layers = zip(stage.layers_and_loss, stage.shapes, strict=False)
-    trained_layers = (
-        entry
-        for entry in layers
-        if not isinstance(entry[0].layer, OnHost) and entry[0].trained_names(entry[1], stage.frozen)
+    weights = (
+        parameter_count(named_layer.layer, shape)
+        for named_layer, shape in layers
+        if not isinstance(named_layer.layer, OnHost) and named_layer.trained_names(shape, stage.frozen)
     )
-    return max((parameter_count(named_layer.layer, shape) for named_layer, shape in trained_layers), default=0)
+    return max(weights, default=0)
 
 
 def _passes(

@@ -80,7 +80,7 @@ def read_profile(path: Path, clock_hz: int, file_name: str = "") -> tuple[Measur
     cycles; a cell may be a time such as ``1.2 ms``, converted by ``clock_hz``; a title may include the unit of its
     numbers, as in ``forward [us]``. Columns of bytes are ignored. ``file_name`` is the file's name in messages.
 
-    Raises FileError with every wrong line and column; OSError for an unreadable file.
+    Raises FileError with line and column of every mistake; OSError for an unreadable file.
     """
     return _read_measured(path, clock_hz, file_name or str(path), StageCyclesSpec)
 
@@ -92,7 +92,7 @@ def read_stages(path: Path, clock_hz: int, file_name: str = "") -> tuple[TimedSt
     ``bytes``, and other sizes. The default of a stage's ``gradient_bytes`` is the previous stage's output without
     labels. Stages without a name are called ``stage0``, ``stage1`` and so on.
 
-    Raises the errors of :func:`read_profile`.
+    Raises FileError with line and column of every mistake; OSError for an unreadable file.
     """
     stages, output_bytes = list[TimedStageSpec](), 0
     for row in _read_measured(path, clock_hz, file_name or str(path), TimedStageSpec):
@@ -108,7 +108,8 @@ def read_stages(path: Path, clock_hz: int, file_name: str = "") -> tuple[TimedSt
 def read_profiles(path: Path, clock_hz: Callable[[str], int]) -> dict[str, tuple[MeasuredStage, ...]]:
     """Read the stages of several scenarios, by the column ``scenario`` of a profile.
 
-    ``clock_hz`` returns the clock of a scenario. Raises the errors of ``clock_hz`` and :func:`read_profile`.
+    ``clock_hz`` returns the clock of a scenario; its errors are passed on. Raises FileError with line and column of
+    every mistake; OSError for an unreadable file.
     """
     table = _table(path, (_SCENARIO,), str(path))
     refuse(

@@ -71,7 +71,7 @@ class HostSpec(Node, title="host"):
         default=None,
         description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
         "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
-        "which counts in equal parts behind each session run; default: every session run",
+        "which counts in equal parts after each session run; default: every session run",
     )
     optimizer_values: Annotated[int, Ge(0), Le(64)] | None = Field(
         default=None,

@@ -53,7 +53,7 @@ def test_channels_of_a_normalisation_lie_along_the_axis_that_is_said(name):
     moved = np.moveaxis(IMAGES, -1, 1)
     found = made(name, **{argument: 1})(moved)
     np.testing.assert_allclose(np.moveaxis(found, 1, -1), made(name)(IMAGES), rtol=1e-6)
-    with pytest.raises(ProgramError, match=f"{argument}: expected an axis behind the batch's of 4, got 4"):
+    with pytest.raises(ProgramError, match=f"{argument}: expected an axis after the batch's of 4, got 4"):
         made(name, **{argument: 4})(IMAGES)
 
 

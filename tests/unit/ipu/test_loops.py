@@ -185,7 +185,7 @@ WRONG = [
     (
         lambda names: names.ipu.scopes.ipu_scope("/device:IPU:x").__enter__(),
         ProgramError,
-        "device: expected a number behind IPU",
+        "device: expected a number after IPU",
     ),
     (lambda names: names.ipu.scopes.ipu_shard(-1).__enter__(), ProgramError, "index: expected a whole number"),
     (

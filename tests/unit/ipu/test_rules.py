@@ -239,12 +239,12 @@ def test_the_order_of_other_releases(run, refused):
         assert (found.job.program.repeat_count, found.job.program.shape.micro_batches) == (10, 8)
     text = (
         "gradient_accumulation_dtype: expected a dtype, a function or None, got 8; before SDK 1.4 the gradient "
-        "accumulation count stood there, behind pipeline_depth None: name the arguments"
+        "accumulation count stood there, after pipeline_depth None: name the arguments"
     )
     refused(TypeError, text, lambda: run(stages, None, 8, 10))
     text = (
         "gradient_accumulation_for_captured_grads: expected True or False, got 10; the order of pipeline's arguments "
-        "differs between Graphcore's releases, so name those behind gradient_accumulation_count"
+        "differs between Graphcore's releases, so name those after gradient_accumulation_count"
     )
     refused(TypeError, text, lambda: run(stages, 8, gradient_accumulation_for_captured_grads=10))
 

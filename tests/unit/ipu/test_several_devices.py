@@ -175,7 +175,7 @@ def test_a_function_of_a_program_does_not_run_on_another_device():
         with pytest.raises(UnsupportedProgramError, match=text):
             build()
     for name in ("/device:IPU:one", "/device:IPU:-1"):
-        with pytest.raises(ProgramError, match="device: expected a number behind IPU, as in /device:IPU:0"):
+        with pytest.raises(ProgramError, match="device: expected a number after IPU, as in /device:IPU:0"):
             ipu_scope(name).__enter__()
 
 

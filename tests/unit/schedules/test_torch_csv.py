@@ -122,7 +122,7 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
         ),
         (
             "0SEND_F0,0F0\n1RECV_F0,1F0",
-            ", row 1, column 1: expected '0SEND_F0' behind its pass F0.0 in row 1",
+            ", row 1, column 1: expected '0SEND_F0' after its pass F0.0 in row 1",
         ),
         (
             "0F0,0SEND_F0\n1F0,1RECV_F0",
@@ -210,8 +210,8 @@ HANG = "rank 0 waits in 0SEND_F1 ({}) for 1RECV_F1 of rank 1; rank 1 waits in 1S
     ("text", "hang"),
     [
         ("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", ""),
-        (ONE_F_ONE_B, HANG.format("behind F0.1", "behind B1.0")),
-        ("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1\n", HANG.format("behind F0.1", "behind B1.0")),
+        (ONE_F_ONE_B, HANG.format("after F0.1", "after B1.0")),
+        ("0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1\n", HANG.format("after F0.1", "after B1.0")),
         (
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n",
             HANG.format("'mine.csv', row 1, column 4", "'mine.csv', row 2, column 4"),
