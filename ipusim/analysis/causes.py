@@ -48,10 +48,10 @@ from ipusim.timeline.timeline import NONE, Timeline
 
 @dataclass(frozen=True, eq=False)
 class IdleCauses:
-    """Idle intervals of all IPUs, sorted by IPU and start, and the arithmetic of every IPU.
+    """Idle intervals of IPUs, sorted by IPU and start, and arithmetic of IPUs.
 
-    The columns from ``ipu`` to ``times`` have an entry per interval. In a run with repeated blocks, an entry may stand
-    for the same interval in several repetitions.
+    The columns from ``ipu`` to ``times`` have an entry per interval. With repeated blocks, one entry may represent
+    intervals of several repetitions.
 
     Attributes:
         ipu: logical IPU of the device.
@@ -103,7 +103,7 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
       difference delays passes of other IPUs, for which this IPU waits. Waits for recomputation are listed apart from
       the IPU's own recomputation.
 
-    A part takes no more cycles than there are waits left. Remaining waits stay waits for passes of other IPUs.
+    Parts are limited to the remaining waits. Remaining waits stay waits for passes of other IPUs.
 
     Args:
         idle: idle intervals of the window.

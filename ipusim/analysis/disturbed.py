@@ -82,7 +82,7 @@ class DisturbanceCost:
         return max(self.idle, key=lambda cause: self.idle[cause], default=None)
 
     def most_waited_for(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """Yield every awaited IPU, longest waits first: its number, further cycles of waits, and the waiting IPUs."""
+        """Yield every awaited IPU, longest waits first: number, further cycles of waits, and waiting IPUs."""
         totals: dict[int, int] = {}
         for (_, source), cycles in self.waits.items():
             totals[source] = totals.get(source, 0) + cycles

@@ -63,7 +63,8 @@ def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
 def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
     """Return every execution with a span on an IPU, in order. Time between session runs belongs to no execution.
 
-    A block of executions that repeats appears three times: first repetition, last repetition, and one for the rest.
+    A repeated block of executions appears three times: first repetition, last repetition, and a representative of the
+    rest.
     """
     return _executions(timeline.with_block_ends_expanded())
 
@@ -82,7 +83,7 @@ def _executions(with_ends: Timeline) -> tuple[Execution, ...]:
     start, end = (with_ends.start - shift)[first], (with_ends.end - shift)[rows]
     last = np.zeros(len(indices), dtype=np.int64)
     np.maximum.at(last, number, end)
-    # Transfers of the weight update from and to Streaming Memory have a number one above the pipeline's last time-step.
+    # Transfers of the weight update from and to Streaming Memory have the number after the pipeline's last time-step.
     work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
     pipeline_end = np.zeros(len(indices), dtype=np.int64)
     np.maximum.at(pipeline_end, number[work], end[work])

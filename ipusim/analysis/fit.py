@@ -27,7 +27,7 @@ class Fit:
     """Memory peaks of all IPUs, and memory per IPU.
 
     Attributes:
-        plan: the Plan, with the order of the passes.
+        plan: Plan of the program.
         footprint: number of program bytes per holder.
         peaks: peak of every IPU that holds a stage.
         sram_bytes: In-Processor-Memory per IPU; None for no limit.

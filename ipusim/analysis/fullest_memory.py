@@ -18,7 +18,9 @@ class FullestMemory:
         fits: whether the program fits.
         verdict: sentence for people.
         ipu: logical number of the fullest IPU.
-        peak_bytes, peak_pass, excess_bytes: as in :class:`ipusim.analysis.memory_summary.IpuMemorySummary`.
+        peak_bytes: bytes of the peak.
+        peak_pass: pass of the peak.
+        excess_bytes: bytes by which the peak exceeds the memory; 0 if everything but the estimated code fits.
     """
 
     sram_bytes: int | None

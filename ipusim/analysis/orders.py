@@ -50,8 +50,8 @@ class OrderReport:
         used: whether the run uses this order.
         ipus: physical IPU of each logical IPU.
         routes: routes of tensors between IPUs.
-        copy_cycles: cycles of the longest copy. In lock-step: the longest merged copy of the tensors sent after a
-            time-step, with its sync. In point-to-point: the longest send on idle links, without a sync.
+        copy_cycles: cycles of the longest copy. In lock-step: the longest merged copy of tensors after a time-step,
+            sync included. In point-to-point: the longest send on idle links, without a sync.
         execution_cycles: total cycles of an execution's copies. In lock-step: with syncs, for the slowest group of
             replicas. In point-to-point: the sends of one replica, without syncs.
     """

@@ -85,7 +85,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
     Time-steps of replicas are equal, unless replicas run independently and their hosts differ in speed.
     """
-    # The weight update and the wait for its slowest IPU have a number one above the pipeline's last time-step.
+    # The weight update and the wait for its slowest IPU have the number after the pipeline's last time-step.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
     inside &= timeline.replica <= 0
     rows = np.flatnonzero(inside)
@@ -109,8 +109,8 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
     """Return the phases of all executions in order of time.
 
-    A block of executions that repeats gives the phases of its first and last repetition, and of one more repetition
-    that stands for those in between.
+    A repeated block of executions gives phases of the first repetition, of the last, and of a representative of the
+    rest.
     """
     return _phases(timeline.with_block_ends_expanded(), executions_of(timeline))
 

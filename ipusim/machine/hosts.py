@@ -123,7 +123,7 @@ def _add_notes(rank: int, waits_by_rank: Mapping[int, _Waits], hosts: Sequence[g
     """Add a note about waiting hosts to an error from a host's code."""
     try:
         yield
-    except IpusimError:  # the message is complete
+    except IpusimError:  # the message needs no note
         raise
     except (Exception, SystemExit) as error:
         if waits_by_rank:

@@ -102,7 +102,7 @@ class Ipu:
                     event, wait = answer
                     start, value = cycle, (yield event)
                     cycle = clock.now
-                    if cycle > start:  # cause unchanged without a wait
+                    if cycle > start:  # without a wait, the earlier cause stays
                         record(wait, first_step + step, start, cycle, cause)
                         cause = value
                     continue

@@ -154,7 +154,7 @@ class Links:
             del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
-        if tensor.begin == self._clock.now and tensor.flow is None:  # otherwise a new route has a later begin
+        if tensor.begin == self._clock.now and tensor.flow is None:  # after a reroute, another event begins it later
             self._share_links(self._enter_flow(tensor, Fraction(tensor.send.bytes)))
 
     def _enter_flow(self, tensor: Tensor, rest_bytes: Fraction) -> RouteFlow:

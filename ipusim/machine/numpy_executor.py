@@ -137,7 +137,7 @@ class NumpyExecutor(PlacedVariables):
             run_in_replicas(self._replica, ipu, kind, stage, micro_batch)
 
     def run_alone(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run a pass in this replica; raises the errors of :meth:`run`."""
+        """Run a pass in this replica; raises MissingTensorError for a missing input, ModelError if a layer fails."""
         memory = self._memories[ipu]
         if stage not in memory.stages:
             raise MissingTensorError(
@@ -215,7 +215,7 @@ class NumpyExecutor(PlacedVariables):
         if not is_finite(output):
             self._is_watching, model = False, self._workload.stages[stage]
             replica = Replica(self._replica, count=self._replicas)
-            with Surrounded(replica=replica, untrained=untrained):  # a second run, outside lock step
+            with Surrounded(replica=replica, untrained=untrained):  # the layers run a second time, outside lock step
                 made_by = origin(model, stage_memory.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 

@@ -162,7 +162,7 @@ class InstructionLists:
 
     def recur(self, first: Mark, second: Mark) -> bool:
         """Whether every IPU's instructions between two marks repeat, shifted by micro-batches, after the second."""
-        if second.execution > first.execution:  # whole executions have equal instructions
+        if second.execution > first.execution:  # whole executions have equal instructions, so counts decide
             executions = second.execution - first.execution
             ranges = zip(first.positions, second.positions, self._lists, strict=True)
             return all(b - a == executions * len(rows) for a, b, rows in ranges)
@@ -172,7 +172,7 @@ class InstructionLists:
             stop = 2 * end - begin
             if a // len(rows) != b // len(rows) or begin < least or stop > most:
                 return False
-            if begin == end:  # an IPU of a faster replica, after the last micro-batch
+            if begin == end:  # a faster replica is past its last micro-batch, with nothing to compare
                 return False
             if not _repeats(rows[begin:end], rows[end:stop], shift):
                 return False

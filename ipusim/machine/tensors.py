@@ -130,7 +130,7 @@ class Transfers:
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
-        if edges is not self._edges:  # the same few tuples recur after every time-step
+        if edges is not self._edges:  # the same few tuples recur, so their dictionaries are kept
             self._edges, self._next_step = edges, dict(edges)
         for ipu, memory in self._memories.items():
             for (step, micro_batch), payload in memory.outbox.items():

@@ -81,7 +81,7 @@ class StepTimes:
 
         Time-steps of a group have passes of the same kinds and stages, on every IPU.
         """
-        if self._run.slower or self._run.jitters:  # passes differ in their cycles
+        if self._run.slower or self._run.jitters:  # as passes differ in their cycles, no time-steps are equal
             return np.arange(len(self._passes)), np.arange(len(self._passes))
         index = self._run.cycles(self._run.durations, 0).rows[self._passes]
         _, first, group = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)

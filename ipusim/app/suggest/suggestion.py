@@ -151,7 +151,10 @@ class Suggestion:
 
     @cached_property
     def verdict(self) -> analysis.Verdict:
-        """Verdict of ``ipusim run`` on the suggested plan; raises the errors of ``job``."""
+        """Verdict of ``ipusim run`` on the suggested plan.
+
+        Raises NothingFitsError if no plan fits, and NothingFoundError if no plan was found.
+        """
         job, timeline = self.job, self.trial.timeline
         return analysis.verdict_of(timeline, job.costs, job.plan.shape, runs.run_on_one_ipu(job, timeline))
 

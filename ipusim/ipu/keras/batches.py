@@ -36,7 +36,7 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
 
     @wraps(compile_model)
     def compile_with_number(self: Any, *args: Any, **kwargs: Any) -> None:
-        if tf.is_tensor(kwargs.get("steps_per_execution")):  # for example a data set's cardinality
+        if tf.is_tensor(kwargs.get("steps_per_execution")):  # Keras takes only a number, not a data set's cardinality
             kwargs["steps_per_execution"] = int(kwargs["steps_per_execution"])
         compile_model(self, *args, **kwargs)
 

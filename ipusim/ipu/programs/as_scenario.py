@@ -116,7 +116,7 @@ def _scenario_request(job: Job, sections: Mapping[str, Any], description: str) -
 def _check_time(request: Request, expected: Timeline) -> None:
     """Refuse a request whose Timeline has other spans than the expected Timeline.
 
-    Raises UnsupportedProgramError, and the errors of ``assemble``.
+    Raises UnsupportedProgramError for other spans, and RequestError for a request that cannot run.
     """
     actual = _step_timeline(assemble(request))
     if not all(np.array_equal(getattr(actual, name), getattr(expected, name)) for name in Span._fields):

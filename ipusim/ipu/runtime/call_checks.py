@@ -14,7 +14,7 @@ def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], ke
     """Raise ProgramTypeError, like Graphcore's loops, if a function does not take given arguments."""
     try:
         inspect.signature(function).bind(*args, **keywords)
-    except ValueError:  # functions not written in Python may have no signature
+    except ValueError:  # functions not written in Python may have no signature to check
         return
     except TypeError as error:
         names = f" and {', '.join(keywords)}" if keywords else ""
