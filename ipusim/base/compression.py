@@ -29,7 +29,7 @@ class Gzip:
     def __init__(self) -> None:
         """Begin without content."""
         self._content = io.BytesIO()
-        # File name and time are left out, because they differ between equal runs.
+        # Without file name and time, which differ between equal runs.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._content, compresslevel=_LEVEL, mtime=0)
         self._thread = ThreadPoolExecutor(1)
         self._previous: Future[int] | None = None

@@ -82,7 +82,7 @@ def feeds(plan: Plan) -> list[Violation]:
     output_batch = np.where(is_io, graph.number, graph.micro)
     for stage, rows, number, is_input in ((0, inputs, graph.micro, True), (last, output_rows, output_batch, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
-        run_row = np.full(count + 1, -1)  # by micro-batch; an entry of -1 more stands for numbers out of range
+        run_row = np.full(count + 1, -1)  # by micro-batch; the additional entry never runs
         run_row[graph.micro[passes]] = passes
         micro_batch = number[rows]
         pass_row = run_row[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]

@@ -70,9 +70,9 @@ class StepTimes:
             groups = [[run.ipus(shard)[replica] for shard in run.plan.ipus] for replica in range(run.replicas)]
         meetings = zip(run.costs.copies.meetings, groups, strict=False)
         cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in meetings], np.int64)
-        cycles_of_steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
-        copy_cycles = np.zeros((len(cycles_of_steps) + 1, run.replicas, 1), np.int64)
-        copy_cycles[:-1] = cycles_of_steps[..., np.newaxis]
+        steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
+        copy_cycles = np.zeros((len(steps) + 1, run.replicas, 1), np.int64)
+        copy_cycles[:-1] = steps[..., np.newaxis]
         return copy_cycles
 
     @cached_property

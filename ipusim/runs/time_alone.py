@@ -103,7 +103,7 @@ def _between_changes(run: _ShorterRuns) -> Timeline | None:
 
     None if no part can be left out.
     """
-    with suppress(RequestError):  # of a count that no user asked for, so the full simulation reports problems
+    with suppress(RequestError):  # about a count not requested by the user; the full simulation reports any problem
         return BetweenChanges(run.job, run.price, run.executions, run.in_a_row).timeline()
     return None
 

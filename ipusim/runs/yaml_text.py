@@ -51,7 +51,7 @@ class Located:
         """Return the data of ``text``, the value at ``path``; None for an empty or invalid text."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # anchors used twice only warn, but every anchor is a problem below
+                warnings.simplefilter("ignore")  # about anchors used twice; all anchors are problems below
                 node = self._yaml.compose(text)
             return None if node is None else self._value(node, path)
         except ReaderError as error:

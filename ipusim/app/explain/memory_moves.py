@@ -253,7 +253,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         if job.system.replicas > 1 and not offload.weights:
             parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
             yield "weights in Streaming Memory, sharded over replicas", "weights", parts
-        # If the host runs the update, IPUs have no state to offload, so these options are switched off.
+        # The update runs on the host then, so IPUs have no state to offload.
         no_state = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **no_state}
     if changes := products_in_half(job.request.options, job.program.stages):

@@ -148,7 +148,7 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
             if count <= step or not has_share(count - step, share):
                 break
             count -= step
-        # As throughput may fall between counts, for example with pairs of micro-batches, look at all larger counts.
+        # Throughput may fall between counts, as in schedules with pairs of micro-batches.
         missing = [larger for larger in outcomes if larger >= count and not has_share(larger, share)]
         return max(missing) + step if missing else count
 

@@ -134,7 +134,7 @@ def _recording_calls(original: Callable[..., None]) -> Callable[..., None]:
             placement.build(tf.nest.map_structure(lambda shape: tf.TensorSpec(shape, dtype), shapes))
         except ProgramError:
             raise
-        except Exception as error:  # of the program's call, told only if stages are assigned, which need the calls
+        except Exception as error:  # the program's own; only stages need the calls
             placement.untraceable = str(error)
 
     return build

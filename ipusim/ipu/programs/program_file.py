@@ -127,7 +127,7 @@ class ProgramFile:
         host_start = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
             run_on_hosts(lambda: self._execute(module), host_start, hosts)
-        except ProgramStateError as error:  # of waiting hosts, without a place, unlike a host's own error
+        except ProgramStateError as error:  # from waiting hosts; a host's own error already has a place
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
