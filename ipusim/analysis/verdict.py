@@ -98,7 +98,9 @@ def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     the same stages, such as a single IPU, return the slowest stages instead.
     """
     stage_cycles = _stage_cycles(costs, shape)
-    groups = [[stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.alike]
+    groups = [
+        [stage for stage in range(shape.stages) if shape.mapping[stage] in ipus] for ipus in shape.ipus_of_equal_stages
+    ]
     if len(groups) == 1:
         return slowest_stages(costs, shape)
     cycles = [sum(stage_cycles[stage] for stage in stages) for stages in groups]

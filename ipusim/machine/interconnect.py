@@ -61,7 +61,7 @@ class Interconnect(Meeting):
         self._reroutes = context.rerouted
         self._copy_count = len(copies)
         #: The copies on the first routes, then the same copies on the routes after each reroute.
-        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.meetings[group]))
+        self._copies = (*copies, *(copy for reroute in self._reroutes for copy in reroute.copies_by_group[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
         self._report = context.progress if not replicas[0] else lambda _: None

@@ -22,10 +22,10 @@ class FeedStream:
         code: INFEED or OUTFEED.
         shard: IPU at the end of the stream, by number within its replica.
         depth: elements of the buffer.
-        copy: cycles of the IPU's copy of an element.
-        host: cycles of the host's work on an element.
-        worked: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
-        places: cycle in which each place of the buffer becomes free, next place first; arrays like ``worked``.
+        copy_cycles: cycles of the IPU's copy of an element.
+        host_cycles: cycles of the host's work on an element.
+        host_end: end of the host's work on the last element, shape (replicas, K) for K sets of durations.
+        places: cycle in which each place of the buffer becomes free, next place first; arrays like ``host_end``.
     """
 
     code: Code
@@ -70,8 +70,8 @@ def host_streams(run: ExactRun, columns: int) -> Streams:
 
     for pipeline_copy, mapping in enumerate(shape.copies):
         copy_batches = range(pipeline_copy, shape.micro_batches, len(shape.copies))
-        if host.infeed or fill:
-            add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill)
+        if host.infeed or fill_cycles:
+            add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill_cycles)
         numbers = 1 if outfeed.accumulated else sum(number in copy_batches for number in outfeed.micro_batches)
         if (host.outfeed or host.drain) and numbers:
             elements = run.executions // outfeed.period * numbers

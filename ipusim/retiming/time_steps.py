@@ -68,8 +68,8 @@ class StepTimes:
         groups: list[Sequence[int]] = [run.all_ipus]
         if not run.replicas_meet:
             groups = [[run.ipus(shard)[replica] for shard in run.plan.ipus] for replica in range(run.replicas)]
-        meetings = zip(run.costs.copies.meetings, groups, strict=False)
-        cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in meetings], np.int64)
+        by_group = zip(run.costs.copies.by_group, groups, strict=False)
+        cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in by_group], np.int64)
         steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
         copy_cycles = np.zeros((len(steps) + 1, run.replicas, 1), np.int64)
         copy_cycles[:-1] = steps[..., np.newaxis]

@@ -132,7 +132,7 @@ class Comparison:
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
-    def equals(self) -> tuple[Row, ...]:
+    def best_rows(self) -> tuple[Row, ...]:
         """Best row of every sync mode, with equally fast rows that need no more memory."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.best_rows)

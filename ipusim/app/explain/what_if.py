@@ -61,10 +61,10 @@ def what_if(
     explained: list[WhatIf] = []
     kinds: set[str] = set()
     for outcome, changed_run in rows:
-        helps = outcome.gain >= LEAST_GAIN and not outcome.change.machine and analysis.fits_or_unknown(outcome.fits)
-        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED
+        helps = outcome.gain >= LEAST_GAIN and not outcome.change.is_hardware and analysis.fits_or_unknown(outcome.fits)
+        is_next_kind = outcome.change.kind not in kinds and len(kinds) < _MOST_EXPLAINED_CHANGES
         # a change of prices has a known cause only if it names the part that it shortens
-        has_cause = outcome.change.priced is None or outcome.change.shortens is not None
+        has_cause = outcome.change.price is None or outcome.change.shortened_part is not None
         if helps and is_next_kind and has_cause and changed_run is not None:
             kinds.add(outcome.change.kind)
             waterfall = runs.waterfall_of(job, timeline) if waterfall is None else waterfall

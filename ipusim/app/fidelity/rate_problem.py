@@ -69,8 +69,8 @@ class Problem:
         return self._log_errors[rates]
 
     def sum_of_squares(self, x: Vector) -> float:
-        """Return the sum of squared misfits, which the best rates minimise."""
-        return float(np.sum(np.square(self.misfits(self.rates(x)))))
+        """Return the sum of squared errors, which the best rates minimise."""
+        return float(np.sum(np.square(self.log_errors(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
         """Return the derivatives of the rows' log errors by the rates' logarithms, as central differences."""

@@ -31,8 +31,8 @@ def without_schedule_options(options: Options) -> Options:
     request whose other options are equal.
     """
     base = options.with_pipeline(**_SCHEDULE_OPTIONS).model_copy(update={"steps": 1, "disturbances": ()})
-    # the first equal Options in the cache; the options set are equal for equal Options, and faster to compare
-    return shared().first(base, substitute=options_set(base))
+    # The options set are equal for equal Options, and faster to compare.
+    return shared().first_equal(base, substitute=options_set(base))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
