@@ -253,7 +253,7 @@ OF_PROGRAM_ERROR = [
         r"The serialization_factor \(2\) must divide the size of the 0th dimension of params \(3\)",
     ),
     (lambda u: rand_ops.dropout(X, 0.5, noise_shape=[2, 1]), "noise_shape: expected 1, or the size of x"),
-    (lambda u: normalization_ops.group_norm(X, channels_axis=0), "channels_axis: expected an axis behind"),
+    (lambda u: normalization_ops.group_norm(X, channels_axis=0), "channels_axis: expected an axis after"),
     (lambda u: custom_ops.codelet_expression_op(lambda: 1), "args: expected at least one tensor"),
     (lambda u: custom_ops.precompiled_user_op([X], u), "op_name: expected one of the functions Callback"),
     (lambda u: custom_ops.cpu_user_operation([X], u, outs() | {"output_types": [F]}), "as many types as"),
