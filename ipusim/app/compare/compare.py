@@ -67,7 +67,7 @@ class Row:
         schedule: name of the schedule.
         sync: sync mode of the run, or of the refused request.
         order: requested selection order.
-        result: result of the run; None for refused and stored runs.
+        result: result of a new run; None for refused and stored runs.
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
@@ -118,7 +118,7 @@ class Row:
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """Whether the program fits its memory; None if a rule refuses the run."""
+        """Answer to whether the program fits; None if a rule refuses the run."""
         if self.memory is not None:
             return self.memory.fits
         return None if self.times is None else analysis.Fits.UNKNOWN

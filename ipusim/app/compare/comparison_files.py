@@ -190,7 +190,7 @@ def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun
 
 
 def _strip(row: Row) -> MemoryStrip | None:
-    """Return the strip of memory over time of a row that ran; None if the memory is unknown."""
+    """Return the strip of memory over time of a row that ran; None for unknown memory."""
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
@@ -204,7 +204,7 @@ def _strip(row: Row) -> MemoryStrip | None:
 def _strip_of(
     timeline: Timeline, curves: Sequence[analysis.MemoryCurve], fullest: analysis.FullestMemory, cycle: int
 ) -> MemoryStrip | None:
-    """Return the memory strip of a run; None if the run has too many spans for a picture of all."""
+    """Return the memory strip of a run; None for a run with too many spans."""
     if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > timelines.MOST_SPANS:
         return None
     return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

@@ -60,7 +60,7 @@ def _chart_of(timeline: Timeline, window: Window, title: str, picture: Picture) 
 def trace_with_path(timeline: Timeline, path: Integers, part: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the execution trace of a window with frames around the spans of ``path``.
 
-    Spans that follow each other in a row share a frame. Lines join frames in different rows. A span of every IPU has
+    Adjacent spans of a row share a frame. Lines join frames in different rows. A span of every IPU has
     its frame in the row of the span before. A transfer or host time has its frame in the row it leaves. If replicas do
     the same, the figure shows one, with the path folded into its rows. Raises OutputError for a window outside the run.
     """
@@ -86,7 +86,7 @@ def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: 
     start, end = (cycles[path].clip(window.start, window.end) for cycles in (timeline.start, timeline.end))
     inside = np.flatnonzero(start < end)
     middle, half = row[inside] + 0.5, BOX_HEIGHT / 2
-    # Spans that follow each other in a row share a frame: frames of short spans would cover the row with lines.
+    # Adjacent spans of a row share a frame: frames of short spans would cover the row with lines.
     begins = np.ones(len(inside), dtype=np.bool_)
     begins[1:] = (np.diff(middle) != 0) | (start[inside][1:] != end[inside][:-1])
     ends = np.append(begins[1:], True)[: len(inside)]

@@ -30,8 +30,8 @@ _LINE_CONTRAST: Final = 3.0
 _VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
-#: Greys for print other than those of the colours' luminance: of input gradients with their hatching, as they would
-#: look like forward passes, and of weight updates, on which black text is easier to read.
+#: Greys for print of colours whose luminance is not used. Input gradients and their hatching would look like forward
+#: passes. The black text of weight updates would be hard to read.
 _GREYS: Final = {"#f2a35e": "#c8c8c8", "#fac99e": "#f6f6f6", "#b8669a": "#b0b0b0"}
 
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
