@@ -82,11 +82,12 @@ def legend(suggestion: Suggestion) -> str:
     more = "".join(f"{name}, " for key, name in words.items() if _differ(rows, key))
     placement = "Placement: IPUs of the stages in order: straight (0,1), returning (0,1,0), around (0,1,0,1), "
     placement += "there_and_back (0,1,1,0), or given. "
+    count = "Count: micro-batches of a weight update, and samples of each. "
     return (
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
-        f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. Recompute: before each "
-        "backward pass (apart) or within it (inside). Full: used memory of the fullest IPU. Relative: time per sample "
-        "divided by the best plan's."
+        f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. "
+        f"{count * _differ(rows, 'micro_batch_size')}Recompute: before each backward pass (apart) or within it "
+        "(inside). Full: used memory of the fullest IPU. Relative: time per sample divided by the best plan's."
     )
 
 
