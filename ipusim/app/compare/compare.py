@@ -60,14 +60,14 @@ class ComparedItem:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """Run of a comparison, or its refusal.
+    """Run or refusal of a comparison.
 
     Attributes:
         source: unique name of the scenario or run folder.
         schedule: name of the schedule.
         sync: sync mode of the run, or of the refused request.
         order: requested selection order.
-        result: result of a new run; None for refused and stored runs.
+        result: result of a new run; None for other rows.
         folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         summary: memory and learning as in ``summary.json``, None if unknown; memory also for a refusal by memory.
@@ -118,7 +118,7 @@ class Row:
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """Answer to whether the program fits; None if a rule refuses the run."""
+        """Answer to whether the program fits; None after a refusal."""
         if self.memory is not None:
             return self.memory.fits
         return None if self.times is None else analysis.Fits.UNKNOWN

@@ -8,6 +8,7 @@ from statistics import median_low
 from typing import Any, Final
 
 from ipusim.api import Timeline, analysis, timelines
+from ipusim.app.compare.alternatives import alternatives
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
@@ -128,6 +129,7 @@ class ComparisonResult(Result):
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)
         yield from reasons(self.comparison)
+        yield from alternatives(self.comparison)
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the slide, and the map of links if selection orders are compared."""

@@ -1,6 +1,7 @@
 """Runs against each other: which is best, by how much, what is on the front, and in which words."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fits import Fits
+from ipusim.app.compare.alternatives import alternatives
 from ipusim.app.compare.compare import ComparedItem, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
@@ -25,6 +27,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
+from ipusim.schedules import registry as schedules
 from tests.cli.commands import leave_charts_out
 from tests.effort import share
 from tests.timelines import timeline_by_hand
@@ -385,6 +388,17 @@ def test_a_refused_one_is_a_row_with_its_reason():
     refused = Comparison(compare(LARGE.replace({"memory": "error"})))
     assert refused.rows[0].memory == compare(LARGE)[0].memory
     assert said(refused)[0].startswith("Best of those that fit: interleaved")
+
+
+def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run():
+    returning = FOUR.replace({"pipeline.device_mapping": [0, 1, 0, 1]})
+    (said_of_others,) = alternatives(Comparison(compare(returning, ["grouped", "1f1b"])))
+    named = re.findall(r"[a-z0-9_]+", said_of_others.partition(": ")[2].replace(" and ", ", "))
+    others = [name for name in schedules.names() if name not in ("grouped", "1f1b")]
+    rows = {name: compare(returning, ["grouped", name])[-1] for name in others}
+    assert named == [name for name in others if rows[name].times is not None]
+    assert not [*alternatives(Comparison(compare(returning, ["grouped", *named])))]
+    assert not [*alternatives(Comparison(compare(LARGE.replace({"memory": "error"}))))]
 
 
 def test_where_work_differs_throughput_decides():
