@@ -79,7 +79,7 @@ def _stages(job: Job) -> Iterator[Change]:
         return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
-    remark = "stages of equal length (perhaps impossible with these layers)"
+    remark = "hypothetical stages of equal length"
     yield Change("balanced stages", remark, price=with_balanced_stages, shortened_part=part)
     if len(busiest) < len(names):
         words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_SAVED_FRACTION):.0%} faster"
