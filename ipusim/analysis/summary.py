@@ -67,7 +67,7 @@ class LearningSummary:
         mean_loss_by_step: mean loss of every step whose losses reached the host.
         constant_predictor_loss: loss of the best constant predictor; None if unknown.
         evaluations: evaluations on held-out data, in order.
-        diverged_at: first step with a loss that is not finite; None if every loss is finite, or none is.
+        diverged_at: first step with a loss that is not finite; None if every loss is finite, and if no loss ever was.
     """
 
     mean_loss_by_step: tuple[float | None, ...]
