@@ -63,9 +63,8 @@ class GradientSum(BeforeUpdate):
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._sum_description = self._describe_device_span(SpanKind.ALL_REDUCE, total.bytes)
-        rounds = {
-            id(round_cost): round_cost for round_cost in total.cost.rounds
-        }  # described once, as a ring's rounds share an object
+        # Rounds of a ring share an object, which is described once.
+        rounds = {id(round_cost): round_cost for round_cost in total.cost.rounds}
         rounds_by_id = {
             key: self._describe_round(round_cost, links, context.recorder) for key, round_cost in rounds.items()
         }
