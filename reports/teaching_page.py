@@ -138,10 +138,8 @@ def slow_ipu(count: int, stage: int) -> int:
     return count * slow_cycles + (IPUS - 1) * even_cycles - (IPUS - 1 - stage) * (slow_cycles - even_cycles)
 
 
-def cost_of_one_slow(count: int) -> float:
-    """Return the time lost to the slow IPU, as share of the time lost to slow IPUs alone."""
-    even = whole_ramps(count)
-    return (slow_ipu(count, SLOW) - even) / (even * (FACTOR - 1))
+def _cost_of_all_slow(count: int) -> int:
+    return round(whole_ramps(count) * (FACTOR - 1))
 
 
 _WHOLE: Final = "(m + N - 1)(F + B)"
@@ -279,8 +277,8 @@ FIGURES: Final = (
         "Neither ramp grows with the number of micro-batches, so the bubble shrinks.\n\n"
         "Every IPU computes for 2,400,000 of the 3,300,000 cycles; the other 900,000 are "
         "[fill and drain](../scenarios/glossary.md#fill-and-drain), however many micro-batches there are. "
-        "IPU 3 waits for these cycles in the two ramps alone. IPU 0 waits for 700,000 of them in main, because its "
-        "gradients must first pass through the other stages.",
+        "IPU 3 waits for these cycles in the two ramps alone. IPU 0 waits for 700,000 of the 900,000 cycles in "
+        "main, because its gradients must first pass through the other stages.",
         "How many micro-batches bring the bubble of four IPUs down to 5 %?",
         "57, because 3 / (57 + 3) is 5 %.",
     ),
@@ -302,7 +300,7 @@ FIGURES: Final = (
         "and backward passes in a time-step, and IPUs with a forward pass wait. In the main phase of Grouped every IPU "
         "has one forward and one backward pass in a time-step, and memory is the price: until the gradient of a "
         "micro-batch comes back to IPU 0, 2 (N - 1) time-steps pass. Grouped begins a further micro-batch in each of "
-        "them, Interleaved in every second one. With the first micro-batch IPU 0 therefore keeps 2 N - 1 micro-batches "
+        "them, Interleaved in every second one. Together with the first micro-batch, IPU 0 keeps 2 N - 1 micro-batches "
         "under Grouped, and N under Interleaved.\n\n"
         "The phases differ from figure 1, because lock-step counts time-steps. A time-step belongs to main if every "
         "IPU runs two passes in it under Grouped, or one pass under Interleaved. Grouped has m - 2 N + 1 such "
@@ -374,10 +372,11 @@ FIGURES: Final = (
         ),
         "[stragglers](stragglers.md). The form needs F' <= F + B and B' <= F + B.",
         f"IPU {SLOW} takes {FACTOR} times as long for everything. The other three wait in every micro-batch. With "
-        f"m = 8 one slow IPU costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles. This is {cost_of_one_slow(8):.0%} of "
-        f"the cost of four slow IPUs; with m = 32 it would be {cost_of_one_slow(32):.0%}. No schedule hides the slow "
-        "IPU; a smaller stage does.\n\n"
-        "`ipusim compare` prints a slightly smaller slow-down, S, because it includes the weight update.",
+        f"m = 8 one slow IPU costs {slow_ipu(8, SLOW) - whole_ramps(8):,} cycles, and four slow IPUs would cost "
+        f"{_cost_of_all_slow(8):,}. With m = 32 it is {slow_ipu(32, SLOW) - whole_ramps(32):,} and "
+        f"{_cost_of_all_slow(32):,}. No schedule hides the slow IPU; a smaller stage does.\n\n"
+        f"The makespan grows by {slow_ipu(8, SLOW) / whole_ramps(8) - 1:.1%}. `ipusim compare` prints a slightly "
+        "smaller growth, because it includes the weight update.",
         "At which position does a slow IPU cost least under 1F1B in point-to-point, and at which most? And under "
         "GPipe?",
         f"Least as IPU 0, with a makespan of {slow_ipu(8, 0):,} cycles; most as IPU 3, with {slow_ipu(8, 3):,}. Under "

@@ -48,7 +48,7 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
     head = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 16\n  stages:\n"
     (tmp_path / "four.yaml").write_text(head + stages)
     told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
-    assert "Cycles by which the run becomes longer (+1) or shorter (-1) if each pass takes a cycle more or less" in told
+    assert "Cycles by which the run changes if each such pass of the stage takes a cycle more (+1) or less (-1)" in told
     said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
     assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
 
@@ -292,7 +292,7 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert lines[0] == "Time goes into useful compute 75.0%, gaps in main 25.0%, fill and drain 0.1%."
     assert "another schedule" in lines[1]
     assert "larger count" not in lines[1]
-    assert lines[2] == "This change mainly shortens gaps in main (now 25.0% of the time)."
+    assert lines[2] == "This change saves time mainly in gaps in main (now 25.0% of the time)."
     (no_help,) = (line for line in lines if line.startswith("Also tried, but not faster: "))
     assert "pipeline.gradient_accumulation_count=32768" in no_help
     said = json.loads((tmp_path / "explanation.json").read_text())

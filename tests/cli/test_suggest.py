@@ -88,7 +88,10 @@ def test_each_number_of_ipus_has_the_plan_that_its_own_search_finds(tmp_path):
         assert alone["by_ipus"] == []
     assert on_more[1]["weight_update_period_s"] < on_more[0]["weight_update_period_s"]
     assert (together["changes"], together["plans"]) == (found["4"]["changes"], found["4"]["plans"])
-    assert (tmp_path / "4,1,2.yaml").read_text() == (tmp_path / "4.yaml").read_text()
+    written = {name: (tmp_path / f"{name}.yaml").read_text() for name in ("4", "2", "4,1,2", "4,1,2-4", "4,1,2-2")}
+    assert written["4,1,2"] == written["4,1,2-4"] == written["4"]
+    assert written["4,1,2-2"] == written["2"]
+    assert not (tmp_path / "4,1,2-1.yaml").exists()
 
 
 def test_numbers_of_ipus_that_no_device_has_are_refused_before_any_search():

@@ -164,7 +164,7 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     assert found.given_trial.job is not None
     assert found.given_trial.job.program.offload.variables_on_host
     assert found.trial.period < 0.4 * found.given_trial.period
-    assert "as fast as the given plan, whose host updates the weights, with " in "\n".join(verdict(found))
+    assert "; its host updates the weights." in "\n".join(verdict(found))
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
     said = "  variables_on_host: false # was true: Streaming Memory replaces the host, and the IPUs update"
     assert said in (tmp_path / "out.yaml").read_text()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ipusim.app.suggest.baseline import Baseline
     from ipusim.app.suggest.limits import Limits
     from ipusim.app.suggest.searched import Searched
+    from ipusim.app.suggest.suggestion import Suggestion
 
 #: Default seconds of the search for an order.
 _SYNTHESIS_S = 10.0
@@ -181,8 +182,9 @@ def _write_plan(
     from ipusim.app.suggest.words import SuggestionResult, so_far
     from ipusim.app.suggest.writing import write_suggested
 
-    if out is not None:
-        check_output(out, SUGGESTED, (scenario,))
+    outputs = {} if out is None else _outputs(out, limits)
+    for output in outputs.values():
+        check_output(output, SUGGESTED, (scenario,))
     resume_garbage_collection()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
@@ -195,9 +197,21 @@ def _write_plan(
         suggestion.raise_if_none()
         end = "--out FILE.yaml writes it as a scenario." if suggestion.plan is not None else ""
         if out is not None:
-            write_suggested(suggestion, scenario, overrides, out)
-            end = str(out)
+            plans: dict[int | None, Suggestion] = {None: suggestion}
+            plans.update(suggestion.plan_by_ipus.items())
+            for size, plan in plans.items():
+                write_suggested(plan, scenario, overrides, outputs[size])
+            end = ", ".join(str(outputs[size]) for size in plans)
         print_result(SuggestionResult(suggestion), output_form, *filter(None, [end]))
+
+
+def _outputs(out: Path, limits: Limits) -> dict[int | None, Path]:
+    """Return the output file of the suggested plan, under None, and of the plan for each of several numbers of IPUs."""
+    sizes = {*(limits.ipus or ())}
+    return {
+        None: out,
+        **{size: out.with_name(f"{out.stem}-{size}{out.suffix}") for size in (sizes if len(sizes) > 1 else ())},
+    }
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

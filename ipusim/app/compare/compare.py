@@ -29,6 +29,7 @@ from ipusim.api import (
     execute,
     hardware,
     pipelines,
+    timelines,
 )
 from ipusim.api import schedules as core_schedules
 from ipusim.app.run_folder.stored import StoredRun
@@ -143,6 +144,14 @@ class Row:
         rows = (timeline.stage >= 0) & (timeline.replica == 0)
         pairs = {*zip(timeline.stage[rows].tolist(), timeline.ipu[rows].tolist(), strict=True)}
         return len(timeline.info.stages), len(pairs)
+
+    @cached_property
+    def has_halves(self) -> bool:
+        """Whether backward passes are split into halves, so that weight gradients may be late."""
+        timeline = self.timeline
+        if timeline is None:
+            return False
+        return bool((timelines.PASS_OF_KIND[timeline.kind] == pipelines.Pass.WEIGHT_GRADIENT).any())
 
     @cached_property
     def micro_batches_kept(self) -> int | None:

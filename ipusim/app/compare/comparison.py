@@ -117,12 +117,16 @@ class Comparison:
     def counts_micro_batches(self) -> bool:
         """Whether micro-batches kept order the rows: one scenario, equal stages, and no row with bytes."""
         has_bytes = any("peak" in row.figures for row in self.completed)
-        return self.has_equal_stages and not has_bytes and not self._differ("source")
+        return not self.kept_differ and not has_bytes and not self._differ("source")
 
     @cached_property
-    def has_equal_stages(self) -> bool:
-        """Whether all runs have equally many stages, each on equally many IPUs."""
-        return len({row.stages_and_holders for row in self.completed}) < 2
+    def kept_differ(self) -> tuple[str, ...]:
+        """Reasons why numbers of kept micro-batches do not compare memory; empty if they do."""
+        stages = len({row.stages_and_holders for row in self.completed}) > 1
+        return (
+            *["the stages of the runs differ in length or have copies"] * stages,
+            *["tensors of late weight gradients are not counted"] * any(row.has_halves for row in self.completed),
+        )
 
     @cached_property
     def equally_fast(self) -> tuple[Row, ...]:

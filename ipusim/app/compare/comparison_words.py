@@ -9,7 +9,7 @@ from ipusim.api import analysis, pipelines, timelines
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
-from ipusim.base.units import enumerated, format_seconds, format_throughput
+from ipusim.base.units import counted, enumerated, format_seconds, format_throughput
 
 #: Minimum difference printed as a percentage without decimals.
 _LEAST_WHOLE_PERCENTAGE: Final = 1.0
@@ -115,11 +115,8 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             if None not in {most for _, most in kept}:
                 most_kept = enumerated(f"{label} {most}" for label, most in kept)
                 yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
-                if not comparison.has_equal_stages:
-                    yield (
-                        "These numbers do not compare memory, because the runs have different numbers of stages, or of "
-                        "copies of a stage: half as long a stage keeps half as much of a micro-batch."
-                    )
+                if comparison.kept_differ:
+                    yield f"These numbers do not compare memory, because {' and '.join(comparison.kept_differ)}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -201,7 +198,7 @@ def _disturbance_words(comparison: Comparison) -> Iterator[str]:
     if len(slowdowns) > 1:
         least = min(slowdowns.values())
         best = [comparison.label(row) for row, slowdown in slowdowns.items() if slowdown - least < _TIE_TOLERANCE]
-        tie = f" ({len(best)} tie)" if len(best) > 1 else ""
+        tie = f" (as in {counted(len(best) - 1, 'other run')})" if len(best) > 1 else ""
         run = f"{best[0]}{tie}"
         mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
         yield f"{mode} cost least in {run}: S = {least:.3f}, the ratio of times with and without disturbances."
@@ -213,7 +210,8 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)}, the front"
-        yield f"{trade_offs}: {enumerated(texts, _MOST_RUNS)}. To be faster than one of these, a run needs more memory."
+        listed = enumerated(texts, _MOST_RUNS)
+        yield f"{trade_offs}: {listed}. Every run that is faster than one of these needs more memory."
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -37,8 +37,8 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
             parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in causes)
-            verb = "This change mainly shortens" if len(first) == 1 else "These changes mainly shorten"
-            yield f"{verb} {parts}."
+            subject = "This change saves" if len(first) == 1 else "These changes save"
+            yield f"{subject} time mainly in {parts}."
     elif any(
         what_if.gain >= LEAST_GAIN
         for what_if in what_ifs

@@ -50,7 +50,7 @@ def size_table(suggestion: Suggestion) -> Table:
         if row["outcome"] != Outcome.PLAN.value:
             cells.append((str(row["device_ipus"]), row["outcome"], *[""] * 6))
             continue
-        proof = "proven" if row["proven"] else f"up to {row['gap']:.1%} less"
+        proof = "none, proven" if row["proven"] else f"at most {row['gap']:.1%}"
         cells.append(
             (
                 str(row["device_ipus"]),
@@ -64,5 +64,5 @@ def size_table(suggestion: Suggestion) -> Table:
             )
         )
     period = "per update" if suggestion.job.program.shape.training else "per execution"
-    header = ("IPUs", "schedule", "stages", "used", "count", period, "throughput", "other plans")
+    header = ("IPUs", "schedule", "stages", "used", "count", period, "throughput", "possible gain")
     return Table("Best plan for each number of IPUs, searched one after another", header, tuple(cells))

@@ -103,6 +103,12 @@ class Suggestion:
             raise (NothingFitsError if self.outcome is Outcome.NONE_FITS else NothingFoundError)(self.why_none)
 
     @property
+    def plan_by_ipus(self) -> dict[int, Suggestion]:
+        """Suggestions of ``by_ipus`` with a plan."""
+        found = {size: of for size, of in self.by_ipus.items() if isinstance(of, Suggestion)}
+        return {size: suggestion for size, suggestion in found.items() if suggestion.outcome is Outcome.PLAN}
+
+    @property
     def plan(self) -> Plan | None:
         """Suggested plan; None if no plan is faster than the given plan."""
         plans = self.searched.plans

@@ -206,15 +206,15 @@ def _against_own(suggestion: Suggestion) -> str:
     if given.job is None:
         return f"The given plan is refused: {given.refusal.splitlines()[0]}"
     may_fit = analysis.fits_or_unknown(given.fits)
-    fits = "" if may_fit else f", which {given.fits},"
-    host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
+    misfit = "" if may_fit else f" and {given.fits}"
+    host = "; its host updates the weights" if given.job.program.offload.variables_on_host else ""
     ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given.job)]
     mine, theirs = (f" on {counted(count, 'IPU')}" if len({*ipus}) > 1 else "" for count in ipus)
     ratio = _times_as_fast(trial, given)
     subject = "The plan" if trial.samples == given.samples else "Per sample, the plan"
-    text = f"{subject}{mine} is {ratio} as the given plan{theirs}{host}{fits} with {_time(given)}."
+    text = f"{subject}{mine} is {ratio} as the given plan{theirs}, which takes {_time(given)}{misfit}{host}."
     if may_fit and not suggestion.limits.leave(suggestion.baseline):
-        text += " The limits exclude the given plan."
+        text += " The options exclude the given plan from the search."
     if (equal := suggestion.given_with_equal_samples) is not None:
         equal_fits = "" if analysis.fits_or_unknown(equal.fits) else f", which then {equal.fits},"
         text += (

@@ -20,6 +20,7 @@ from ipusim.app.sweep.report import SweepResult
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis
 from ipusim.base.errors import OptionError
+from ipusim.base.units import counted
 
 #: Option varied by the points.
 _PATH: Final = "disturbances"
@@ -125,8 +126,8 @@ class WeakPoints(Result):
             return f"no {kind} with {self.slower:g} times the duration has a cost"
         ranked = sorted(slowdowns.items(), key=lambda item: -item[1])
         worst = [_place_name(place) for place, slowdown in ranked if slowdown > most - _TOLERANCE]
-        tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
-        return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
+        tie = f" (as much as {counted(len(worst) - 1, 'other')})" if len(worst) > 1 else ""
+        return f"{kind} {worst[0]} costs most{tie} with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:
         """Return a table of S by slower IPU or cable, with a column for each combination of options, worst first."""

@@ -19,7 +19,10 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     as_fast = "; ".join(ties(synthesis.fitting))
     tie_text = f" ({as_fast})" if as_fast else ""
     if synthesis.new_order is None:
-        yield f"Best: {synthesis.best_named.name}{tie_text}, {period} per weight update: no better Order was found."
+        yield (
+            f"Best: {synthesis.best_named.name}{tie_text}, {period} per weight update: no better Order was found, so "
+            "scenario.yaml names this schedule."
+        )
     else:
         comparison = Comparison((synthesis.best_named, synthesis.new_order))
         difference = comparison.difference(synthesis.new_order, synthesis.best_named)
@@ -42,7 +45,9 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
     elif synthesis.is_optimal:
         count = counted(times.count, "micro-batch", "es")
-        yield f"{ends}, which is optimal for {count}: no Order of these passes takes less."
+        is_halved = any(letter in part for parts in synthesis.words.values() for part in parts for letter in "IW")
+        passes = "forward passes and halves of backward passes" if is_halved else "these passes"
+        yield f"{ends}, which is optimal for {count}: no Order of {passes} takes less."
     else:
         excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
