@@ -142,7 +142,12 @@ def changed(tmp_path_factory):
         yield python
 
 
-PAGE = "from reports.__main__ import options; print(options())"
+@pytest.fixture(scope="module")
+def page(changed):
+    """Lines of the page of Graphcore's options."""
+    return changed("from reports.__main__ import options; print(options())").splitlines()
+
+
 LOSSES = """
 import sys
 from ipusim.runs.execute import execute
@@ -176,18 +181,17 @@ def test_an_option_is_its_key_its_rule_and_its_effect(changed):
     assert wrong == "--set pipeline.repeat_twice: expected true or false, got 2\n"
 
 
-def test_graphcores_name_of_an_option_comes_with_its_row(changed):
+def test_graphcores_name_of_an_option_comes_with_its_row(changed, page):
     code = "import sys; from graphcores_program import executions; print(executions(sys.argv[1], int(sys.argv[2])))"
     assert changed(code, "exact", 3) == "3\n"
     assert changed(code, "fast", 3) == "6\n"
     name = "optimizations.enable_fast_math"
     text = f"IPUConfig.{name}: expected a repeat_count of at most 100 with it, got more\n"
     assert changed(code, "fast", 101) == text
-    rows = changed(PAGE).splitlines()
-    assert f"| `{name}` | `pipeline.repeat_twice` | each step twice as long |" in rows
+    assert f"| `{name}` | `pipeline.repeat_twice` | each step twice as long |" in page
 
 
-def test_an_optimizer_is_its_class(changed):
+def test_an_optimizer_is_its_class(changed, page):
     losses = [float(loss) for loss in changed(LOSSES, "0.0").split()]
     assert losses[-1] < losses[0] / 1.5
     floored = [float(loss) for loss in changed(LOSSES, "1.0").split()]
@@ -195,10 +199,9 @@ def test_an_optimizer_is_its_class(changed):
     wrong = changed(COMMAND, "check", "learning.yaml", "--set", "optimizer.floor=2", returncode=2)
     assert wrong == "--set optimizer.floor: expected a number from 0 to 1, got 2\n"
     text = "Sign descent: W -= learning_rate * the gradient's sign."
-    rows = changed(PAGE).splitlines()
-    assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in rows
+    assert f"| `SignDescentOptimizer` | `optimizer.type: sign` | {text} |" in page
     kinds = "sgd, momentum, sign, adam, lamb, lars, rmsprop, adagrad, adadelta or ftrl"
-    assert any(f"`optimizer` | {kinds}, with" in row for row in rows)
+    assert any(f"`optimizer` | {kinds}, with" in row for row in page)
 
 
 def test_a_front_door_is_a_builder_of_requests(changed):

@@ -26,7 +26,7 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 from tests.cli.commands import CALLING, ipusim
-from tests.effort import runs_slowest, sampled
+from tests.effort import draws_everything, sampled
 from tests.scenarios import SCENARIOS
 
 MEMORY = SCENARIOS / "memory_by_schedule.yaml"
@@ -150,7 +150,7 @@ def ended(tmp_path_factory):
 def twice(ended, tmp_path_factory):
     """Two folders with the same taken out of a run: here, and in one process with another hash seed.
 
-    There a picture is drawn with ``--all`` alone: a library that no table needs is imported for it.
+    There a picture is drawn with ``--every`` alone: a library that no table needs is imported for it.
     """
     here, elsewhere = (tmp_path_factory.mktemp(name) for name in ("here", "elsewhere"))
 
@@ -159,7 +159,7 @@ def twice(ended, tmp_path_factory):
         tables = [("show", folder, "--out", out / f"spans.{form}") for form in ("csv", "parquet")]
         return [*tables, ("show", folder, "--phase", "main", "--out", out / "main.pdf")]
 
-    drawn = None if runs_slowest() else -1
+    drawn = None if draws_everything() else -1
 
     assert [ipusim(*words).returncode for words in commands(here)] == [0, 0, 0]
     lines = ["\t".join(map(str, words)) for words in commands(elsewhere)[:drawn]]
@@ -182,7 +182,7 @@ def test_tables_and_pictures_are_the_same_under_any_hash_seed(twice):
     here, elsewhere = twice
     names = sorted(path.name for path in here.iterdir() if path.is_file())
     assert len(names) == 7
-    if not runs_slowest():
+    if not draws_everything():
         names.remove("main.pdf")
     for name in names:
         assert (here / name).read_bytes() == (elsewhere / name).read_bytes(), name

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.commands import ipusim
+from tests.effort import sampled
 from tests.scenarios import SCENARIOS
 
 FOUR, MEMORY = "schedules_four_ipus.yaml", "memory_by_schedule.yaml"
@@ -60,6 +61,7 @@ def place(tmp_path, monkeypatch, without_charts):
     return tmp_path
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_prints_its_results_in_a_form_alone(place, command, form):

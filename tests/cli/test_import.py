@@ -48,7 +48,7 @@ def test_the_table_of_what_was_believed_goes_to_stderr_and_into_the_scenario(tmp
 
 
 def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tmp_path):
-    done = ipusim("import", *TRACES, "--replay", "--out", "replayed", cwd=tmp_path)
+    done = ipusim("import", *TRACES, "--replay", "--out", "replayed", cwd=tmp_path, pictures=False)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert re.fullmatch(
@@ -75,7 +75,8 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
     assert again.stdout.startswith("replayed/simulated/scenario.yaml: 2 stages, order.csv in point-to-point")
     explained = ipusim("explain", "replayed/measured", cwd=tmp_path)
     assert "The effect of changes is not known: this run folder does not hold its scenario." in explained.stdout
-    said = json.loads(ipusim("import", *TRACES, "--replay", "--out", "replayed", "--json", cwd=tmp_path).stdout)
+    words = ("import", *TRACES, "--replay", "--out", "replayed", "--json")
+    said = json.loads(ipusim(*words, cwd=tmp_path, pictures=False).stdout)
     assert said == json.loads((tmp_path / "replayed" / "replay.json").read_text())
     measured, simulated = (said[name]["cycles"] for name in ("measured", "simulated"))
     assert sum(said["difference_cycles"].values()) == measured - simulated

@@ -13,7 +13,7 @@ import pytest
 from ipusim.app.regression import suite
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.scenarios import timed
 
 
@@ -214,7 +214,7 @@ def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
     assert ipusim("test", tmp_path).stdout.splitlines()[1:] == ["1 held, of 1 scenario", "no pin: 1 scenario"]
 
 
-@slowest
+@rarest
 def test_a_worker_that_is_ended_loses_nothing_that_was_done(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})

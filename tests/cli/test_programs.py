@@ -13,6 +13,7 @@ import pytest
 from ipusim.ipu.graph import tensorflow_import
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import CALLING, ipusim, process
+from tests.effort import rarest
 from tests.programs import needs_tensorflow
 from tests.scenarios import SCENARIOS
 
@@ -115,6 +116,7 @@ def child(ends):
 """
 
 
+@rarest
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes fork on POSIX")
 def test_children_that_it_forks_write_no_results(program):
     before, main, after = SMALL.partition("if __name__")

@@ -36,11 +36,12 @@ with tf.Session() as session:
 """
 
 
+@rarest
 @pytest.mark.parametrize(
     ("text", "outcome", "why"),
     [
         (TEXT, Outcome.RUNS, ""),
-        pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=rarest),
+        (TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more"),
     ],
 )
 def test_a_program_runs_or_is_refused(text, outcome, why, tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from ipusim.app.cli import main
 from ipusim.app.cli.app import app
 from tests.cli.commands import HEEDING, command_of, ipusim, leave_pixels_out, process
-from tests.effort import draws_everything, sampled, slowest
+from tests.effort import draws_everything, rarest, sampled, slowest
 from tests.scenarios import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -269,7 +269,7 @@ def test_an_interrupt_while_starting_ends_the_process_at_once(tmp_path, module):
     assert list(tmp_path.iterdir()) == []
 
 
-@slowest
+@rarest
 @posix
 def test_an_interrupted_program_has_said_what_it_printed_and_leaves_nothing(tmp_path):
     (tmp_path / "program.py").write_text("import time\nprint('begun')\nopen('begun', 'w').close()\ntime.sleep(100)\n")

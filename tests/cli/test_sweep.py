@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import sampled, slowest
+from tests.effort import rarest, sampled
 from tests.schedules import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
@@ -206,7 +206,7 @@ def uninterrupted(tmp_path_factory):
     return folder / "out"
 
 
-@slowest
+@rarest
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupted):
     """In a process of its own, with two workers; the sweep that it is compared with has one."""
@@ -259,7 +259,7 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     assert partly < whole
 
 
-@slowest
+@rarest
 def test_a_dask_cluster_comes_to_the_same_bytes(workspace, uninterrupted):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:

@@ -28,11 +28,11 @@ def peak_bytes(read):
         tracemalloc.stop()
 
 
-BIG = 1 << 28
+BIG = 1 << 26
 
 
 def zipped(start):
-    """Return ``start`` and zeros, in all a quarter of a gigabyte, packed a thousand times smaller."""
+    """Return ``start`` and zeros, in all 64 MiB, packed a thousand times smaller."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", compresslevel=9) as file:
         file.write(start)

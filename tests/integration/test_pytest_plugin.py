@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from ipusim.runs.yaml_text import dump
-from tests.effort import runs_slowest
+from tests.effort import draws_everything, rarest
 from tests.scenarios import timed
 
 TESTS = """
@@ -78,7 +78,7 @@ def test_scenarios_and_fixtures_pass_and_fail_as_they_should(project):
     assert "3 passed, 2 deselected" in pytest_in(project, "--ipusim-update", *words)[1]
     assert sorted(path.name for path in project.rglob("*.pin.json")) == ["good.pin.json", "sixteen.pin.json"]
     check_outcomes(project)
-    if runs_slowest():
+    if draws_everything():
         check_outcomes(project, "-n", "1")
 
 
@@ -107,6 +107,7 @@ def test_a_folder_that_does_not_exist_is_an_error(project):
     assert f"ipusim_scenarios: {project / 'plan'}: expected a folder of scenarios, got none there" in errors.getvalue()
 
 
+@rarest
 def test_a_schedule_that_ends_its_process_is_the_failure_of_its_tests_alone(project):
     """In a process of its own, as a test that fails to hold this ends pytest."""
     (project / "mine.py").write_text("import os\n\ndef ending(shape):\n    os._exit(0)\n")
