@@ -16,6 +16,7 @@ from typing import Any, Final
 import ipusim
 from ipusim import api
 from ipusim.base import errors
+from tests.prose import statements
 
 #: Headings of the sections, each in a line of its own.
 SECTIONS: Final = ("Args", "Attributes", "Returns", "Raises", "Example")
@@ -155,22 +156,27 @@ def unknown_names(trees: Mapping[str, ast.Module]) -> list[tuple[str, str, str]]
     Args:
         trees: syntax tree by file.
     """
-    nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    nodes = [(path, node) for path, tree in trees.items() for node in statements(tree)]
     classes: dict[str, list[ast.ClassDef]] = {}
     for _, node in nodes:
         if isinstance(node, ast.ClassDef):
             classes.setdefault(node.name, []).append(node)
     unknown = []
     for path, node in nodes:
-        if isinstance(node, ast.FunctionDef):
-            section, known = "Args", {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
-        elif isinstance(node, ast.ClassDef):
-            section, known = "Attributes", _attributes(node, classes)
-        else:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
             continue
-        text = sections(ast.get_docstring(node) or "").get(section, "")
-        unknown += [(path, node.name, name) for name in sorted(named(text) - known)]
+        is_class = isinstance(node, ast.ClassDef)
+        said = named(sections(ast.get_docstring(node) or "").get("Attributes" if is_class else "Args", ""))
+        if said:
+            unknown += [(path, node.name, name) for name in sorted(said - _known(node, classes))]
     return unknown
+
+
+def _known(node: ast.FunctionDef | ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
+    """Return the parameters of a function, or the attributes of a class."""
+    if isinstance(node, ast.ClassDef):
+        return _attributes(node, classes)
+    return {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
 
 
 def _attributes(node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:

@@ -19,7 +19,7 @@ from matplotlib.transforms import Bbox
 from ipusim.app.render.figures import default_style_settings, to_png
 from ipusim.app.render.style import DPI
 from reports.gallery import GALLERY
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.scenarios import ROOT
 
 
@@ -63,7 +63,7 @@ def contrast(one: float, other: float) -> float:
 
 
 PICTURES = {picture.scenario: picture for picture in GALLERY}
-#: Scenarios whose pictures show every look, every file, and one row to sixteen: the rest is drawn with ``--all``.
+#: Scenarios whose pictures show every look, every file, and one row to sixteen: others with ``--every``.
 _DRAWN = (
     "tutorial_step1_single_ipu",
     "schedules_four_ipus",
@@ -80,9 +80,14 @@ _DRAWN = (
 )
 
 
-def drawn_of(names: Iterable[str]) -> list[Any]:
-    """Return names of scenarios as parameters of a test that draws each of their pictures."""
-    return [name if name in _DRAWN else pytest.param(name, marks=slowest) for name in names]
+def drawn_of(names: Iterable[str], others: pytest.MarkDecorator = rarest) -> list[Any]:
+    """Return names of scenarios as parameters of a test that draws each of their pictures.
+
+    Args:
+        names: of the scenarios.
+        others: mark of those whose pictures show nothing more.
+    """
+    return [name if name in _DRAWN else pytest.param(name, marks=others) for name in names]
 
 
 @cache

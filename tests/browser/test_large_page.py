@@ -5,7 +5,7 @@ import pytest
 from ipusim.app.page.page import report_page
 from tests.browser.folders import run_into
 from tests.browser.shown import hover, shows
-from tests.effort import slowest
+from tests.effort import rarest
 
 SPANS = 100_000
 #: Seconds from opening to the first picture that answers, and of a picture from then on.
@@ -23,7 +23,7 @@ def large(tmp_path_factory):
     return home / "page.html"
 
 
-@slowest
+@rarest
 def test_a_hundred_thousand_spans_are_there_at_once_and_answer_at_once(open_page, large):
     page = open_page(large)
     opened_s = page.evaluate("Number(document.documentElement.dataset.ready)") / 1000

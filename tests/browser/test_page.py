@@ -16,7 +16,7 @@ from ipusim.timeline.time_parts import TimePart
 from ipusim.timeline.timeline import Span, Timeline
 from tests.browser.folders import run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows, unfold
-from tests.effort import slowest
+from tests.effort import rarest
 
 FORWARD, BACKWARD = (
     rgb(page_looks([kind.row.look])[0]["light"]["fill"]) for kind in (SpanKind.FORWARD, SpanKind.BACKWARD)
@@ -75,7 +75,7 @@ def span_of(timeline, kind, stage, micro_batch):
     return row, (timeline.start[row] + timeline.end[row]) / 2 / timeline.info.clock_hz
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=slowest)])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=rarest)])
 def test_it_opens_without_a_word_in_light_and_dark_and_the_button_changes_that(open_page, both, scheme):
     page = open_page(both, color_scheme=scheme)
     paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(24, 27, 33)"}
@@ -367,7 +367,7 @@ OVERLAPPING = """() => {
 }"""
 
 
-@pytest.mark.parametrize("width", [900, pytest.param(1280, marks=slowest)])
+@pytest.mark.parametrize("width", [900, pytest.param(1280, marks=rarest)])
 def test_no_text_is_cut_or_lies_over_another(open_page, both, width):
     page = open_page(both, width=width)
     assert page.evaluate(OVERLAPPING) == []

@@ -12,7 +12,7 @@ from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.timeline.kinds import SpanKind
 from tests.browser.folders import run_into
 from tests.browser.shown import colour, fields, hover, rgb, shows
-from tests.effort import slowest
+from tests.effort import rarest, sampled
 
 STAGES = [
     {"name": f"s{n}", "forward": 4000 + 500 * n, "backward": 8000, "output_bytes": 65536, "gradient_bytes": 65536}
@@ -122,7 +122,7 @@ def test_alike_runs_begin_on_one_scale_and_one_run_has_no_choice(show):
         ("short", "light"),
         ("alike", "light"),
         ("replicas", "dark"),
-        *(pytest.param(*case, marks=slowest) for case in (("short", "dark"), ("alike", "dark"), ("replicas", "light"))),
+        *(pytest.param(*case, marks=rarest) for case in (("short", "dark"), ("alike", "dark"), ("replicas", "light"))),
     ],
 )
 def test_the_critical_path_goes_from_row_to_row_only_where_another_ipu_goes_on(show, timelines, name, scheme):
@@ -173,6 +173,7 @@ def test_the_tip_goes_when_the_page_scrolls(show):
     page.locator("#tip").wait_for(state="hidden")  # the page allows no polling function
 
 
+@sampled(2)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_is_drawn_has_the_fills_of_the_scheme(show, timelines, scheme):
     timeline = timelines[1]["short"]

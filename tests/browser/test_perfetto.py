@@ -10,7 +10,7 @@ from ipusim.app.run_folder.view import local_perfetto, serve
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from tests.browser.conftest import _without
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.scenarios import SCENARIOS
 
 #: Answers one SQL query as rows.
@@ -27,7 +27,7 @@ def perfetto():
     return local_perfetto() or _without("no Perfetto is installed: pip install -e '.[view]'")
 
 
-@slowest
+@rarest
 def test_perfetto_drops_no_slice_and_shows_ipus_by_their_logical_number(browser, perfetto, read_perfetto, tmp_path):
     result = execute(load_job(SCENARIOS / "zero_bubble.yaml", ["numerics=off", "steps=1", "pipeline.repeat_count=2"]))
     content = trace_file(result)

@@ -130,7 +130,7 @@ def assert_same(one, other):
 
 
 def alone(accumulated, initial):
-    """Losses and variables of 20 updates by TensorFlow alone, from initial values by name."""
+    """Losses and variables of eight updates by TensorFlow alone, from initial values by name."""
     with tf.Graph().as_default():
         x, labels = tf.data.make_one_shot_iterator(data()).get_next()
         loss, optimizer = loss_of(labels, logits_of(hidden(x))), optimizer_of({})
@@ -142,7 +142,7 @@ def alone(accumulated, initial):
             session.run(tf.global_variables_initializer())
             for variable in tf.trainable_variables():
                 variable.load(initial[variable.op.name], session)
-            for _ in range(20):
+            for _ in range(8):
                 sums = None
                 for _ in range(accumulated):
                     found, gradients = session.run([loss, [gradient for gradient, _ in pairs]])
@@ -157,10 +157,10 @@ def test_losses_and_variables_are_those_of_tensorflow_alone(kind, tmp_path, capl
     accumulated = 4 if kind == PIPELINE else 1
     found = estimator(tmp_path, kind, iterations=accumulated, config={"log_step_count_steps": 1})
     with caplog.at_level(logging.INFO, "tensorflow"):
-        found.train(data, steps=20 * accumulated)
+        found.train(data, steps=8 * accumulated)
     logged = [float(each) for each in re.findall(r"loss = ([\d.e-]+), step", caplog.text)]
     losses, variables = alone(accumulated, saved(tmp_path, 0))
-    np.testing.assert_allclose(logged, np.reshape(losses, (20, -1)).mean(axis=1), rtol=1e-5, atol=3e-7)
+    np.testing.assert_allclose(logged, np.reshape(losses, (8, -1)).mean(axis=1), rtol=1e-5, atol=3e-7)
     for name, value in variables.items():
         np.testing.assert_allclose(found.get_variable_value(name), value, rtol=1e-4, atol=1e-6)
 
@@ -262,6 +262,7 @@ def forward(held, x, labels):
     return logits, -np.take_along_axis(log, labels[..., None], axis=-1).mean()
 
 
+@sampled(2)
 @KINDS
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_evaluation_and_predictions_are_those_of_the_unsplit_model(kind, replicas, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import FileError
 from ipusim.ipu.keras import datasets
-from tests.effort import slowest
+from tests.effort import rarest, slowest
 from tests.keras_models import keras
 from tests.programs import needs_tensorflow
 
@@ -65,7 +65,7 @@ def _convolutions(layers):
     ("name", "layers", "samples"),
     [
         ("mnist", _perceptron, 4000),
-        pytest.param("cifar10", _convolutions, 4000, marks=slowest),
+        pytest.param("cifar10", _convolutions, 4000, marks=rarest),
     ],
 )
 def test_models_learn_images_far_better_than_by_chance(name, layers, samples):

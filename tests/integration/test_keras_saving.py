@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
+from tests.effort import sampled
 from tests.keras_models import LateKeras, in_strategy
 from tests.programs import needs_tensorflow
 
@@ -50,6 +51,7 @@ def fitted(model, **options):
     return model
 
 
+@sampled(2)
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize(
     ("make", "ipus", "suffix"),

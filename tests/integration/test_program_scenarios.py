@@ -15,7 +15,7 @@ from ipusim.ipu.programs.layer_names import short_names
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
-from tests.effort import sampled, slowest
+from tests.effort import rarest, sampled
 from tests.programs import hosted_names, pipelined
 
 #: TensorFlow, Graphcore's package and Keras' layers, while a test runs.
@@ -144,7 +144,7 @@ def _ran(
     [
         *((option, hidden, True) for option in OPTIONS),
         *(
-            pytest.param(option, doubled, False, marks=() if place % 3 == 0 else slowest)
+            pytest.param(option, doubled, False, marks=() if place % 3 == 0 else rarest)
             for place, option in enumerate(OPTIONS)
         ),
     ],

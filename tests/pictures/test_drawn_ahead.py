@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.scenarios import job_from
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -109,7 +109,7 @@ def test_files_of_a_training_are_those_that_are_made_where_the_run_is(training, 
     assert drawn_in == [os.getpid()]
 
 
-@slowest
+@rarest
 def test_what_that_process_has_not_made_of_a_training_is_made_here(training, drawn_in, tmp_path):
     result = execute(training)
     other = replace(result, timeline=result.timeline.with_info(replace(result.timeline.info, name="other")))

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
 from tests.drawn_pictures import PICTURES, assert_same_picture, contrast, drawn_of, figure, figure_pixels, pixels, png
-from tests.effort import sampled
+from tests.effort import sampled, slowest
 
 #: Pixels of the width that GitHub gives a picture in a README.
 README_WIDTH = 850
@@ -45,7 +45,7 @@ def letters(text, extent):
 
 
 @sampled(2)
-@drawn_pictures
+@pytest.mark.parametrize("name", drawn_of(PICTURES, slowest))
 def test_a_picture_is_as_its_scenario_runs_now(name):
     assert_same_picture(png(name), f"{name}.png")
 

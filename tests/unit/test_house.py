@@ -6,7 +6,7 @@ import statistics
 import grimp
 import networkx as nx
 
-from tests.prose import risen
+from tests.prose import risen, statements
 from tests.scenarios import ROOT
 
 
@@ -22,15 +22,6 @@ def test_no_circle_of_modules_imports_each_other() -> None:
     assert [sorted(circle) for circle in nx.strongly_connected_components(imports) if len(circle) > 1] == [], (
         "modules import each other: move what both need into one of them, or below both"
     )
-
-
-def statements(node):
-    """Yield all statements of a module, and nothing of what they compute, in which no function is defined."""
-    for part in ("body", "orelse", "handlers", "finalbody", "cases"):
-        within = getattr(node, part, None)
-        for each in within if isinstance(within, list) else ():
-            yield each
-            yield from statements(each)
 
 
 def test_no_module_is_long_and_no_function_but_one_of_graphcores_signature():

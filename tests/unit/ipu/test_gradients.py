@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError
+from tests.effort import sampled
 from tests.programs import hosted_names
 
 RNG = np.random.default_rng(7)
@@ -279,6 +280,7 @@ def gradients_of(i, function, arrays):
     return run, values
 
 
+@sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_those_of_finite_differences(i, case):
     function, *arrays = CASES[case]

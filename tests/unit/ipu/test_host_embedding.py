@@ -6,6 +6,7 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
+from tests.effort import sampled
 from tests.traced_training import ipus, train
 
 pytestmark = pytest.mark.usefixtures("tf")
@@ -57,6 +58,7 @@ def learn(tf, ops):
     return call
 
 
+@sampled(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("schedule", [PipelineSchedule.Grouped, PipelineSchedule.Interleaved])
 def test_the_sum_of_a_weight_updates_gradients_learns_as_on_the_ipu(learn, ops, schedule, recompute):
@@ -90,6 +92,7 @@ def by_hand(steps_behind):
     return losses
 
 
+@sampled(2)
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(("schedule", "behind"), [(PipelineSchedule.Sequential, 0), (PipelineSchedule.Grouped, 2)])
 def test_micro_batches_on_their_way_see_the_table_as_it_was_and_recompute_it_so(
