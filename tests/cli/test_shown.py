@@ -45,7 +45,7 @@ def shortened(words):
     """Return the words of a command with further words from ``LESS``."""
     if not draws_everything() and words[0] in ON_DIGITS and {*words} & {DIGITS, "best.yaml"}:
         words = [*words, *ONE_UPDATE]
-    if not runs_slowest():
+    if not draws_everything():
         words = [*words, *next((less for begin, less in LESS.items() if " ".join(words).startswith(begin)), ())]
     return words
 

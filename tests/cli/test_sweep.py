@@ -242,6 +242,7 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
 
 
+@sampled(2)
 @pytest.mark.parametrize("place", ["out", "out/sweep.csv"])
 def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace, uninterrupted, place):
     out = workspace / "out"

@@ -238,7 +238,7 @@ def test_problems_name_options_without_lines(timed):
     )
 
 
-@pytest.mark.parametrize("path", SCENARIOS[::9], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCENARIOS[::15], ids=lambda path: path.stem)
 def test_a_summary_is_printed_on_a_page_of_the_screen(path):
     """80 x 24, with every figure that the summary has."""
     ran = ipusim.run(path, changes={"numerics": "off", "evaluate": None, "expect": None, "memory": "report"})

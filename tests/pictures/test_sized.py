@@ -94,6 +94,7 @@ def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, siz
         assert any(word.startswith(OWN) for word in words(figure))  # of several runs the title says which are shown
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures, name):
     usual, own = pictures[name](Picture()), pictures[name](Picture(OWN))

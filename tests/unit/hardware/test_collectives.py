@@ -19,7 +19,7 @@ from ipusim.hardware.collectives.ring import ring_all_reduce, ring_order
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.system import System
-from tests.effort import runs_slowest
+from tests.effort import runs_slowest, sampled
 from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
@@ -124,6 +124,7 @@ def test_a_ladder_has_no_half_rungs() -> None:
         ladder_all_reduce(ladder(4), (0, 1, 2), 5, 4)
 
 
+@sampled(2)
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS["all_reduce"]))
 def test_a_plan_without_one_of_its_transfers_is_refused(algorithm: str) -> None:
     collective = ALGORITHMS["all_reduce"][algorithm](ladder(8), range(8), 24, 4)

@@ -15,7 +15,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
@@ -113,6 +113,7 @@ def test_a_sync_across_pods_goes_half_way_round_them() -> None:
     assert [sync("pod256", count) - 400 for count in (64, 128, 256)] == [679, 679 + 5320, 679 + 10_640]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("machine", "pods", "links"), [("pod128", 2, 2), ("pod256", 4, 1)])
 @pytest.mark.parametrize("length", [1, pytest.param(63, marks=slowest), pytest.param(1000, marks=slowest), 10_000_019])
 def test_the_all_reduce_across_pods_takes_its_closed_form(machine: str, pods: int, links: int, length: int) -> None:

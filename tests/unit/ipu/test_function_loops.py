@@ -8,6 +8,7 @@ import pytest
 from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.traced.device_program import DeviceProgram
+from tests.effort import sampled
 from tests.programs import hosted_names
 
 RNG = np.random.default_rng(3)
@@ -75,6 +76,7 @@ CHANGES = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_tape_trains_as_the_formulas_do_whatever_is_made_of_gradients(names, change):
     assert losses_of(names, CHANGES[change]) == pytest.approx(expected(CHANGES[change]), rel=1e-4)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
+from tests.effort import sampled
 from tests.keras_models import LateKeras, in_strategy
 from tests.programs import needs_tensorflow
 
@@ -73,6 +74,7 @@ def test_weights_of_a_layer_normalisation_are_regularized_and_constrained():
     assert float(layer.weights[1].constraint(keras.backend.constant(-1.0))) == 0
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize(
     "arguments",

@@ -28,7 +28,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import slowest
+from tests.effort import sampled, slowest
 from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
@@ -136,6 +136,7 @@ CLOSED = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", CLOSED)
 @pytest.mark.parametrize("counts", [[32], pytest.param([32, 64], marks=slowest), [16, 64, 256]])
 def test_the_ceiling_is_that_of_the_slowest(schedule, counts):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.effort import sampled
 from tests.traced_steps import Model, build, initial_values, micro_batches, traced_work
 
 BATCH, TOKENS, ELEMENTS = 4, 6, 8
@@ -39,6 +40,7 @@ FORMS = {
 FOUND = {"erf": "gelu_erf", "written erf": "gelu_erf", "swish": "swish"}
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_activation_in_any_form_is_that_of_its_layer(tf, form):
     activation = FOUND.get(form, "gelu")
