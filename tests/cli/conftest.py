@@ -51,6 +51,14 @@ def run_once(module, name, *words):
     return Validate(done, found[0], tables)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Leave what simulates all that is published to ``--every``: --all looks at a row of each model, and at pages."""
+    for item in items:
+        if {"validate", "validate_schedules"} & {*getattr(item, "fixturenames", ())}:
+            item.add_marker("rarest")
+
+
 @pytest.fixture(scope="session")
 def validate():
     """The command as anybody calls it, run once for all tests that look at what it says and finds."""

@@ -6,11 +6,18 @@ import jsonschema
 import pytest
 
 import reports.__main__
+from ipusim.app.fidelity import products
+from ipusim.app.fidelity.micro_benchmarks import read_benchmarks
+from ipusim.app.fidelity.product_rows import PRODUCTS_FILE
+from ipusim.app.fidelity.product_rows import read_rows as read_product_rows
+from ipusim.app.fidelity.validation import Validation
 from ipusim.app.scenario import load_job
 from ipusim.runs.request.schema import json_schema
 from reports import bubbles_page, fidelity_pages, stragglers_page, suggested_page, teaching_page
 from reports.__main__ import ROOT, main
+from reports.fidelity_pages import fidelity_page
 from reports.gallery import GALLERY, Picture, gallery_page
+from reports.published_schedules_page import published_schedules_page
 from reports.scenario_keys import sections
 from reports.scenario_page import example, values_in_use
 from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_page
@@ -44,14 +51,23 @@ def test_a_checkout_is_measured_as_ratios_to_bare_simpy():
     assert 0 < float(shown["bare"].removesuffix(" s")) < 60
 
 
-def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, validate_schedules):
+def measured_alone():
+    """Return a validation by all measurements but throughputs, which take a minute."""
+    rows = products.validate_products(read_product_rows(PRODUCTS_FILE), products.MEASURED_ON, is_fitted=True)
+    return Validation(rows, products.MEASURED_ON, True, (), read_benchmarks())
+
+
+def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch):
+    """But pages of all that is published, which are below."""
     monkeypatch.setattr(Picture, "draw", lambda self: b"drawn in tests of their own")
     monkeypatch.setattr(teaching_page.Figure, "picture", lambda self, theme: b"drawn in tests of their own")
     for page in (bubbles_page, stragglers_page, suggested_page):
         monkeypatch.setattr(page, "to_png", lambda _: b"which nothing is compared with")
-    monkeypatch.setattr(reports.__main__, "validation_of", lambda: validate.found)
-    monkeypatch.setattr(reports.__main__, "validated_schedules", lambda: validate_schedules.found)
-    monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
+    monkeypatch.setattr(reports.__main__, "validation_of", measured_alone)
+    monkeypatch.setattr(reports.__main__, "validated_schedules", lambda: None)
+    for page in ("fidelity", "published_schedules"):
+        text = PAGES[f"reports/{page}.md"]
+        monkeypatch.setattr(reports.__main__, f"{page}_page", lambda _, text=text: text)
     for page in REPORTS.glob("*.md"):
         (tmp_path / page.name).write_text("as a clone has it, of an earlier commit\n")
     main(tmp_path)
@@ -59,7 +75,7 @@ def test_one_command_makes_all_that_is_there(tmp_path, monkeypatch, validate, va
         (tmp_path / name).unlink()
     made = {path.name for path in tmp_path.iterdir() if path.is_file()}
     held = {path.name for path in REPORTS.iterdir() if path.suffix in (".png", ".svg", ".md")}
-    held -= {"speed.md", "README.md"}
+    held -= {"speed.md", "README.md", "throughputs.png"}
     assert made == held, f"run python -m reports, and remove what it no longer makes: {sorted(made ^ held)}"
     pages = [name for name in made if name.endswith(".md")]
     assert len(pages) >= 5, "python -m reports makes fewer than five pages"
@@ -77,9 +93,17 @@ def tried_on_the_page(validation):
     return text.split(f"\n## {validation.fitted_rates.title}\n")[0]
 
 
-@rarest
 def test_what_was_tried_of_trainings_that_are_far_off_is_on_the_page(validate):
     assert fidelity_pages.residuals(validate.found) == tried_on_the_page(validate.found)
+
+
+def test_pages_of_all_that_is_published_are_what_is_found(validate, validate_schedules, monkeypatch):
+    monkeypatch.setattr(fidelity_pages, "residuals", tried_on_the_page)
+    found = {"fidelity": fidelity_page(validate.found)}
+    found["published_schedules"] = published_schedules_page(validate_schedules.found)
+    for name, page in found.items():
+        assert page == PAGES[f"reports/{name}.md"], "run python -m reports"
+    assert "throughputs.png" in validate.found.files()
 
 
 def test_every_scenario_is_in_the_gallery_once():
@@ -88,6 +112,7 @@ def test_every_scenario_is_in_the_gallery_once():
     ), "a picture for each scenario: add it to reports/gallery.py, then run python -m reports"
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", ["recomputation", "memory_by_schedule", "schedules_four_ipus", "selection_orders"])
 def test_the_command_under_a_picture_makes_it(name, workspace, monkeypatch):
     """One of each kind of picture, all of which are PNG files."""

@@ -13,7 +13,7 @@ import pytest
 from ipusim.app.fidelity.error_intervals import Interval, intervals, ranges_csv, rows_by_kind, widening_factor
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, with_sources_left_out
-from ipusim.app.fidelity.throughput_report import sensitivity_table, verdict
+from ipusim.app.fidelity.throughput_report import sensitivity_table, throughput_table, verdict
 from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
 from ipusim.app.scenario import load_job
@@ -24,7 +24,7 @@ from ipusim.runs.error_ranges import RANGES, error_words, range_words
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
-from tests.effort import slowest
+from tests.effort import rarest
 from tests.scenarios import SCENARIOS
 
 #: Models whose scenarios lack a part, and the least and the largest error of their rows.
@@ -61,6 +61,16 @@ def small(tmp_path):
         return ThroughputRow(model="small.yaml", scenario=path, items_per_s=1e3, **values | changes)
 
     return row
+
+
+def test_a_row_of_each_model_and_framework_is_as_on_the_page():
+    """That of fewest IPUs; ``--every`` simulates all rows, and holds what is said of them."""
+    rows = sorted(read_throughputs(PUBLISHED), key=lambda row: -row.ipus)
+    chosen = {(row.model, row.framework): row for row in rows}
+    table = throughput_table(simulate_rows(prepare_rows([*chosen.values()])))
+    assert len(table.rows) >= 20
+    for cells in table.rows:
+        assert f"| {' | '.join(cells[:8])} |" in PAGES["reports/fidelity.md"], "run python -m reports"
 
 
 def mean_and_worst(rows):
@@ -277,7 +287,7 @@ def test_a_clock_that_is_faster_makes_passes_as_much_faster_as_was_published(sim
     assert other.items_per_s / one.items_per_s == pytest.approx(other.row.items_per_s / one.row.items_per_s, rel=0.02)
 
 
-@slowest
+@rarest
 def test_what_no_rate_explains_is_said_and_a_fit_brings_a_larger_pod_nearer(tmp_path):
     """The Conformer's model lacks parts: its rows of 4 and 16 IPUs take a rate to its edge, and help that of 64."""
     header, *lines = PUBLISHED.read_text().splitlines()
@@ -335,7 +345,6 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     assert error_words(given) == "not known: no training of a model of this kind is published"
 
 
-@slowest
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated):
     frameworks = {each.row.framework: each.training for each in reversed(simulated)}
     prepared, other = frameworks["popart"], frameworks["pytorch"]

@@ -9,12 +9,20 @@ from itertools import product
 
 import pytest
 
-from ipusim.app.published import forms, rows, validation
+from ipusim.app.published import figures, forms, rows, validation
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
 from tests.printed_tables import WIDTHS, assert_whole
 
 MEASURED = "samples/s of a GPU"
+
+
+def test_some_values_that_follow_digit_by_digit_and_some_forms_hold():
+    """``--every`` holds all values and forms, and their tallies."""
+    values = [row for row in rows.read_published() if row.check == rows.DIGITS]
+    found = validation.ScheduleValidation(figures.held_values(values[::6]), forms.read_forms()[::4])
+    assert len(found.digits) > 15
+    assert found.failures() == []
 
 
 def test_its_four_tallies_are_as_large_as_they_have_to_be(validate_schedules):

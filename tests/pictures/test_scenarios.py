@@ -140,7 +140,7 @@ def test_lines_of_a_legend_are_few_and_even():
 
 
 @sampled(2)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", drawn_pictures.drawn_of(NAMES))
 def test_every_row_of_a_trace_names_its_stages(name):
     info = result(name).timeline.info
     found = " ".join(words(trace(name)))
