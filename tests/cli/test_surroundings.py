@@ -250,7 +250,7 @@ def interrupted(command, cwd, seen):
 @pytest.mark.parametrize(
     "module",
     [
-        *(pytest.param(name, marks=slowest) for name in ("typer", "matplotlib")),
+        *(pytest.param(name, marks=rarest) for name in ("typer", "matplotlib")),
         "ipusim.runs.assemble.assemble",
     ],
 )

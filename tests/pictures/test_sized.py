@@ -1,5 +1,6 @@
 """Pictures of a chosen size and title: laid out anew, exactly as large, legible, or refused with the reason."""
 
+import itertools
 from contextlib import nullcontext, suppress
 
 import numpy as np
@@ -13,7 +14,7 @@ from ipusim.app.render.figures import finish
 from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
 from tests.drawn_pictures import contrast, drawn_texts, pixels, words
-from tests.effort import sampled
+from tests.effort import rarest, sampled
 from tests.scenarios import SCENARIOS
 
 OWN = "A title of my own"
@@ -82,9 +83,17 @@ def upright(figure):
     return [(text, box) for text, box in drawn_texts(figure) if text not in turned]
 
 
-@sampled(3)
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", NAMES)
+def every_other(values):
+    """Return pairs of names of pictures and values: every other one, and the rest with ``--every``."""
+    pairs = itertools.product(enumerate(NAMES), enumerate(values))
+    return [
+        pytest.param(name, value, id=f"{name}-{value}", marks=rarest if (place + at) % 2 else ())
+        for (place, name), (at, value) in pairs
+    ]
+
+
+@sampled(2)
+@pytest.mark.parametrize(("name", "size"), every_other(SIZES))
 def test_a_picture_has_its_size_and_is_legible_or_is_refused(pictures, name, size):
     width, height = map(float, size.removesuffix("in").split("x"))
     with suppress(OptionError) if width < 8 or height < 5 else nullcontext():  # any picture can be read in 8x5in
@@ -118,8 +127,7 @@ def test_a_text_that_is_cut_or_lies_over_another_is_named():
 
 
 @sampled(2)
-@pytest.mark.parametrize("theme", ["dark", "print"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "theme"), every_other(["dark", "print"]))
 def test_text_of_a_theme_can_be_read_and_colours_are_those_of_the_theme(pictures, name, theme):
     """The ground of a text is the commonest colour below it in the picture without texts."""
     figure = pictures[name](Picture(theme=theme))
