@@ -50,7 +50,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slowest: runs with --all alone")
     config.addinivalue_line("markers", "rarest: runs with --every alone")
     config.addinivalue_line("markers", "stable: a ratio of tests/bench that `python -m tests --all` measures")
-    config.addinivalue_line("markers", "sampled(n): runs one in n of its cases, half with --all, all with --every")
+    config.addinivalue_line("markers", "sampled(n): runs one in n of its cases, more with --all, all with --every")
     choice = effort.chosen(config.getoption("all"), config.getoption("every"))
     choice.__enter__()
     config.add_cleanup(lambda: choice.__exit__(None, None, None))

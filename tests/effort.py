@@ -1,7 +1,8 @@
 """How much is drawn: one in twenty of a property's examples by default, one in ten with ``--all``, or ``--every``.
 
 Of those that are drawn in hundreds it is one in sixty, and one in twenty with ``--all``. Of tests of many cases that
-are alike, one in two to four cases runs by default, and every other one with ``--all``.
+are alike, one in two to four cases runs by default, and every other one with ``--all``; of more than a dozen, one in
+three at most.
 """
 
 import zlib
@@ -15,7 +16,7 @@ import pytest
 slowest = pytest.mark.slowest
 #: Marks a test that is run by name, when what it looks at is changed: only ``--every`` runs it among others.
 rarest = pytest.mark.rarest
-#: Marks a test of many cases: by default it runs one in so many of them, half with ``--all``, all with ``--every``.
+#: Marks a test of many cases: by default it runs one in so many of them, more with ``--all``, all with ``--every``.
 sampled = pytest.mark.sampled
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
 ONE_IN, ONE_IN_WITH_ALL, FEWEST = 20, 10, 5
@@ -72,7 +73,8 @@ def beside_samples(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         mark = of[0].get_closest_marker("sampled")
         assert mark is not None
         of.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out.update(of[-(-len(of) // (2 if runs_slowest() else mark.args[0])) :])
+        with_all = 3 if len(of) > 12 else 2
+        left_out.update(of[-(-len(of) // (with_all if runs_slowest() else max(mark.args[0], with_all))) :])
     return left_out
 
 

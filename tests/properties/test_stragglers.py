@@ -33,7 +33,7 @@ def test_words_are_those_of_simulations(monkeypatch: pytest.MonkeyPatch) -> None
         computed.append(bool(found.exact.all()))
         return found
 
-    for case in [*cases(20 * share(REQUESTS), seed=3)][::20]:
+    for case in cases(20 * share(REQUESTS), seed=3, one_in=20):
         try:
             timeline = execute(case.job).timeline
         except IpusimError:  # as with a stage whose program does not learn
@@ -57,7 +57,7 @@ def test_waterfalls_and_changes_are_those_of_simulations(monkeypatch: pytest.Mon
         lengths.append(run_without_events(*args, **keywords))
         return lengths[-1]
 
-    for case in [*cases(20 * share(REQUESTS), seed=4)][::40]:
+    for case in cases(20 * share(REQUESTS), seed=4, one_in=40):
         try:
             timeline = execute(case.job, jump=False).timeline
         except IpusimError:  # as with a stage whose program does not learn
