@@ -30,6 +30,7 @@ gc.disable()
 def pytest_addoption(parser):
     parser.addoption("--all", action="store_true", help="draw more examples, and run the slowest tests too")
     parser.addoption("--every", action="store_true", help="draw all examples, and run the slowest tests too")
+    parser.addoption("--share", default="1/1", help="run a share of the tests, such as 1/2, which 2/2 completes")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -95,7 +96,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("slowest")
         rests = any(item.get_closest_marker(name) and not runs[name] for name in runs)
         (left_out if rests else here).append(item)
-    beside = effort.beside_samples(here)
+    beside = effort.beside_samples(here) | effort.outside_share(here, config.getoption("share"))
     left_out += beside
     here = [item for item in here if item not in beside]
     config.hook.pytest_deselected(items=left_out)

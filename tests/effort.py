@@ -78,6 +78,12 @@ def beside_samples(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
+def outside_share(items: Sequence[pytest.Item], share: str) -> set[pytest.Item]:
+    """Return the tests that are not of a share such as ``1/2``, by sums of their names: all shares are all tests."""
+    number, shares = map(int, share.split("/"))
+    return {item for item in items if zlib.crc32(item.nodeid.encode()) % shares != number - 1}
+
+
 def one_in(examples: int = 1) -> int:
     """Return of how many of so many examples one is drawn."""
     if draws_everything():
