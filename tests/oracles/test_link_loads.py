@@ -17,6 +17,7 @@ from ipusim.app.render.style import DPI
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
+from tests.effort import sampled
 
 #: Bytes per second of one link as PopLibs has it: 128 Gibit/s at 85 %.
 LINK = Fraction(128 * 2**30 * 85, 8 * 100)
@@ -92,6 +93,7 @@ def test_the_map_is_of_several_orders_with_copies():
     assert any("grouped in lock-step" in text.get_text() for text in drawn.texts)
 
 
+@sampled(2)
 @pytest.mark.parametrize(("ipus", "panels"), [(2, 3), (4, 2), (8, 3), (16, 2), (32, 3), (64, 2)])
 def test_no_text_of_a_map_lies_over_another(ipus, panels):
     """With every direction of every cable loaded, also where rungs go on in a further line."""

@@ -398,7 +398,7 @@ def test_where_no_plan_fits_smaller_products_are_searched_before_that_is_said(tm
 def test_a_search_that_ends_unproven_says_how_to_narrow_it(tmp_path):
     text = TRANSFORMER.replace("  allow_recompute: true\n", "").replace("select_ipus: 2", "select_ipus: 8")
     wider = {"768": "1024", "3072": "4096", "heads: 12": "heads: 16", "16384": "32000", "h: 256": "h: 512"}
-    longer = {"repeat: 6": "repeat: 12", "[attention3]": "[attention3, attention6, attention9]"}
+    longer = {"repeat: 6": "repeat: 8", "[attention3]": "[attention2, attention4, attention6]"}
     for old, new in {**wider, **longer, "size: 4": "size: 1", "count: 8": "count: 128"}.items():
         text = text.replace(old, new)
     (tmp_path / "s.yaml").write_text(text)

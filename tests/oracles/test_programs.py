@@ -322,6 +322,7 @@ def losses_on(hosts, *arguments):
     return [float(loss) for loss in re.findall(r"^Step \d: loss (.+)$", printed.getvalue(), re.MULTILINE)]
 
 
+@rarest
 def test_hosts_train_as_one_host_does(monkeypatch):
     """Each with its part of the batch: the losses over all are those of one host with all of it.
 

@@ -79,9 +79,7 @@ def scenario_of(case):
 
 
 @pytest.mark.parametrize("limit", COSTS)
-@pytest.mark.parametrize(
-    "row", [pytest.param(row, marks=slowest if row == 5 else rarest if row else ()) for row in range(12)]
-)
+@pytest.mark.parametrize("row", [pytest.param(row, marks=rarest if row else ()) for row in range(12)])
 def test_an_order_searched_in_a_limit_of_micro_batches_costs_no_more_than_its_authors_order(row, limit):
     """What `suggest --order --memory "N micro-batches"` searches, in less than its authors' minute."""
     case = searched(limit)[row]

@@ -23,7 +23,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import sampled, seeds, slowest
+from tests.effort import rarest, sampled, seeds, slowest
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SRAM = 1472 * 624 * 1024
@@ -170,7 +170,7 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     assert said in (tmp_path / "out.yaml").read_text()
 
 
-@slowest
+@rarest
 def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
     """The Conformer, with fewer micro-batches and laid out as its scenario has it: all of it takes a minute."""
     request = load_request(SCENARIOS / "conformer.yaml", ["pipeline.gradient_accumulation_count=16"])

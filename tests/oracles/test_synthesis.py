@@ -140,6 +140,7 @@ def drawn_small(seed, sync):
     return Request.from_dict({"system": {"name": system}, "pipeline": pipeline}), times, count
 
 
+@sampled(2)
 @pytest.mark.usefixtures("clock_of_turns")
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 @pytest.mark.parametrize("seed", seeds(60))

@@ -11,7 +11,7 @@ from tests.traced_steps import job_of
 
 pytestmark = pytest.mark.usefixtures("tf")
 
-BATCH, STEPS, CLASSES = 8, 20, 10
+BATCH, STEPS, CLASSES = 8, 12, 10
 
 
 def _vectors(count=BATCH * STEPS):

@@ -255,6 +255,7 @@ def _check_timelines(run, scenario):
         np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_machine_runs_a_model_as_its_scenario_with_the_losses_of_tensorflow(name):
     """With its work, span by span; losses of five weight updates, of four or six micro-batches each."""

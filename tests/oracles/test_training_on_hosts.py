@@ -21,7 +21,7 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.runs.session import Session
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import slowest
+from tests.effort import rarest, sampled
 from tests.programs import needs_tensorflow, on_hosts
 from tests.run_checks import check_explained
 
@@ -118,7 +118,7 @@ def trained_alone():
     return trained(1, *STRATEGIES)[0][0]
 
 
-@pytest.mark.parametrize("hosts", [pytest.param(2, marks=slowest), 3])
+@pytest.mark.parametrize("hosts", [pytest.param(2, marks=rarest), 3])
 def test_hosts_learn_what_one_learns_from_the_whole_batch(hosts):
     found, _ = trained(hosts, *STRATEGIES)
     for host in found:
@@ -167,6 +167,7 @@ def test_the_time_of_what_hosts_do_between_runs():
         as_scenario(program.as_job())
 
 
+@sampled(2)
 @pytest.mark.parametrize("strategy", ["horovod", "links"])
 def test_the_profile_of_a_host_that_waits_for_a_slower_one_has_its_waits(strategy):
     programs = [trained(2, {"strategy": strategy, "slower": slower})[1][0] for slower in (0, 20)]

@@ -34,7 +34,7 @@ from ipusim.runs.request.request import Request
 from tests.cli.commands import ipusim, leave_pixels_out
 from tests.effort import draws_everything, sampled, share
 
-EXAMPLES, LEAST, WITH_COMMANDS = 300, 60, 12
+EXAMPLES, LEAST, WITH_COMMANDS = 300, 60, 8
 COUNT = "pipeline.gradient_accumulation_count"
 FITS, WITHOUT, NOT, UNKNOWN = (
     "fits",
