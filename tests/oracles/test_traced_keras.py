@@ -5,6 +5,7 @@ import pytest
 
 from ipusim.api import execute, learning
 from ipusim.ipu.runtime.recording import Recorder, recording
+from tests.effort import rarest
 from tests.keras_models import Placed, build, keras
 from tests.programs import tensorflow
 from tests.traced_steps import job_of
@@ -84,7 +85,7 @@ def _histories_are_equal(a, b):
         np.testing.assert_allclose(a.history[name], values, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("mlp", 4), ("cnn", 1), ("lstm", 4)])
+@pytest.mark.parametrize(("name", "steps"), [("mlp", 4), ("cnn", 1), pytest.param("lstm", 4, marks=rarest)])
 def test_trains_evaluates_and_predicts_as_tf_keras_does(name, steps):
     make, data = MODELS[name]
     x, y = data()
@@ -143,7 +144,7 @@ def _accumulated(model, x, y, count):
 STAGES = {"mlp": ([0, 0, 1], 4), "cnn": ([0, 0, 0, 1, 1, 1, 1, 1, 1], 4), "lstm": ([0, 1, 2], 6)}
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize("name", ["cnn", "lstm", pytest.param("mlp", marks=rarest)])
 def test_a_pipelined_model_trains_with_accumulated_gradients(name):
     make, data = MODELS[name]
     stages, count = STAGES[name]

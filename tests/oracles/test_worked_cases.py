@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.effort import slowest
+from tests.effort import rarest, slowest
 from tests.programs import configure, hosted_names, run
 
 SCHEDULES = list(PipelineSchedule)
@@ -341,7 +341,7 @@ def test_case_9_placement(names, schedule, mapping, physical):
 
 @pytest.mark.parametrize(
     ("repeat_count", "replicas"),
-    [(1, 1), (3, 2), pytest.param(1, 2, marks=slowest), pytest.param(3, 1, marks=slowest)],
+    [(1, 1), (3, 2), pytest.param(1, 2, marks=rarest), pytest.param(3, 1, marks=rarest)],
 )
 @pytest.mark.parametrize(("mode", "accumulated"), [("ALL", False), ("LAST", False), ("ALL", True)])
 @by_schedule

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ipusim.app.fidelity.calibration import calibrate
 from ipusim.app.fidelity.calibration_rows import read_measured
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from tests.effort import rarest, runs_slowest, share, slowest
+from tests.effort import draws_everything, rarest, slowest
 from tests.machine_costs import stage_rows, throughput_rows, write_scenarios
 
 #: Scenarios, and the micro-batches that their throughputs were measured with.
@@ -39,7 +39,7 @@ def of_stages(folder, names, values, noise, seed):
     return calibrate(read_measured([path]), names)
 
 
-@settings(max_examples=share(12) if runs_slowest() else 3)
+@settings(max_examples=12 if draws_everything() else 3)
 @given(values(OF_STAGES), st.sampled_from([0.0, 0.005, 0.02]), st.integers(0, 10**6))
 def test_rates_of_computation_are_found_again_from_stages(folder, wanted, noise, seed):
     found = of_stages(folder, OF_STAGES, wanted, noise, seed)

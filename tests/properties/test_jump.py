@@ -104,6 +104,7 @@ def repeats_by_number(seed: int) -> bool:
     return bool(part.timeline.repeats)
 
 
+@sampled(2)
 @pytest.mark.parametrize("seed", seeds(DRAWN_BY_NUMBER))
 def test_rules_that_go_by_the_number_of_an_execution_or_a_micro_batch_hold_in_a_run_simulated_in_part(
     seed: int,
