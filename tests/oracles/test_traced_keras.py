@@ -5,7 +5,7 @@ import pytest
 
 from ipusim.api import execute, learning
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.effort import rarest
+from tests.effort import rarest, sampled
 from tests.keras_models import Placed, build, keras
 from tests.programs import tensorflow
 from tests.traced_steps import job_of
@@ -308,6 +308,7 @@ def test_tensorflow_executes_no_node_of_a_model(stages, monkeypatch):
     assert len(ran) == 3 * STEPS // 4
 
 
+@sampled(2)
 @pytest.mark.parametrize("legacy", [True, False])
 @pytest.mark.parametrize("rule", ["sgd", "momentum", "adam"])
 def test_a_model_has_the_timeline_of_its_scenario(rule, legacy):

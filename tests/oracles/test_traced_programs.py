@@ -11,7 +11,7 @@ import pytest
 
 from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
-from tests.effort import sampled
+from tests.effort import rarest, sampled
 from tests.keras_models import layers_of, stage_of
 from tests.traced_steps import (
     Model,
@@ -130,6 +130,8 @@ MODELS = {
     "bert": (BERT, (6,), ["attended", "norm"], "adam", lambda v1: v1.train.AdamOptimizer(1e-3)),
     "causal_attention": (CAUSAL, (6, 12), ["norm"], "sgd", lambda v1: v1.train.GradientDescentOptimizer(0.01)),
 }
+#: Models whose layers others have too, in greater number.
+SMALLER = ("lstm", "gru", "attention")
 #: Optimizers of a scenario, and those of TensorFlow 1. A first sum of FTRL that is small takes weights for gradients.
 OPTIMIZERS = [
     ({"type": "sgd", "learning_rate": 0.1}, lambda v1: v1.train.GradientDescentOptimizer(0.1)),
@@ -216,6 +218,7 @@ def _check_work(job, built, initial, batch):
         assert not any(work.products for work in sums)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", [*TUTORIAL, "mnist_cnn.yaml"])
 def test_a_shipped_scenarios_model_has_its_work_when_traced(name):
     job = load_job(SCENARIOS / name)
@@ -255,8 +258,7 @@ def _check_timelines(run, scenario):
         np.testing.assert_array_equal(getattr(run.timeline, column), getattr(scenario.timeline, column))
 
 
-@sampled(2)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[rarest] * (name in SMALLER)) for name in MODELS])
 def test_the_machine_runs_a_model_as_its_scenario_with_the_losses_of_tensorflow(name):
     """With its work, span by span; losses of five weight updates, of four or six micro-batches each."""
     job, model = _of(name)

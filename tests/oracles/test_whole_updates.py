@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.effort import sampled
 from tests.programs import configure, pipelined
 
 COUNT = 12
@@ -109,7 +108,6 @@ def elements(count):
 SHARDED = {"offload_weight_update_variables": True, "replicated_optimizer_state_sharding": True}
 
 
-@sampled(2)
 @pytest.mark.parametrize("kind", ["inside", "around", "around and halved"])
 @pytest.mark.parametrize(
     "more",
