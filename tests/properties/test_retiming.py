@@ -37,8 +37,8 @@ from tests.effort import draws_everything, share
 from tests.replay.requests import DRAWN, drawn_requests
 from tests.schedules import FREE, mapping_of, multiple_of
 
-#: Cases that are drawn with ``--every``; by default, of how many, and one in how many.
-CASES, FEWER, ONE_IN = 10_000, 500, 3
+#: Cases that are drawn with ``--every``, and by default.
+CASES, FEWER = 10_000, 500
 #: Variations of each drawn request.
 VARIATIONS = 8
 #: Passes of all executions of a case at most.
@@ -117,11 +117,10 @@ def retimed_times(case: Case) -> Times:
     return times
 
 
-def cases(count: int, seed: int = 0, one_in: int = 1) -> Iterator[Case]:
+def cases(count: int, seed: int = 0) -> Iterator[Case]:
     """Yield so many cases at least: variations of drawn requests of all sorts, under other disturbances and times.
 
-    Each is drawn by its own name, so that a further schedule leaves the others as they are. Of a sample of them, one
-    in so many, the others are not even assembled.
+    Each is drawn by its own name, so that a further schedule leaves the others as they are.
     """
     # A quarter of the variations cannot be, or are too long.
     asked = max(0, -(-count * 4 // (3 * VARIATIONS)) - len(FREE) + 8)
@@ -136,7 +135,7 @@ def cases(count: int, seed: int = 0, one_in: int = 1) -> Iterator[Case]:
             off = [] if request.name.startswith(("cycles", "orders")) else ["numerics=off"]
             jobs.append((request.name, load_job(folder / request.file, ["memory=report", *off])))
         jobs += of_moves(seed)
-        for (request_name, job), variation in [*itertools.product(jobs, range(VARIATIONS))][::one_in]:
+        for (request_name, job), variation in itertools.product(jobs, range(VARIATIONS)):
             try:
                 name = f"{request_name} {variation}"
                 case = varied(job, random.Random(f"{seed} {name}"), name)
@@ -231,7 +230,7 @@ def disturbances(rng: random.Random, job: Job) -> list[dict[str, Any]]:
 @cache
 def simulated_cases() -> list[tuple[Case, Times]]:
     """The drawn cases with the machine's times; of 10,000 the machine's times alone are no list to keep."""
-    return [(case, machine_times(case.simulated())) for case in cases(FEWER, one_in=ONE_IN)]
+    return [(case, machine_times(case.simulated())) for case in cases(FEWER)]
 
 
 def test_all_times_are_the_machines() -> None:
@@ -253,7 +252,7 @@ def test_all_times_are_the_machines() -> None:
         assert times == right, (case.name, sorted((right - times).items())[:2], sorted((times - right).items())[:2])
         schedules.add(case.job.program.schedule)
         modes[case.job.plan.sync.has_time_steps, case.job.system.replicas > 1, bool(case.job.system.disturbances)] += 1
-    assert seen >= (CASES if draws_everything() else FEWER / ONE_IN)
+    assert seen >= (CASES if draws_everything() else FEWER)
     assert all(reason.startswith(REASONS) for reason in refused), refused
     assert 100 * refused.total() <= MOST_REFUSED * seen, (refused, seen)
     assert len(modes) == 8, modes
