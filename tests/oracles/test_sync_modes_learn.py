@@ -32,7 +32,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import checked_sync
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
-from tests.effort import sampled, seeds, slowest
+from tests.effort import seeds, slowest
 from tests.formulas import split
 from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
 from tests.oracles.test_skip_connections import SCENARIO as SKIPS
@@ -179,7 +179,6 @@ def test_recomputation_changes_no_bit(schedule, how):
 SPLITS = [("d2",), ("cel",), ("d1", "d4"), ("d3", "logits"), ("d1", "d3", "logits"), ("d2", "d3", "cel")]
 
 
-@sampled(2)
 @pytest.mark.parametrize(
     ("others", "sync"),
     [pytest.param(other, sync, marks=slowest if other else ()) for other, sync in product((False, True), MODES)],
@@ -237,7 +236,6 @@ SEVERAL = [
 ]
 
 
-@sampled(2)
 @pytest.mark.parametrize(
     ("schedule", "mapping", "sync"),
     [
