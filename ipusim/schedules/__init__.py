@@ -9,7 +9,7 @@ from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
     from ipusim.schedules.features import Feature
-    from ipusim.schedules.named import FILE, schedule_of
+    from ipusim.schedules.named import FILE, named_from, schedule_of
     from ipusim.schedules.placement import around, zigzag
     from ipusim.schedules.registry import (
         HOUSE,

@@ -25,6 +25,17 @@ FILE: Final = r"^[^\x00:]{1,1024}(\.py:[A-Za-z_][A-Za-z0-9_]{0,255}|\.csv)$"
 FILE_WORDS: Final = "your own schedule as file.py:function or file.csv"
 
 
+def named_from(text: str, folder: Path) -> str:
+    """Return the name of a schedule as a scenario in ``folder`` writes it.
+
+    A file of the current folder gets its path from ``folder``, unless ``folder`` has a file of this name too.
+    """
+    file, colon, name = text.partition(":")
+    if not re.fullmatch(FILE, text) or os.path.lexists(folder / file) or not os.path.lexists(file):
+        return text
+    return f"{os.path.relpath(file, folder)}{colon}{name}"
+
+
 def schedule_of(text: str, folder: Path) -> Schedule:
     """Return the schedule called ``text``, or the schedule in a file relative to ``folder``.
 
@@ -39,11 +50,10 @@ def schedule_of(text: str, folder: Path) -> Schedule:
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)
-    file, colon, name = text.partition(":")
-    if not os.path.lexists(folder / file) and os.path.lexists(file):
-        path_from_scenario = f"{os.path.relpath(file, folder)}{colon}{name}"
+    if (from_scenario := named_from(text, folder)) != text:
+        file = text.partition(":")[0]
         raise ModelError(
-            f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {path_from_scenario}"
+            f"{text!r}: {folder} has no file {file}. Paths are relative to the scenario: write {from_scenario}"
         )
     if text.endswith(".csv"):
         return read_schedule(folder / text, text)

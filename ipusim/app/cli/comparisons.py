@@ -102,6 +102,8 @@ def compare(
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
+    if names is not None and len(folders := {path.parent for path in runs if not path.is_dir()}) == 1:
+        names = [core_schedules.named_from(name, *folders) for name in names]
     selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")

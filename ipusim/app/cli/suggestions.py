@@ -137,12 +137,13 @@ def suggest(
     from ipusim.app.suggest.limits import Limits
 
     options = overrides or ()
+    names = None if schedules is None else _schedule_names(schedules, scenario.parent)
     if order:
         allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         seconds = _SYNTHESIS_S if seconds is None else seconds
-        _write_order(scenario, options, out, schedules or "all", memory, seconds, output_form)
+        _write_order(scenario, options, out, names or ["all"], memory, seconds, output_form)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
@@ -152,7 +153,7 @@ def suggest(
         replicas=_numbers("replicas", replicas),
         stages=_numbers("stages", stages),
         micro_batch_sizes=_numbers("micro_batch_sizes", micro_batch_sizes),
-        schedules=_names(schedules),
+        schedules=None if names is None else tuple(names),
         sync=_names(sync),
         placements=_names(placements),
         recompute=_names(recompute),
@@ -214,6 +215,13 @@ def _outputs(out: Path, limits: Limits) -> dict[int | None, Path]:
     }
 
 
+def _schedule_names(text: str, folder: Path) -> list[str]:
+    """Return named schedules; files of the current folder get their path from the scenario's ``folder``."""
+    from ipusim.api import schedules
+
+    return [schedules.named_from(name, folder) for name in split_names(text)]
+
+
 def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(split_names(text))
 
@@ -232,7 +240,7 @@ def _write_order(
     scenario: Path,
     overrides: Sequence[str],
     folder: Path | None,
-    schedules: str,
+    schedules: Sequence[str],
     memory: str | None,
     seconds: float,
     output_form: str,
@@ -257,7 +265,7 @@ def _write_order(
             show(lambda: text)
 
         with ResultsFolder(folder, SynthesisResult.names, reads=[scenario]) as results:
-            synthesis = search(request, split_names(schedules), seconds=seconds, tell=tell, is_stopped=stop, **limits)
+            synthesis = search(request, schedules, seconds=seconds, tell=tell, is_stopped=stop, **limits)
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)

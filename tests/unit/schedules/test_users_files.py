@@ -13,6 +13,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
+from tests.cli.commands import ipusim
 
 FILE = """
 from ipusim.base.errors import CountError, ProgramError
@@ -234,3 +235,20 @@ def test_a_file_that_only_the_current_folder_has_is_named_as_it_must_be_written(
     written = SCENARIO.replace("mine.py:gpipe", "../mine.py:gpipe")
     (folder / "scenario.yaml").write_text(written)
     assert load_job(folder / "scenario.yaml").plan.schedule
+
+
+def test_commands_look_for_a_named_file_beside_the_scenario_and_then_in_the_current_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "scenarios"
+    folder.mkdir()
+    (tmp_path / "mine.py").write_text(FILE)
+    (folder / "scenario.yaml").write_text(SCENARIO.replace("mine.py:gpipe", "1f1b"))
+    monkeypatch.chdir(tmp_path)
+    words = ("scenarios/scenario.yaml", "--schedules", "mine.py:gpipe", "--json")
+    for command in (("suggest", "--seconds", "inf"), ("suggest", "--order", "--seconds", "1"), ("compare",)):
+        done = ipusim(*command, *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "../mine.py:gpipe" in done.stdout
+    (folder / "mine.py").write_text(FILE)  # comes before that of the current folder
+    done = ipusim("compare", *words)
+    assert "../mine.py" not in done.stdout
+    assert "mine.py:gpipe" in done.stdout
