@@ -93,7 +93,7 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     assert move_words(moves) == [
         "The fastest that fits: activations recomputed before each backward pass (as fast: activations recomputed "
         "within each backward pass), --set pipeline.allow_recompute=true",
-        "A change that moves tensors to other memory frees less than their size, because the peak then includes "
+        "A change that moves tensors to other memory can free less than their size, because the peak then includes "
         "tensors on their way.",
     ]
     table = moves_table(moves)

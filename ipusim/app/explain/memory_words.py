@@ -46,7 +46,7 @@ def move_words(found: Moves) -> list[str]:
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
     if any(move.fills_other_memory for move in found.moves):
         sentences.append(
-            "A change that moves tensors to other memory frees less than their size, because the peak then includes "
+            "A change that moves tensors to other memory can free less than their size, because the peak then includes "
             "tensors on their way."
         )
     if found.already:

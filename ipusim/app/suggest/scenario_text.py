@@ -78,7 +78,7 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         if stages > 1
         else "one stage needs no pipeline",
         "pipeline.sync": "the searched sync mode",
-        "pipeline.splits": "the most even stages that fit, including copies",
+        "pipeline.splits": "the most even stages that fit, with the time of copies",
         "pipeline.device_mapping": f"{stages} stages on {ipus} IPUs" if ipus > 1 else "all on one IPU",
         "pipeline.micro_batch_size": "the fastest of the searched sizes",
         "pipeline.gradient_accumulation_count": (
@@ -88,14 +88,14 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         if is_on
         else "kept activations fit",
         "pipeline.recomputation_mode": "the faster mode of recomputation" if is_on else "no recomputation",
-        "pipeline.offload_weight_update_variables": "on the IPUs it would leave too little memory for these stages"
+        "pipeline.offload_weight_update_variables": "optimizer state on the IPUs leaves too little memory for them"
         if is_on
         else "the state fits on its IPUs, without copies from and to Streaming Memory",
         "pipeline.replicated_optimizer_state_sharding": "each replica moves only its part"
         if is_on
         else "each replica has the whole state",
         "pipeline.variables_on_host": "Streaming Memory replaces the host, and the IPUs update the weights",
-        "pipeline.offload_activations": "on the IPU, activations would leave too little memory for these stages",
+        "pipeline.offload_activations": "activations on their IPU leave too little memory for these stages",
     }
     return reasons.get(name, "part of the suggested plan")
 
