@@ -85,4 +85,4 @@ def test_jitter_of_all_ipus_is_that_of_each():
 
 def test_a_worker_is_an_ipu_of_each_replica():
     found = disturbed({"ipu": 3, "slower": 2}, system={"name": "m2000", "auto_select_ipus": 4}, stages=2)
-    assert "with IPU 1 of each replica; M_S is " in [*found.words()][1]
+    assert "if the slowest IPUs (IPU 1 of each replica) were not slow (M_W)" in [*found.words()][1]

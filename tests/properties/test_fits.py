@@ -161,7 +161,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     why = explain(run.timeline, job, texts=[f"{COUNT}={count}"])
     said = json.loads(json_bytes(why.data()))
     told["explain"], told["explain's change"] = said["fits"], said["what_if"][0]["fits"]
-    told["explain's table"] = [*why.tables()][-1].rows[0][-1].partition(", by ")[0]
+    told["explain's table"] = next(iter(why.tables())).rows[0][-1].partition(", by ")[0]
     told["explain's words"] = next((word_in(text) for text in why.words() if text.startswith("Memory: ")), FITS)
     summary = json_bytes(run.summary.to_dict())
     told["summary.json"] = json.loads(summary)["memory"]["fits"]
