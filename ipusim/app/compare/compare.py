@@ -142,8 +142,8 @@ class Row:
         if timeline is None:
             return 0, 0
         rows = (timeline.stage >= 0) & (timeline.replica == 0)
-        pairs = {*zip(timeline.stage[rows].tolist(), timeline.ipu[rows].tolist(), strict=True)}
-        return len(timeline.info.stages), len(pairs)
+        holders = np.unique(np.stack([timeline.stage[rows], timeline.ipu[rows]]), axis=1)
+        return len(timeline.info.stages), holders.shape[1]
 
     @cached_property
     def has_halves(self) -> bool:

@@ -117,7 +117,7 @@ class Comparison:
     def counts_micro_batches(self) -> bool:
         """Whether micro-batches kept order the rows: one scenario, equal stages, and no row with bytes."""
         has_bytes = any("peak" in row.figures for row in self.completed)
-        return not self.kept_differ and not has_bytes and not self._differ("source")
+        return not has_bytes and not self._differ("source") and not self.kept_differ
 
     @cached_property
     def kept_differ(self) -> tuple[str, ...]:
