@@ -290,8 +290,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     yield legend(suggestion)
     if suggestion.by_ipus:
         yield (
-            "Each number of IPUs had an equal share of the time. The next line describes the search that found the "
-            "fastest plan."
+            "Best plan for each number of IPUs: used are the IPUs of a replica x replicas, and the possible gain is "
+            "the share of the time that another plan could save at most. Each number had an equal share of the search. "
+            "The next line describes the search that found the fastest plan."
         )
     yield outcome.words()
     if left_out := outcome.refused[NEEDS_MEMORY]:
