@@ -87,9 +87,9 @@ def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     stage, kind = timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]]
     live, in_fifos = ipu_levels(footprint, ipu_footprint.ipu, stage, kind)
-    stashes = kept_levels(footprint, ipu_footprint.ipu, stage, kind)
+    moved_levels = kept_levels(footprint, ipu_footprint.ipu, stage, kind)
     columns = [
-        steps.from_zero() for steps in (live, in_fifos, *(levels for pair in stashes.values() for levels in pair))
+        steps.from_zero() for steps in (live, in_fifos, *(levels for pair in moved_levels.values() for levels in pair))
     ]
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     row_of_entry = np.concatenate([[NONE], np.repeat(rows, 2)])
@@ -111,8 +111,8 @@ def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint
         if first_entry < last_entry
     ]
     entries = Entries(row_of_entry, time, columns[0], columns[1], tuple(entry_block for _, entry_block in blocks))
-    if stashes:
-        move_levels = dict(zip(stashes, zip(columns[2::2], columns[3::2], strict=True), strict=True))
+    if moved_levels:
+        move_levels = dict(zip(moved_levels, zip(columns[2::2], columns[3::2], strict=True), strict=True))
         entries = with_moves(entries, move_levels, timeline, ipu, footprint, [block for block, _ in blocks])
     return MemoryCurve(ipu, ipu_footprint.resident_bytes, *entries[1:])
 
@@ -139,11 +139,11 @@ def product_steps(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFo
     start, end = timeline.start[rows], timeline.end[rows]
     load_bytes = sum(stage.update_bytes for stage in footprint.stages if ipu_footprint.ipu in stage.ipus)
     if load_bytes:
-        _, rows, last = _updates(timeline, ipu_footprint.ipu)
-        first = timeline.start[rows]
+        _, update_rows, update_end = _updates(timeline, ipu_footprint.ipu)
+        update_start = timeline.start[update_rows]
         buffer_bytes = dict(ipu_footprint.resident)[Holder.TEMPORARY]
-        start, end = np.concatenate([start, first]), np.concatenate([end, last])
-        sizes = np.concatenate([sizes, np.full(len(first), min(load_bytes, buffer_bytes))])
+        start, end = np.concatenate([start, update_start]), np.concatenate([end, update_end])
+        sizes = np.concatenate([sizes, np.full(len(update_rows), min(load_bytes, buffer_bytes))])
         order = np.argsort(start, kind="stable")
         start, end, sizes = start[order], end[order], sizes[order]
     time = np.stack([start, end], axis=1).ravel()

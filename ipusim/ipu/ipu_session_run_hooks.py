@@ -69,7 +69,7 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
 
         Raises:
             ProgramStateError: if log is called a second time.
-            ProgramTypeError: unless the object is a tensor.
+            ProgramTypeError: if the object, or an item of a list or dictionary, is not a tensor.
         """
         if self._outfeed.enqueued:
             raise ProgramStateError(

@@ -34,7 +34,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     for collection in collections or ():
         checks.text("collections", collection)
     operations = list(op_list) if isinstance(op_list, list | tuple) else [op_list]
-    if not all(isinstance(collection, tf.Operation | tf.Tensor) for collection in operations):
+    if not all(isinstance(operation, tf.Operation | tf.Tensor) for operation in operations):
         checks.wrong_type("op_list", "an operation or a list of operations", op_list)
     with tf.control_dependencies(operations):
         return tensor_summary(name, event_trace(), collections=collections)

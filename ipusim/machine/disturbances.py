@@ -28,7 +28,7 @@ from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
-from ipusim.machine.run_changes import IpuMove, Pause, Skip, StatedLengths, Watched, moved_to, moves_of
+from ipusim.machine.run_changes import IpuMove, Pause, Skip, StatedLengths, Watched, moves_of, original_ipu
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
@@ -254,7 +254,7 @@ def _for_logical_ipus(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
         return rule._replace(windows=windows, touches=windows.__contains__)
 
     def logical_worker(worker: Resource, cycle: int) -> Resource:
-        return Resource("IPU", moved_to(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
+        return Resource("IPU", original_ipu(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
 
     def touches(worker: Resource) -> bool:
         return any(rule.touches(logical_worker(worker, cycle)) for cycle in (0, *(move.from_ for move in moves)))
@@ -279,7 +279,7 @@ def _windows_for_logical_ipus(
             continue
         for ipu in {int(worker.name)}.union(*({move.ipu, move.spare} for move in moves)):
             for begin, end in pairwise(period_starts):
-                if begin is not None and moved_to(ipu, moves, begin) == worker.name:
+                if begin is not None and original_ipu(ipu, moves, begin) == worker.name:
                     logical = Resource("IPU", ipu)
                     result[logical] = result.get(logical, ()) + tuple(_within(periods, begin, end))
     return {worker: periods for worker, periods in result.items() if periods}

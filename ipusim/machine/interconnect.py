@@ -93,7 +93,7 @@ class Interconnect(Meeting):
             for copy in copies
         ]
         self._ipu_count = len(self.ipus)
-        # If no host copy and no other group of replicas runs meanwhile, an event at its end can record a whole copy.
+        # If no host copy and no other group of replicas runs meanwhile, one event at the end of a copy records it.
         host = context.costs.host
         self._records_at_end = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
         self._bundles = _bundles_of(context, self._copies)
@@ -209,7 +209,7 @@ class Interconnect(Meeting):
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of all IPUs, with a joint record of sleepers if possible; return no spans, as none are read.
+        """Record the waits of all IPUs, with a joint record of sleepers if possible; return no spans.
 
         IPUs that have arrived for several time-steps fall asleep.
         """

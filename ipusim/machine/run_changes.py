@@ -29,9 +29,9 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Watched(RunChange):
-    """No change of speed, but the machine uses the same code as under ``disturbances``.
+    """No change of speed; the machine treats every disturbed resource as changeable.
 
-    So the states of an undisturbed and of a disturbed run can be compared.
+    So the states of an undisturbed run can be compared with those of a disturbed run.
     """
 
     disturbances: tuple[Disturbance, ...]
@@ -129,7 +129,7 @@ def swap_ipus(system: System, move: IpuMove) -> System:
     return replace(system, ipus=tuple(ipus))
 
 
-def moved_to(ipu: int, moves: Sequence[IpuMove], cycle: int) -> int:
+def original_ipu(ipu: int, moves: Sequence[IpuMove], cycle: int) -> int:
     """Return the logical IPU that started on the current physical IPU of ``ipu``."""
     for move in reversed([move for move in moves if move.from_ <= cycle]):
         ipu = {move.ipu: move.spare, move.spare: move.ipu}.get(ipu, ipu)

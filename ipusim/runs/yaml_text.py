@@ -38,7 +38,7 @@ class Located:
     """Reader of YAML as plain data, with positions and problems."""
 
     def __init__(self, source: str, place: Place | None = None) -> None:
-        """Record positions in the file ``source``; or for an override the position ``place`` for everything."""
+        """Read the file ``source``; for an override, every position is ``place``."""
         self.values: dict[KeyPath, Place] = {}
         self.keys: dict[KeyPath, Place] = {}
         self.problems: list[PlacedProblem] = []

@@ -29,8 +29,9 @@ def plan_for(
     """Plan ``schedule`` for a number of stages or for a mapping.
 
     By default there are two IPUs, each with the schedule's number of stages. A mapping lists IPUs by stage: ``0,1,0``;
-    concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
-    default sync mode is the schedule's.
+    concurrent stages share a position: ``0,1+2,3``. ``count`` is the gradient accumulation count, by default the
+    smallest legal count. An Order from a file defines stages, mapping and count itself. The default sync mode is the
+    schedule's.
 
     Raises:
         ProgramError: for a schedule, mapping or number of stages that does not fit.

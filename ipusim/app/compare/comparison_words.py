@@ -47,6 +47,8 @@ def verdict(comparison: Comparison) -> Iterator[str]:
         yield from _verdict_of_mode(group)
     if note := pipelines.idealised(row.sync for row in comparison.completed):
         yield f"{note} So each run is compared only with runs of its sync mode."
+        if any(len(group.completed) == 1 for group in comparison.groups):
+            yield "To compare all runs in one mode, use `--sync lock_step`, in Python `syncs`."
     yield from _what_decides(comparison)
     for group in comparison.groups:
         yield from _disturbance_words(group)

@@ -120,7 +120,7 @@ class ChangeTrials:
         """
         job = trial.accepted_job
         price = trial.price or (lambda whole: (whole.costs, whole.system))
-        sample_seconds_per_cycle = seconds_of_cycle(trial.samples * job.executions, job.system.clock_hz)
+        factor = sample_seconds_per_cycle(trial.samples * job.executions, job.system.clock_hz)
         is_lock_step, has_fifos, cycles = job.plan.sync.has_time_steps, any(job.plan.fifo_depths), None
         has_only_passes = runs.has_only_passes(job)
         may_repeat_steps = is_lock_step and job.in_part and self._has_repeats
@@ -129,7 +129,7 @@ class ChangeTrials:
             cycles = self._cycles_from_part(job)
             if cycles is not None and self._has_repeats:
                 # The Timeline of few micro-batches also gives the parts of the time.
-                return trial, cycles * sample_seconds_per_cycle
+                return trial, cycles * factor
         # With repeated steps, simulating a few micro-batches is faster.
         if cycles is None and (has_only_passes or not may_repeat_steps):
             cycles = runs.run_without_events(job, job.executions, price)
@@ -139,7 +139,7 @@ class ChangeTrials:
             cycles = analysis.throughput_of(timeline).run_cycles
         if cycles is None:
             return trial, per_sample(trial.timeline)
-        return replace(trial, run_cycles=cycles), cycles * sample_seconds_per_cycle
+        return replace(trial, run_cycles=cycles), cycles * factor
 
     def _cycles_from_part(self, job: Job) -> int | None:
         """Return the cycles of a run in which timing recurs; None for a short run without a known recurrence.
@@ -202,9 +202,9 @@ def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:
 def per_sample(timeline: Timeline) -> Fraction:
     """Return the seconds per sample of a run."""
     throughput = analysis.throughput_of(timeline)
-    return throughput.run_cycles * seconds_of_cycle(throughput.samples, timeline.info.clock_hz)
+    return throughput.run_cycles * sample_seconds_per_cycle(throughput.samples, timeline.info.clock_hz)
 
 
-def seconds_of_cycle(samples: int, clock_hz: int) -> Fraction:
+def sample_seconds_per_cycle(samples: int, clock_hz: int) -> Fraction:
     """Return the seconds per sample that correspond to one cycle of a run of ``samples``."""
     return Fraction(1, max(samples, 1) * clock_hz)

@@ -10,7 +10,7 @@ from typing import Final
 from ipusim.api import Job, Sync, Timeline, analysis, runs
 from ipusim.app.explain.changes import LINKS, changes
 from ipusim.app.explain.settings import settings
-from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf, seconds_of_cycle
+from ipusim.app.explain.trial import Change, ChangeTrials, WhatIf, sample_seconds_per_cycle
 from ipusim.app.study.trial import Trial
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
@@ -97,8 +97,8 @@ def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
 def _cause(waterfall: analysis.Waterfall, timeline: Timeline, changed_run: Trial) -> tuple[str, float]:
     """Return the part of the time that shrinks most in the changed run, with its share in the present run."""
     job, new_waterfall = changed_run.accepted_job, changed_run.waterfall
-    old_factor = seconds_of_cycle(analysis.throughput_of(timeline).samples, timeline.info.clock_hz)
-    new_factor = seconds_of_cycle(changed_run.samples * job.executions, job.system.clock_hz)
+    old_factor = sample_seconds_per_cycle(analysis.throughput_of(timeline).samples, timeline.info.clock_hz)
+    new_factor = sample_seconds_per_cycle(changed_run.samples * job.executions, job.system.clock_hz)
     savings = {
         part: waterfall.cycles[part] * old_factor - new_waterfall.cycles[part] * new_factor for part in waterfall.cycles
     }
@@ -128,7 +128,7 @@ def _better_link_rate(trials: ChangeTrials, outcome: WhatIf) -> str:
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
 ) -> tuple[tuple[WhatIf, ...], tuple[ChangePair, ...]]:
-    """Try a user's changes; returns outcomes in order, and outcomes of every two changes together.
+    """Try a user's changes; returns outcomes in order, and outcomes of each pair of changes of different options.
 
     Args:
         job: Job to change.

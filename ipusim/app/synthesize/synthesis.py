@@ -119,8 +119,8 @@ def synthesize(
         names: names of initial schedules, also used for comparison.
         seconds: time of the search, without simulations of named schedules.
         memory: maximum bytes of every IPU, or one size for all, below the machine's memory.
-        micro_batches: maximum number of micro-batches whose activations an IPU holds at once; after the input-gradient
-            half a micro-batch counts half. Among equally fast Orders, the Order with the lowest cost is chosen: the
+        micro_batches: maximum number of micro-batches whose activations an IPU holds at once; a micro-batch counts half
+            after its input-gradient half. Among equally fast Orders, the Order with the lowest cost is chosen: the
             longest time from an IPU's first pass to its last.
         tell: receives progress messages.
         is_stopped: whether to end early.
@@ -187,8 +187,10 @@ def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]]
     jobs = [(row, job) for row, job in jobs if len(set(job.program.shape.mapping)) == ipus]
     searchable = [(row, job) for row, job in jobs if not unsearched_for(job)]
     if not searchable:
-        text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
-        raise ProgramError(f"{text}: name others")
+        text = (
+            "no named schedule can start the search: expected one with whole micro-batches and one copy of each stage"
+        )
+        raise ProgramError(text)
     return searchable, [row for row, job in jobs if unsearched_for(job)]
 
 

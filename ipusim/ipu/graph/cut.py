@@ -1,7 +1,7 @@
 """Cut a traced step into passes of stages, and find tensors that cross between passes.
 
 A step is the graph of one micro-batch: the feed, which prepares the first stage's inputs, and the stages' forward
-passes and gradients. A position of the pipeline holds one stage, or has_concurrent_senders concurrent stages.
+passes and gradients. A position of the pipeline holds one stage, or several concurrent stages.
 """
 
 from __future__ import annotations

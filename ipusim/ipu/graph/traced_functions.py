@@ -94,7 +94,7 @@ class StepFunctions:
 
     @property
     def sums_gradients(self) -> bool:
-        """Whether replicas sum gradients before a weight update."""
+        """Whether replicas sum or average gradients before a weight update; True in inference, without effect."""
         averages = self.step.averages if self.averages is None else self.averages
         return not self.training or (self._averaging is not None if averages is None else averages)
 

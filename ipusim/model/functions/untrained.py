@@ -1,6 +1,6 @@
 """Hold variables that functions read and change without an optimizer: counters, moving statistics.
 
-Values are replaced, never changed in place; a value read earlier stays valid.
+Functions replace values and never change them in place, so a value read earlier stays valid.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Untrained:
     def read(self, name: str, initial: Array) -> Array:
         """Return the current value of a variable, read-only; ``initial`` has the requested shape and dtype.
 
-        Raises ModelError for a variable absent from the function's first trial, and for a variable requested with two
-        shapes or dtypes.
+        Raises ModelError for a variable absent from the function's first call, which tries its stage, and for a
+        variable requested with two shapes or dtypes.
         """
         self._check(name)
         check_same(name, self.values[name], initial)
@@ -81,7 +81,7 @@ def check_known(variables: Mapping[str, Array], values: Mapping[str, Array]) -> 
 
 
 def set_arrays(variables: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    """Set arrays in place; raises ModelError like :func:`check_known`."""
+    """Set the contents of arrays before a run; raises ModelError like :func:`check_known`."""
     check_known(variables, values)
     for name, value in values.items():
         variables[name][...] = value

@@ -401,6 +401,14 @@ def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run():
     assert not [*alternatives(Comparison(compare(LARGE.replace({"memory": "error"}))))]
 
 
+def test_a_run_alone_in_its_sync_mode_comes_with_the_option_that_compares_all_in_one():
+    advice = "To compare all runs in one mode, use `--sync lock_step`, in Python `syncs`."
+    alone = compare(FOUR, ["grouped", "sharded", "1f1b"])
+    assert advice in said(Comparison(alone))
+    assert advice not in said(Comparison(compare(FOUR, ["grouped", "1f1b"], ["lock_step"])))
+    assert advice not in said(Comparison(compare(FOUR, ["grouped", "1f1b"], ["lock_step", "point_to_point"])))
+
+
 def test_where_work_differs_throughput_decides():
     twice = FOUR.replace({"name": "twice", "pipeline.gradient_accumulation_count": 16})
     found = Comparison(compare([ComparedItem(FOUR, "four"), ComparedItem(twice, "twice")]))
