@@ -217,7 +217,7 @@ class Explanation(Result):
         if any(sensitivities.copies):
             grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in sensitivities.copies)
             rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
-        title = "Cycles by which the run changes if each such pass of the stage takes a cycle more (+1) or less (-1)"
+        title = "Cycles by which the run changes if each pass of a kind takes a cycle more (+1) or less (-1)"
         return Table(title, ("stage", *names), rows)
 
     def data(self) -> dict[str, Any]:
