@@ -356,9 +356,9 @@ def _followers(predecessor: Column) -> Iterator[Column]:
 
     ``predecessor`` is the predecessor of every node; negative without one.
     """
-    rest = np.flatnonzero(predecessor >= 0)
-    while len(rest):
+    pending = np.flatnonzero(predecessor >= 0)
+    while len(pending):
         follower = np.full(len(predecessor), len(predecessor))
-        follower[predecessor[rest]] = rest
+        follower[predecessor[pending]] = pending
         yield follower
-        rest = rest[follower[predecessor[rest]] != rest]
+        pending = pending[follower[predecessor[pending]] != pending]

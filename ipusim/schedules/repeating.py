@@ -101,8 +101,8 @@ def _cut_periods(full_order: Order, stretch: Stretch, shape: PlanShape) -> Order
     """Return an Order of fewer micro-batches, with whole periods cut out; raises CountError for other counts."""
     count = full_order.shape.micro_batches
     removed = count - shape.micro_batches
-    periods, rest = divmod(removed, stretch.period)
-    if rest or not 0 <= removed <= stretch.most_cut(count):
+    periods, remainder = divmod(removed, stretch.period)
+    if remainder or not 0 <= removed <= stretch.most_cut(count):
         raise CountError(
             f"expected {count} micro-batches, or up to {stretch.most_cut(count)} fewer in steps of {stretch.period}, "
             f"got {shape.micro_batches}"

@@ -129,8 +129,8 @@ def ties(comparison: Comparison) -> Iterator[str]:
         ]
         if labels:
             verb, more = ("keep", "more micro-batches") if comparison.counts_micro_batches else ("hold", "more memory")
-            which = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
-            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{which}"
+            clause = f", which {verb}{'s' * (len(labels) == 1)} {more}" if larger else ""
+            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{clause}"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:

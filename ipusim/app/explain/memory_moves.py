@@ -359,16 +359,16 @@ def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_Tr
 def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChanges) -> _TriedChanges:
     """Take changes out of a combination one by one, while the remaining changes fit and take less time."""
     smaller = [
-        (rest, tried)
+        (remaining, tried)
         for spare in candidates
-        for rest in [[candidate for candidate in candidates if candidate is not spare]]
-        for tried in _try_together(job, rest)
+        for remaining in [[candidate for candidate in candidates if candidate is not spare]]
+        for tried in _try_together(job, remaining)
         if _fits(tried) and _period_s(tried) < _period_s(fitting)
     ]
     if not smaller:
         return fitting
-    rest, tried = min(smaller, key=lambda item: _period_s(item[1]))
-    return _without_spare(job, rest, tried)
+    remaining, tried = min(smaller, key=lambda item: _period_s(item[1]))
+    return _without_spare(job, remaining, tried)
 
 
 def _fits(tried: _TriedChanges) -> bool:

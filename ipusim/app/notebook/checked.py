@@ -116,5 +116,5 @@ def _words(hint: Any, *, several: bool = False) -> str:
     if origin is Sequence:
         return f"{'lists' if several else 'a list'} of {_words(inner[0], several=True)}"
     name = getattr(hint, "__name__", hint)
-    one, more = _WORDS.get(types.NoneType if hint is None else origin or hint, (f"a {name}", f"{name}s"))
-    return more if several else one
+    singular, plural = _WORDS.get(types.NoneType if hint is None else origin or hint, (f"a {name}", f"{name}s"))
+    return plural if several else singular

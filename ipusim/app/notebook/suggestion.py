@@ -73,7 +73,9 @@ class Suggestion(ResultView):
     @property
     def by_ipus(self) -> dict[int, Suggestion | str]:
         """Suggestion for each number of IPUs if ``ipus`` names several, or the message that refuses the number."""
-        return {size: of if isinstance(of, str) else Suggestion(of) for size, of in self.result.by_ipus.items()}
+        return {
+            ipus: found if isinstance(found, str) else Suggestion(found) for ipus, found in self.result.by_ipus.items()
+        }
 
     def frame(self) -> pd.DataFrame:
         """Return rows for the best, further and given plans; needs pandas.

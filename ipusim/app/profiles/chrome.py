@@ -53,8 +53,8 @@ def read(source: Source, options: Options) -> Recording:
                 facts[key] = stream.value()
         reader.note_run(facts.get("distributedInfo"))
         reader.note_all([facts])
-    if rest := stream.peek():
-        raise FileError(f"{source.path}: expected a trace, got {rest!r} after its end")
+    if trailing := stream.peek():
+        raise FileError(f"{source.path}: expected a trace, got {trailing!r} after its end")
     return reader.recording()
 
 

@@ -127,7 +127,7 @@ class TraceContent:
 
     def _executions(self) -> Iterator[Band]:
         info = self.timeline.info
-        about = {name: getattr(info, name) for name in _RUN_FIELDS} | {"sync": info.sync.value}
+        run_arguments = {name: getattr(info, name) for name in _RUN_FIELDS} | {"sync": info.sync.value}
         phases_of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):
             phases_of[phase.execution].append(phase)
@@ -145,7 +145,7 @@ class TraceContent:
                 )
                 for phase in phases_of[execution.index]
             )
-            name, arguments = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
+            name, arguments = f"execution {execution.index}", {"cycles": execution.execution_cycles, **run_arguments}
             yield self._band(name, "execution", execution.start, execution.end, arguments, parts)
             begin = execution.end
 

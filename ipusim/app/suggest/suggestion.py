@@ -105,8 +105,8 @@ class Suggestion:
     @property
     def plan_by_ipus(self) -> dict[int, Suggestion]:
         """Suggestions of ``by_ipus`` with a plan."""
-        found = {size: of for size, of in self.by_ipus.items() if isinstance(of, Suggestion)}
-        return {size: suggestion for size, suggestion in found.items() if suggestion.outcome is Outcome.PLAN}
+        suggestions = {ipus: found for ipus, found in self.by_ipus.items() if isinstance(found, Suggestion)}
+        return {ipus: found for ipus, found in suggestions.items() if found.outcome is Outcome.PLAN}
 
     @property
     def plan(self) -> Plan | None:

@@ -204,7 +204,7 @@ def _gradients_of_updates(graph: Graph, parts: BodyNodes) -> dict[str, Output]:
         if name in marks or not _read_ends(graph, node, ends, inside):
             continue
         handle = graph.nodes[node.inputs[0].node]
-        read = [tensor for tensor in (_source(graph, each, ends) for each in node.inputs) if tensor.node in ends]
+        read = [tensor for tensor in (_source(graph, source, ends) for source in node.inputs) if tensor.node in ends]
         shape = handle.attributes.get("shape")
         read = read or ([] if shape is None else _read_ends(graph, node, ends, inside, shape))
         if not node.type.startswith("ResourceApply") or len(read) != 1 or handle.type != "VarHandleOp":

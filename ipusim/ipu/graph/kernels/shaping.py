@@ -134,8 +134,8 @@ def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
     first_shape, second_shape = padded
     shared_axes = [axis for axis in range(rank) if first_shape[axis] == 1 and second_shape[axis] == 1]
     axes = (
-        [axis for axis in range(rank) if own[axis] == 1 and (other[axis] != 1 or axis in shared_axes)]
-        for own, other in ((first_shape, second_shape), (second_shape, first_shape))
+        [axis for axis in range(rank) if shape[axis] == 1 and (opposite_shape[axis] != 1 or axis in shared_axes)]
+        for shape, opposite_shape in ((first_shape, second_shape), (second_shape, first_shape))
     )
     return tuple(np.array(axis_list, first.dtype) for axis_list in axes)  # type: ignore[return-value]
 
