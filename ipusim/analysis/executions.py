@@ -70,7 +70,7 @@ def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
 
 
 def _executions(with_ends: Timeline) -> tuple[Execution, ...]:
-    """Return the executions of a Timeline with the ends of its blocks expanded, the parts of the run that repeat."""
+    """Return the executions of a Timeline in which first and last copies of repeated blocks have rows of their own."""
     timeline = with_ends.contiguous()
     rows = np.flatnonzero(on_ipus(timeline) & ~of_kinds(timeline.kind, BETWEEN_KINDS))
     if not len(rows):

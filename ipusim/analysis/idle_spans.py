@@ -30,8 +30,8 @@ WAITS_FOR: Final = np.where(
 )
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. The span's ``shift_cycles``
-#: shift the interval's times to times of the run; intervals with index NONE have times of the run already.
+#: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. Start and end are cycles of
+#: the Timeline; with the span's ``shift_cycles`` added they are cycles of the run. With index NONE they already are.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
@@ -52,7 +52,7 @@ class IpuSpans:
     def __init__(self, with_ends: Timeline) -> None:
         """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans lasting zero cycles are dropped.
 
-        ``with_ends`` is a Timeline with the ends of its blocks expanded, the parts of the run that repeat.
+        In the Timeline ``with_ends``, first and last copies of repeated blocks have rows of their own.
         """
         self.timeline = timeline = with_ends.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
