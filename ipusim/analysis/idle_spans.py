@@ -31,7 +31,7 @@ WAITS_FOR: Final = np.where(
 
 
 #: Columns of intervals: ipu, start, end, cause, stage, and index of a span in IpuSpans. Start and end are cycles of
-#: the Timeline; with the span's ``shift_cycles`` added they are cycles of the run. With index NONE they already are.
+#: the Timeline; the sum with the span's ``shift_cycles`` gives cycles of the run. Index NONE needs no shift.
 Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
