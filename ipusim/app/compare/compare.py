@@ -141,9 +141,8 @@ class Row:
         timeline = self.timeline
         if timeline is None:
             return 0, 0
-        rows = (timeline.stage >= 0) & (timeline.replica == 0)
-        holders = np.unique(np.stack([timeline.stage[rows], timeline.ipu[rows]]), axis=1)
-        return len(timeline.info.stages), holders.shape[1]
+        info = timeline.info
+        return len(info.stages), sum(map(len, info.stages_of_ipu.values())) // info.replicas
 
     @cached_property
     def has_halves(self) -> bool:

@@ -218,7 +218,7 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, 
 def _recomputations(job: Job) -> Iterator[_Candidate]:
     """Yield recomputation in each mode."""
     for mode, words in _RECOMPUTE:
-        stated_mode = runs.mode_to_state(job.request.options, job.schedule.recomputation_modes, mode)
+        stated_mode = runs.mode_to_state(job.request.options, job.schedule, mode)
         changes = {} if stated_mode is None else {"pipeline.recomputation_mode": stated_mode}
         yield f"activations recomputed {words}", "activations", {"pipeline.allow_recompute": True, **changes}
 

@@ -10,8 +10,10 @@ from ipusim.base.errors import IpusimError, OptionError
 
 #: Share of a suggestion's time that is reserved for work after the search.
 _AFTERWARDS: Final = 0.1
+_INTERRUPT: Final = "an interrupt"
+_TIME_LIMIT: Final = "the time limit"
 #: Ends of a search after which more time helps.
-TIME_ENDS: Final = ("an interrupt", "the time limit")
+TIME_ENDS: Final = (_INTERRUPT, _TIME_LIMIT)
 #: Maximum of the reserved time, in seconds.
 _MOST_RESERVED_S: Final = 5.0
 
@@ -68,9 +70,9 @@ class Budget:
         """Spend ``work``; raises SearchEndedError once a limit is reached."""
         self._work += work
         if self._interrupted():
-            self.end_reason = TIME_ENDS[0]
+            self.end_reason = _INTERRUPT
         elif self._search_until is not None and time.monotonic() > self._search_until:
-            self.end_reason = TIME_ENDS[1]
+            self.end_reason = _TIME_LIMIT
         elif self._most is not None and self._work > self._most:
             self.end_reason = f"the limit of {self._most} bounded cuts"
         if self.end_reason:

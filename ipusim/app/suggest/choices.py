@@ -98,8 +98,7 @@ class Choice:
         """Return the recomputation mode that a scenario of the plan states; None if the default mode is right."""
         if not self.recompute or self.schedule not in core_schedules.names():  # a file's schedule would be read again
             return self.recompute or None
-        modes = core_schedules.find(self.schedule).recomputation_modes
-        return runs.mode_to_state(baseline.request.options, modes, self.recompute)
+        return runs.mode_to_state(baseline.request.options, core_schedules.find(self.schedule), self.recompute)
 
     def changes(self, baseline: Baseline, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
         """Return the choice as options by dotted name; ``cuts`` are the first units of stages, beginning with 0."""

@@ -20,29 +20,30 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
     Plans of other kinds need not be the next best.
     """
     best = suggestion.trial.period / suggestion.trial.samples or Fraction(1)
-    rows = []
-    for name, trial in shown_trials(suggestion):
-        job, shape = trial.accepted_job, trial.accepted_job.program.shape
-        rows.append(
-            {
-                "plan": name,
-                "schedule": job.schedule.name,
-                "sync": job.plan.sync.value,
-                "stages": shape.positions,
-                "placement": placement_name(shape.mapping),
-                "ipus": len(job.plan.ipus),
-                "replicas": job.system.replicas,
-                "gradient_accumulation_count": accumulation_count(trial),
-                "micro_batch_size": job.program.micro_batch_size,
-                "recompute": "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
-                "peak_bytes": job.memory.fullest.bytes if job.describes_memory else None,
-                "sram_bytes": job.memory.sram_bytes,
-                "fits": str(trial.fits),
-                "weight_update_period_s": update_seconds(trial),
-                "times_best": float(trial.period / trial.samples / best),
-            }
-        )
-    return rows
+    return [
+        {"plan": name, **plan_columns(trial), "times_best": float(trial.period / trial.samples / best)}
+        for name, trial in shown_trials(suggestion)
+    ]
+
+
+def plan_columns(trial: Trial) -> dict[str, Any]:
+    """Return a plan's options, memory and time by column."""
+    job, shape = trial.accepted_job, trial.accepted_job.program.shape
+    return {
+        "schedule": job.schedule.name,
+        "sync": job.plan.sync.value,
+        "stages": shape.positions,
+        "placement": placement_name(shape.mapping),
+        "ipus": len(job.plan.ipus),
+        "replicas": job.system.replicas,
+        "gradient_accumulation_count": accumulation_count(trial),
+        "micro_batch_size": job.program.micro_batch_size,
+        "recompute": "apart" if shape.recompute else "inside" if shape.recompute_inline else "no",
+        "peak_bytes": job.memory.fullest.bytes if job.describes_memory else None,
+        "sram_bytes": job.memory.sram_bytes,
+        "fits": str(trial.fits),
+        "weight_update_period_s": update_seconds(trial),
+    }
 
 
 def plan_table(suggestion: Suggestion) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipusim.api import runs
 from ipusim.app.render.tables import Table
-from ipusim.app.suggest.plan_table import accumulation_count, samples_per_second, throughput_text, update_seconds
+from ipusim.app.suggest.plan_table import plan_columns, samples_per_second, throughput_text
 from ipusim.app.suggest.suggestion import Outcome, Suggestion
 from ipusim.base.units import format_seconds
 
@@ -24,16 +24,9 @@ def size_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
         elif found.outcome is not Outcome.PLAN:
             row |= {"outcome": found.outcome.value, "why_none": found.why_none}
         else:
-            job, shape = found.job, found.job.program.shape
             row |= {
                 "outcome": found.outcome.value,
-                "schedule": job.schedule.name,
-                "stages": shape.positions,
-                "ipus": len(job.plan.ipus),
-                "replicas": job.system.replicas,
-                "gradient_accumulation_count": accumulation_count(found.trial),
-                "micro_batch_size": job.program.micro_batch_size,
-                "weight_update_period_s": update_seconds(found.trial),
+                **plan_columns(found.trial),
                 "samples_per_s": samples_per_second(found.trial),
                 "proven": found.searched.skipped_bound is None,
                 "gap": found.gap,

@@ -107,7 +107,6 @@ def words_file(synthesis: Synthesis) -> str:
     assert synthesis.new_order is not None, "words were found"
     assert synthesis.new_order.times is not None, "a new Order has a result"
     period = format_seconds(synthesis.new_order.times.throughput.weight_update_period_s)
-    has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [
         f'"""The Order that `ipusim suggest --order` found for {synthesis.new_order.source}: {period} per '
         "weight update.",
@@ -115,7 +114,7 @@ def words_file(synthesis: Synthesis) -> str:
         f"It serves {counts}. WORDS has three texts for each IPU: the passes before its period, in the period,",
         "and after the period. F0 is a forward pass of stage 0 on its next micro-batch; B stands for backward, I and",
         "W for its halves. Each repetition of the period runs one micro-batch more.",
-        *(["A bar ends a time-step."] if has_bars else []),
+        *(["A bar ends a time-step."] if synthesis.contains("|") else []),
         '"""',
         "",
         "from ipusim.api import schedules",

@@ -88,6 +88,10 @@ class Synthesis:
         """Whether the words have periods."""
         return all(period for _, period, _ in self.words.values())
 
+    def contains(self, signs: str) -> bool:
+        """Return whether the words contain one of the ``signs``, such as ``|``, which ends a time-step."""
+        return any(sign in part for parts in self.words.values() for part in parts for sign in signs)
+
     @property
     def torch_count(self) -> int:
         """Micro-batches in torch's CSV: the scenario's count, or the minimum if the file would become large."""

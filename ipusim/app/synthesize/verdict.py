@@ -45,8 +45,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
     elif synthesis.is_optimal:
         count = counted(times.count, "micro-batch", "es")
-        is_halved = any(letter in part for parts in synthesis.words.values() for part in parts for letter in "IW")
-        passes = "forward passes and halves of backward passes" if is_halved else "these passes"
+        passes = "forward passes and halves of backward passes" if synthesis.contains("IW") else "these passes"
         yield f"{ends}, which is optimal for {count}: no Order of {passes} takes less."
     else:
         excess = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
@@ -76,7 +75,5 @@ def _served_counts(synthesis: Synthesis) -> str:
     """Return a sentence on the numbers of micro-batches that the new Order and torch's CSV serve."""
     least_count = synthesis.least_count
     counts = f"every count from {least_count} on" if synthesis.is_periodic else f"only a count of {least_count}"
-    csv_remark = (
-        ", without the time-steps" if any("|" in word for words in synthesis.words.values() for word in words) else ""
-    )
+    csv_remark = ", without the time-steps" if synthesis.contains("|") else ""
     return f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{csv_remark}."

@@ -13,14 +13,15 @@ too. Programs without checkpoints, such as speech/conformer/pytorch, say ``recom
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ipusim.hardware.system import ON_POPART
 from ipusim.model.layers.add import Add
-from ipusim.pipeline.rules import INTERLEAVED
+from ipusim.pipeline.rules import INTERLEAVED, recomputation
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
+from ipusim.schedules.schedule import Schedule
 
 
 def asked_mode(options: Options, modes: Iterable[str]) -> str:
@@ -34,18 +35,18 @@ def asked_mode(options: Options, modes: Iterable[str]) -> str:
     return INTERLEAVED if mode == "Auto" and _is_on_popart(options) and INTERLEAVED in modes else mode
 
 
-def mode_to_state(options: Options, modes: Sequence[str], mode: str) -> str | None:
+def mode_to_state(options: Options, schedule: Schedule, mode: str) -> str | None:
     """Return the value of ``recomputation_mode`` for a plan that recomputes in ``mode``; None if Auto takes this mode.
 
     A stated mode is refused by schedules without it, for example in a later comparison of schedules.
 
     Args:
         options: options that the plan changes; a mode stated there is replaced.
-        modes: modes that the plan's schedule supports, its default first.
+        schedule: schedule of the plan.
         mode: mode of the plan.
     """
-    default = INTERLEAVED if _is_on_popart(options) and INTERLEAVED in modes else next(iter(modes), None)
-    return None if mode == default and options.pipeline.recomputation_mode == "Auto" else mode
+    modes, is_auto = schedule.recomputation_modes, options.pipeline.recomputation_mode == "Auto"
+    return None if is_auto and mode == recomputation(asked_mode(options, modes), modes, schedule.name) else mode
 
 
 def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str, ...]:
