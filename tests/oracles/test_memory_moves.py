@@ -10,7 +10,8 @@ import pytest
 
 from ipusim.analysis.fits import fits_or_unknown
 from ipusim.analysis.throughput import throughput_of
-from ipusim.app.explain.memory_moves import memory_moves, products_in_half
+from ipusim.app.explain.memory_candidates import products_in_half
+from ipusim.app.explain.memory_moves import memory_moves
 from ipusim.app.explain.memory_words import move_words, moves_table, options_of
 from ipusim.app.scenario import load_job, load_request
 from ipusim.app.study.trial import time_alone, try_request

@@ -8,15 +8,15 @@ growth of the parts of this time, which add up to the whole.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from math import inf
 from typing import Any, Final
 
-from ipusim.api import Job, analysis, assemble, hardware, models, rules, runs
-from ipusim.app.study.full_pipeline import COUNT
+from ipusim.api import Job, analysis, assemble
+from ipusim.app.explain.memory_candidates import ACTIVATIONS, REMOTE, Candidate, candidates_of
 from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 from ipusim.base.units import enumerated
@@ -27,28 +27,9 @@ _MOST_PARTS: Final = 2
 _MOST_QUICK_PASSES: Final = 50_000
 #: Minimum growth of a named part of the time, divided by the unchanged time.
 _LEAST_PART_SHARE: Final = 0.001
-#: PopLibs' default share of an IPU's memory for products.
-_PROPORTION: Final = 0.6
-#: Modes of recomputation, with their description.
-_RECOMPUTE: Final = (
-    (rules.THEN_BACKPROPAGATE, "before each backward pass"),
-    (rules.INTERLEAVED, "within each backward pass"),
-)
-#: Description of halved memory for products.
-PRODUCTS_IN_HALF: Final = "matrix products in half their temporary memory"
-#: Option that enables Streaming Memory.
-_REMOTE: Final = "system.enable_remote_buffers"
-#: Option that moves activations out of an IPU and back.
-_ACTIVATIONS: Final = "pipeline.offload_activations"
-#: Option that moves optimizer state to Streaming Memory.
-_STATE: Final = "pipeline.offload_weight_update_variables"
-#: Option that shards optimizer state over replicas.
-_SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 #: Maximum number of tried sets of changes.
 _MOST_SETS: Final = 40
 
-#: A change to try: description, kind of tensors, and options.
-_Candidate = tuple[str, str, dict[str, Any]]
 #: Changes tried together: description, options, and their trial.
 _TriedChanges = tuple[str, dict[str, Any], Trial]
 
@@ -80,7 +61,7 @@ class Move:
     @property
     def fills_other_memory(self) -> bool:
         """Whether tensors go to Streaming Memory or to another IPU, and come back."""
-        return not self.changes.keys().isdisjoint((_REMOTE, _ACTIVATIONS))
+        return not self.changes.keys().isdisjoint((REMOTE, ACTIVATIONS))
 
 
 @dataclass(frozen=True)
@@ -116,7 +97,7 @@ def memory_moves(job: Job, *, with_longer_parts: bool = True) -> Moves:
     set fits, the set with lowest peak becomes a move.
     """
     base = Trial(assemble(time_alone(job.request, allow_oversized=True)))
-    tried = [(candidate, try_request(job.request, candidate[2])) for candidate in _candidates(job)]
+    tried = [(candidate, try_request(job.request, candidate[2])) for candidate in candidates_of(job)]
     candidates = [(_words_with_state(*candidate, base, trial), *candidate[1:]) for candidate, trial in tried]
     trials = {words: (changes, trial) for (words, _, changes), (_, trial) in zip(candidates, tried, strict=True)}
     freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
@@ -170,7 +151,7 @@ def _words_with_state(words: str, kind: str, changes: Mapping[str, Any], base: T
     if trial.job is None or kind == "state" or not any(stage.state_bytes for stage in program.stages):
         return words
     moves_state = trial.job.program.offload.weight_update_variables and not program.offload.weight_update_variables
-    return f"{words}, with the optimizer state" if _REMOTE in changes and moves_state else words
+    return f"{words}, with the optimizer state" if REMOTE in changes and moves_state else words
 
 
 def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
@@ -215,86 +196,8 @@ def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial, *, 
     )
 
 
-def _recomputations(job: Job) -> Iterator[_Candidate]:
-    """Yield recomputation in each mode."""
-    for mode, words in _RECOMPUTE:
-        stated_mode = runs.mode_to_state(job.request.options, job.schedule, mode)
-        changes = {} if stated_mode is None else {"pipeline.recomputation_mode": stated_mode}
-        yield f"activations recomputed {words}", "activations", {"pipeline.allow_recompute": True, **changes}
-
-
-def _candidates(job: Job) -> Iterator[_Candidate]:
-    """Yield changes to try, without changes already in force: description, kind of tensors, options."""
-    options, program, offload = job.request.options, job.program, job.program.offload
-    pipeline, shape = options.pipeline, program.shape
-    if shape.training and not (shape.recompute or shape.recompute_inline):
-        yield from _recomputations(job)
-    if name := job.schedule.shallower:  # a schedule with FIFOs half as deep
-        yield f"schedule {name}, half as many activations kept", "activations", {"pipeline.schedule": name}
-    if not job.request.has_timed_stages:
-        yield from _smaller_micro_batches(pipeline.micro_batch_size, pipeline.gradient_accumulation_count)
-    if shape.training and offload.moved is None and shape.serialization == 1:
-        for target, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
-            values = {_ACTIVATIONS: {"to": target}}
-            remote_too = {_REMOTE: True} if target == "streaming_memory" else {}
-            yield f"activations moved to {words} and back", "activations", {**remote_too, **values}
-    if shape.training and not offload.variables_on_host:
-        remote = {_REMOTE: True, _STATE: True}
-        if not offload.weight_update_variables:
-            yield "optimizer state in Streaming Memory", "state", remote
-        if job.system.replicas > 1 and not offload.sharded_state:
-            shard = {**remote, _SHARDING: True}
-            yield "optimizer state in Streaming Memory, sharded over replicas", "state", shard
-            on_ipus = job.system.framework in hardware.ON_POPART and not offload.weight_update_variables
-            yield from (("optimizer state sharded over replicas", "state", {_SHARDING: True}),) * on_ipus
-        if not offload.gradient_accumulation_buffers:
-            sums = {_REMOTE: True, "pipeline.offload_gradient_accumulation_buffers": True}
-            yield "gradient accumulators in Streaming Memory", "accumulators", sums
-        if job.system.replicas > 1 and not offload.weights:
-            parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
-            yield "weights in Streaming Memory, sharded over replicas", "weights", parts
-        # The update runs on the host then, so IPUs have no state to offload.
-        no_state = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
-        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **no_state}
-    if changes := products_in_half(job.request.options, job.program.stages):
-        yield PRODUCTS_IN_HALF, "products", changes
-
-
-def _smaller_micro_batches(size: int, count: int) -> Iterator[_Candidate]:
-    """Yield micro-batches of one sample, then of half size, keeping the samples per weight update."""
-    words_of_divisor = {
-        size: f"micro-batches of 1 sample, {size} times as many",
-        2: "micro-batches half as large, twice as many",
-    }
-    for divisor, words in words_of_divisor.items():
-        if size > 1 and size % divisor == 0:
-            sizes = {"pipeline.micro_batch_size": size // divisor, COUNT: count * divisor}
-            yield words, "micro-batches", sizes
-
-
-def products_in_half(options: runs.Options, profiles: Iterable[models.StageProfile]) -> dict[str, Any]:
-    """Return options that halve the memory for products; empty for ``profiles`` without products."""
-    if not any(profile.temporary_bytes for profile in profiles):
-        return {}
-    return {
-        f"{name}.availableMemoryProportion": (product_options.availableMemoryProportion or _PROPORTION) / 2
-        for name, product_options in _options_of_products(options)
-    }
-
-
-def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.PoplarOptionsSpec]]:
-    """Yield Poplar options of products by dotted name: global ones, and those of stages that set a share of memory."""
-    for kind in ("matmuls", "convolutions"):
-        yield f"system.{kind}.poplar_options", getattr(options.system, kind).poplar_options
-    for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
-        for number, stage in enumerate(getattr(options.pipeline, name) or ()):
-            for kind in ("matmul_options", "convolution_options"):
-                if getattr(stage, kind).availableMemoryProportion is not None:
-                    yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
-
-
 def _best_set(
-    job: Job, base: Trial, candidates: Sequence[_Candidate], trials: Mapping[str, Trial], fastest_s: float
+    job: Job, base: Trial, candidates: Sequence[Candidate], trials: Mapping[str, Trial], fastest_s: float
 ) -> _TriedChanges | None:
     """Return the fastest fitting set of changes for different tensors.
 
@@ -313,7 +216,7 @@ def _best_set(
         The fastest set; if no set fits, the set with lowest peak; None if rules refuse all sets, or single changes
         are faster.
     """
-    base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[_Candidate]](list), None
+    base_s, by_kind, found = base.throughput.weight_update_period_s, defaultdict[str, list[Candidate]](list), None
     for candidate in candidates:
         _, kind, _ = candidate
         by_kind[kind].append(candidate)
@@ -334,13 +237,13 @@ def _best_set(
     return found
 
 
-def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
+def _largest_changes(job: Job, candidates: Sequence[Candidate], legal: list[_TriedChanges]) -> _TriedChanges | None:
     """Combine the largest change of each kind of tensors, kind by kind, until the program fits.
 
     Unnecessary changes are then taken out. If no combination fits, the tried set with lowest peak is returned; tried
     sets include ``legal``.
     """
-    best_of_kind: dict[str, _Candidate] = {}
+    best_of_kind: dict[str, Candidate] = {}
     for candidate in candidates:
         _, kind, _ = candidate
         if kind in best_of_kind:
@@ -356,7 +259,7 @@ def _largest_changes(job: Job, candidates: Sequence[_Candidate], legal: list[_Tr
     return min(legal, key=_fullest_bytes, default=None)
 
 
-def _without_spare(job: Job, candidates: list[_Candidate], fitting: _TriedChanges) -> _TriedChanges:
+def _without_spare(job: Job, candidates: list[Candidate], fitting: _TriedChanges) -> _TriedChanges:
     """Take changes out of a combination one by one, while the remaining changes fit and take less time."""
     smaller = [
         (remaining, tried)
@@ -386,7 +289,7 @@ def _fullest_bytes(tried: _TriedChanges) -> int:
     return trial.accepted_job.memory.fullest.bytes
 
 
-def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[_TriedChanges]:
+def _try_together(job: Job, candidates: Sequence[Candidate]) -> list[_TriedChanges]:
     """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
     trial = try_request(job.request, changes)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from ipusim.api import Problem, RequestError, analysis, runs
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
+from ipusim.app.explain.memory_candidates import PRODUCTS_IN_HALF
+from ipusim.app.explain.memory_moves import is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.choices import Choice, choices

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from ipusim.api import Job, Request, RequestError, analysis, machine, runs
-from ipusim.app.explain.memory_moves import products_in_half
+from ipusim.app.explain.memory_candidates import products_in_half
 from ipusim.app.study.full_pipeline import COUNT, Ceiling, ceiling_of
 from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of

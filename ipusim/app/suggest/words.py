@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, pipelines, runs
-from ipusim.app.explain.memory_moves import PRODUCTS_IN_HALF, is_long, memory_moves
+from ipusim.app.explain.memory_candidates import PRODUCTS_IN_HALF
+from ipusim.app.explain.memory_moves import is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
