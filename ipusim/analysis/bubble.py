@@ -51,7 +51,6 @@ def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
     available = len(ipus_with_stage) * execution.makespan_cycles
     ideal = int(compute.max(initial=0))
 
-    # The execution gets rows of its own, even if it is one of the repetitions that a block stores once.
     timeline = timeline.with_block_ends_expanded(execution.index)
     rows = (timeline.execution == execution.index) & of_kinds(timeline.kind, PASSES)
     ipu = timeline.ipu[rows]

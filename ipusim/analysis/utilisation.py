@@ -50,7 +50,6 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     pipeline of that execution counts, without the weight update. In point-to-point, an IPU may begin the weight update
     while passes still run on another IPU.
     """
-    # The execution gets rows of its own, even if it is one of the repetitions that a block stores once.
     timeline = timeline.with_block_ends_expanded(None if execution is None else execution.index)
     rows = on_ipus(timeline)
     if execution is not None:

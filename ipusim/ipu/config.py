@@ -48,7 +48,7 @@ class SelectionOrder(Enum):
 
 
 class DeviceConnectionType(Enum):
-    """Time at which a program attaches to its device.
+    """Time of a program's attachment to its device.
 
     Without effect: a simulated device is always available.
     """

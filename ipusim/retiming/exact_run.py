@@ -12,15 +12,14 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import ceil
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ipusim.base.errors import NotExactError
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.disturbances import Dead, Delayed, Disturbance, Jitter, Lost, Slower, Stall
-from ipusim.hardware.jitter import BLOCK, PARTS, Draws, drawn_parts
+from ipusim.hardware.jitter import Draws
 from ipusim.hardware.system import System
 from ipusim.pipeline.instructions import PASSES, Code, any_of
 from ipusim.pipeline.ops import Pass
@@ -28,17 +27,14 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs, Send, StepCopy
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.timeline.kinds import KIND_OF_PASS
+from ipusim.retiming.scaled_cycles import Cycles, scaled_cycles
 
-Cycles = npt.NDArray[np.int64]
 #: Instructions whose times depend on the order of requests from several IPUs, with the reason for a message.
 _CONTENDED_INSTRUCTIONS: Final = {
     Code.OUTSIDE: "host calls, served by the host in order of arrival",
     Code.LOOK_UP: "tables on the host, whose look-ups are served in order of arrival",
     Code.UPDATE_ROWS: "tables on the host, whose updates are served in order of arrival",
 }
-#: Products of cycles and factors from this size on use Python's integers.
-_LEAST_WIDE_PRODUCT: Final = 2**62
 
 
 class PassCycles(NamedTuple):
@@ -276,7 +272,10 @@ class ExactRun:
         if not (self.slower or self.jitters):
             return PassCycles(table, index)
         rows = np.flatnonzero(index)
-        pass_cycles = self._scale(table[index[rows]], rows, execution, seeds)
+        cycles, instructions = table[index[rows]], self.plan.instructions[rows]
+        pass_cycles = scaled_cycles(
+            cycles, instructions, self.system, execution, slower=self.slower, jitters=self.jitters, seeds=seeds
+        )
         row_of = np.zeros(len(index), np.int64)
         row_of[rows] = range(1, len(rows) + 1)
         return PassCycles(np.concatenate([np.zeros_like(pass_cycles[:1]), pass_cycles]), row_of)
@@ -298,39 +297,6 @@ class ExactRun:
         shares[-1] = np.where(ends[-1] == 0, composite_cycles, shares[-1])
         return np.stack(shares)
 
-    def _scale(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
-        """Return the cycles of passes under slowing and jitter, shape (passes, replicas, K).
-
-        Args:
-            cycles: priced cycles, shape (passes, 1, K).
-            rows: numbers of the passes among the Plan's instructions.
-            execution: number of the execution.
-            seeds: seeds of the jitters, shape (K, jitters); None for the jitters' seeds.
-        """
-        shards, code, stage, micro_batch, _ = self.plan.instructions[rows].T
-        ipus = np.arange(self.system.replicas) * self.system.shards + shards[:, np.newaxis]
-        numerator, denominator = np.ones((*ipus.shape, 1), object), np.ones((*ipus.shape, 1), object)
-        for ipu, factor in self.slower.items():
-            numerator[ipus == ipu], denominator[ipus == ipu] = factor.numerator, factor.denominator
-        groups = _rows_by_value(np.column_stack([shards, code, stage]))
-        for number, (draws, only_ipu) in enumerate(self.jitters):
-            seed_values = [draws.seed] if seeds is None else seeds[:, number].tolist()
-            jitter_factors = np.full((*ipus.shape, len(seed_values)), PARTS, np.int64)
-            for group in groups:
-                kind, stage_number = int(KIND_OF_PASS[code[group[0]]]), int(stage[group[0]])
-                blocks, block = np.unique(micro_batch[group] // BLOCK, return_inverse=True)
-                for replica, ipu in enumerate(ipus[group[0]].tolist()):
-                    if only_ipu in (None, ipu):
-                        keys = (
-                            (seed, ipu, kind, stage_number, execution, block_number)
-                            for seed in seed_values
-                            for block_number in blocks.tolist()
-                        )
-                        parts = drawn_parts(keys, draws.deviation).reshape(len(seed_values), len(blocks), BLOCK)
-                        jitter_factors[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
-            numerator, denominator = _products(numerator, jitter_factors), denominator * PARTS
-        return _ceiling(cycles, numerator, denominator)
-
 
 def _directions(costs: Costs, cable: set[int]) -> list[int]:
     """Return the numbers of the link directions of a cable between two physical IPUs."""
@@ -347,30 +313,6 @@ def _collectives_over_links(costs: Costs) -> bool:
 def _moves_take_time(costs: Costs) -> bool:
     """Return whether moves of activations take time."""
     return any(send.bytes for send in costs.moves.values())
-
-
-def _rows_by_value(columns: Cycles) -> list[Cycles]:
-    """Return the numbers of equal rows, an array per distinct row."""
-    order = np.lexsort(columns.T)
-    begins = np.flatnonzero(np.any(np.diff(columns[order], axis=0) != 0, axis=1)) + 1
-    return np.split(order, begins) if len(order) else []
-
-
-def _products(left: npt.NDArray[Any], right: Cycles) -> npt.NDArray[Any]:
-    """Return products of integers, in 64 bits if wide enough."""
-    is_wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _LEAST_WIDE_PRODUCT
-    return left * right.astype(object) if is_wide else left.astype(np.int64) * right
-
-
-def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArray[Any]) -> Cycles:
-    """Return cycles times a quotient, rounded up."""
-    if (
-        int(cycles.max(initial=0)) * int(numerator.max(initial=1)) < _LEAST_WIDE_PRODUCT
-        and denominator.max(initial=1) < _LEAST_WIDE_PRODUCT
-    ):
-        return -(-cycles * numerator.astype(np.int64) // denominator.astype(np.int64))
-    exact: Cycles = (-(-cycles.astype(object) * numerator // denominator)).astype(np.int64)
-    return exact
 
 
 def _inexactness(disturbance: Disturbance) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ipusim.pipeline.instructions import Code
-from ipusim.retiming.exact_run import Cycles, ExactRun
+from ipusim.retiming.exact_run import ExactRun
+from ipusim.retiming.scaled_cycles import Cycles
 
 
 @dataclass

@@ -17,8 +17,9 @@ from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import PASSES, Code, any_of
 from ipusim.pipeline.shape import Column, Mask
 from ipusim.pricing.costs import Send
-from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
+from ipusim.retiming.exact_run import ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams
+from ipusim.retiming.scaled_cycles import Cycles
 from ipusim.retiming.stretches import REPLICA_MEETINGS, Execution, meeting_cycles
 
 _IDLE = (Code.RELEASE, Code.ADD_RESULTS)

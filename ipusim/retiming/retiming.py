@@ -19,9 +19,10 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
-from ipusim.retiming.exact_run import Cycles, ExactRun
+from ipusim.retiming.exact_run import ExactRun
 from ipusim.retiming.host_streams import host_streams
 from ipusim.retiming.precedence import Precedence
+from ipusim.retiming.scaled_cycles import Cycles
 from ipusim.retiming.shared_memory import SharedMemory
 from ipusim.retiming.stretches import Ending, Execution, Record
 from ipusim.retiming.time_steps import StepTimes

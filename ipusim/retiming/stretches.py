@@ -16,8 +16,9 @@ import numpy as np
 from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import NONE, PASSES, Code
 from ipusim.pipeline.ops import Pass
-from ipusim.retiming.exact_run import Cycles, ExactRun, PassCycles, body_and_ending
+from ipusim.retiming.exact_run import ExactRun, PassCycles, body_and_ending
 from ipusim.retiming.host_streams import Streams
+from ipusim.retiming.scaled_cycles import Cycles
 from ipusim.retiming.shared_memory import SharedMemory, moved_bytes
 
 #: Instructions of a joint meeting of IPUs and replicas before a weight update.

@@ -11,8 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from ipusim.pipeline.instructions import PASSES, Code, any_of
-from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
+from ipusim.retiming.exact_run import ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams
+from ipusim.retiming.scaled_cycles import Cycles
 from ipusim.retiming.stretches import Execution, carry_out
 
 #: Maximum number of array elements in memory at once.

@@ -283,7 +283,7 @@ class Timeline:
         neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.
 
         Args:
-            execution: an execution to expand as well; None expands only the ends of blocks.
+            execution: execution that gets rows of its own, also within a block; None expands only ends of blocks.
 
         Returns:
             A Timeline with equal expansion.

@@ -126,7 +126,7 @@ def is_long(job: Job) -> bool:
 
 
 def _rank(move: Move) -> tuple[bool, float]:
-    """Return a sort key: changes that fit by time, then the others by freed bytes."""
+    """Return a sort key: fitting changes by time, then oversized changes by freed bytes."""
     may_fit = analysis.fits_or_unknown(move.fits)
     return not may_fit, move.period_s if may_fit else -move.freed_bytes
 

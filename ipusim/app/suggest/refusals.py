@@ -80,7 +80,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
 
 
 def why_none(baseline: Baseline, outcome: Searched, *, is_halved: bool) -> str:
-    """Explain a search without a plan: it is proven that none fits, or the budget ended.
+    """Explain a search without a plan: proof of too little memory, or end of the budget.
 
     Args:
         baseline: given plan.

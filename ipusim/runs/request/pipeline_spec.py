@@ -45,7 +45,7 @@ _Device = Annotated[
 
 
 def _dtype_kind(value: object) -> str:
-    # Literals have no title: in messages, the tag stands for the choice, by one of its names.
+    # Literals have no title. Messages name a choice of literals by this tag, one of its names.
     return "<each>" if isinstance(value, dict) else "<float32>"
 
 

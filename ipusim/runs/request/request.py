@@ -263,7 +263,7 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-@cache  # called for each option that may be set
+@cache  # called for every possible option
 def _names(model: type[BaseModel]) -> dict[str, str]:
     """Return the names of a model's fields by key."""
     return {field.alias or name: name for name, field in model.model_fields.items()}
