@@ -11,6 +11,7 @@ from ipusim.app.render.page.fills import page_looks
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.browser.folders import run_into
 from tests.browser.shown import rgb
+from tests.effort import rarest
 
 STASH = 2**16
 STAGES = [
@@ -118,6 +119,8 @@ def middle_of(timeline, kind, stage, micro_batch):
     [
         (390, "light"),
         (1280, "dark"),
+        pytest.param(390, "dark", marks=rarest),
+        pytest.param(1280, "light", marks=rarest),
     ],
 )
 def test_it_opens_in_both_schemes_wide_and_narrow_and_nothing_is_cut_off(show, timelines, scheme, width):

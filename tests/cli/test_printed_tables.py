@@ -9,7 +9,7 @@ from ipusim.app.fidelity.micro_benchmarks import benchmark_table, read_benchmark
 from ipusim.app.run_folder import report
 from ipusim.app.study.result import Result
 from tests.cli.commands import ipusim
-from tests.effort import runs_slowest, sampled
+from tests.effort import draws_everything, runs_slowest, sampled
 from tests.printed_tables import WIDTHS, assert_whole, recorded
 from tests.scenarios import SCENARIOS
 
@@ -33,6 +33,10 @@ COMMANDS = (
     ("devices", "c2_server", "--figures"),
     ("devices", "bow_pod64", "--figures"),
 )
+#: A table of costs of 92 rows, beside the shorter one of those above.
+LONGER = (("check", "gpt2.yaml", "--costs"),)
+
+
 #: What makes the files of commands.
 FILES = ((report, "run_files"), (Result, "files"))
 
@@ -48,7 +52,7 @@ def tables(tmp_path_factory):
         found = around.enter_context(recorded())
         for module, name in FILES:
             around.enter_context(mock.patch.object(module, name, no_files))
-        for verb, name, *words in COMMANDS:
+        for verb, name, *words in (*COMMANDS, *(LONGER if draws_everything() else ())):
             out = ("--out", tmp_path_factory.mktemp("out")) if verb in ("run", "compare", "sweep", "explain") else ()
             scenario = SCENARIOS / name if name.endswith(".yaml") else name
             done = ipusim(verb, scenario, *words, *out, pictures=False)

@@ -1,6 +1,7 @@
 """The commands of the pages run, section by section, and print what the pages show below them."""
 
 import re
+import shlex
 from unittest import mock
 
 import pytest
@@ -15,7 +16,7 @@ from tests.effort import draws_everything, runs_slowest
 SHOWING = pages()
 WALKS = [walk for page, text in SHOWING.items() for walk in walks(page, text)]
 DIGITS = "scenarios/digits_training.yaml"
-#: The slowest command, which the fixture ``validate`` runs.
+#: The slowest command, run once for all tests.
 VALIDATE = "ipusim validate"
 #: Commands that train on digits for one weight update; ``--every`` runs seven whole trainings.
 ON_DIGITS = ("run", "compare", "sweep")
@@ -81,6 +82,11 @@ def test_a_walk_leads_to_its_end_and_prints_what_is_shown(workspace, walk):
     assert not changed, "\n".join(
         [f"{walk.name}: run python -m reports.outputs {walk.page}, or python -m reports. Now printed:", *changed]
     )
+
+
+def test_the_command_that_takes_longest(validate):
+    assert (validate.done.args, validate.done.returncode) == (shlex.split(VALIDATE), 0)
+    assert validate.done.stdout
 
 
 def test_each_command_that_is_shortened_is_on_a_page():

@@ -15,7 +15,7 @@ from ipusim.ipu.programs.layer_names import short_names
 from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
-from tests.effort import sampled
+from tests.effort import rarest, sampled
 from tests.programs import hosted_names, pipelined
 
 #: TensorFlow, Graphcore's package and Keras' layers, while a test runs.
@@ -143,7 +143,10 @@ def _ran(
     ("option", "first", "layered"),
     [
         *((option, hidden, True) for option in OPTIONS),
-        *((option, doubled, False) for option in [*OPTIONS][::3]),
+        *(
+            pytest.param(option, doubled, False, marks=() if place % 3 == 0 else rarest)
+            for place, option in enumerate(OPTIONS)
+        ),
     ],
 )
 def test_it_takes_the_programs_time(ran, option, first, layered, tmp_path):

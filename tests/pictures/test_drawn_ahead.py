@@ -9,6 +9,7 @@ import pytest
 
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
+from tests.effort import rarest
 from tests.scenarios import job_from
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -106,6 +107,19 @@ def test_files_of_a_training_are_those_that_are_made_where_the_run_is(training, 
         monkeypatch.setattr(report, "_files_of_time", lambda *_, **__: pytest.fail("made twice"))
         assert files(result, tmp_path, drawing) == here
     assert drawn_in == [os.getpid()]
+
+
+@rarest
+def test_what_that_process_has_not_made_of_a_training_is_made_here(training, drawn_in, tmp_path):
+    result = execute(training)
+    other = replace(result, timeline=result.timeline.with_info(replace(result.timeline.info, name="other")))
+    expected = [files(run, tmp_path, None) for run in (other, result)]
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        assert files(other, tmp_path, drawing) == expected[0]
+    with report.drawing_ahead(training, report.picture_window) as drawing:
+        os.kill(drawing._child.process, signal.SIGKILL)
+        assert files(result, tmp_path, drawing) == expected[1]
+    assert drawn_in == [os.getpid()] * 3
 
 
 def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there(training, drawn_in, monkeypatch):

@@ -15,7 +15,7 @@ from ipusim.app.render.picture import Picture
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
 from tests.drawn_pictures import assert_legible, drawn_texts, words
-from tests.effort import sampled
+from tests.effort import rarest, sampled
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 HOST = {"infeed": 30, "host_wait": 8, "outfeed": 15}
@@ -144,6 +144,10 @@ def test_comparison_refuses_nothing_to_compare():
         ("grouped", to_png),
         ("comparison", to_svg),
         ("one IPU", to_pdf),
+        pytest.param("grouped", to_svg, marks=rarest),
+        pytest.param("grouped", to_pdf, marks=rarest),
+        pytest.param("comparison", to_png, marks=rarest),
+        pytest.param("comparison", to_pdf, marks=rarest),
     ],
 )
 def test_equal_figures_are_equal_bytes_under_any_settings(lock_step, to_bytes, name):
