@@ -131,4 +131,4 @@ SCHEDULES = ", ".join(names())
 SCHEDULES_OR_FILES = f"{SCHEDULES} or your own schedule as file.py:function or file.csv"
 #: The kinds of layers and losses, and of those that may stand within another layer.
 LAYERS = [row.kind for row in rows()]
-INNER_LAYERS = [row.kind for row in rows() if row.within]
+INNER_LAYERS = [row.kind for row in rows() if row.may_be_inner]

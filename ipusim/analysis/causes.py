@@ -184,10 +184,10 @@ def idle_causes(
 def _work_cycles(track: IpuSpans, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
     """Return every IPU's cycles in selected spans, within a window."""
     cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
-    worked = np.minimum((track.end + track.shift_cycles)[rows], finish) - np.maximum(
+    overlap = np.minimum((track.end + track.shift_cycles)[rows], finish) - np.maximum(
         (track.start + track.shift_cycles)[rows], begin
     )
-    np.add.at(cycles, track.ipu[rows], np.maximum(worked, 0) * track.times[rows])
+    np.add.at(cycles, track.ipu[rows], np.maximum(overlap, 0) * track.times[rows])
     return cycles
 
 
@@ -209,13 +209,13 @@ def _empty_intervals(track: IpuSpans, finish: int) -> list[Intervals]:
 def _waits(track: IpuSpans) -> Intervals:
     """Cut every wait into pieces by activity of the IPU that ended the wait."""
     timeline = track.timeline
-    waits, released = ended_waits(track)
-    has_release = released != NONE
-    kind, source = timeline.kind[released], timeline.ipu[released]
+    waits, releases = ended_waits(track)
+    has_release = releases != NONE
+    kind, source = timeline.kind[releases], timeline.ipu[releases]
     # A wait that a tensor ended counts as a wait for the sender until the transfer starts, then for the transfer.
     is_send = has_release & of_kinds(kind, SEND_KINDS)
     start, end = track.start[waits], track.end[waits]
-    switch = np.where(is_send, np.clip(timeline.start[released], start, end), end)
+    switch = np.where(is_send, np.clip(timeline.start[releases], start, end), end)
     # If a host copy on the IPU's own I/O tiles ended the wait, the whole wait is for the host.
     is_host_copy = has_release & ~is_send & (source == track.ipu[waits])
     streamed = of_kinds(kind, STREAMED_KINDS)

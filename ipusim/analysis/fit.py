@@ -82,7 +82,7 @@ class Fit:
         ]
 
     def excess_bytes(self, peak: Peak) -> int:
-        """Return excess bytes of an IPU's peak; 0 if the IPU fits without assumed code."""
+        """Return the bytes of a peak beyond the memory, with assumed code; 0 if the IPU fits without that code."""
         return self._excess_over_sram(peak) if self._excess_over_sram(peak) > self._assumed_bytes(peak) else 0
 
     @property

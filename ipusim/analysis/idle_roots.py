@@ -21,17 +21,17 @@ def idle_by_root(timeline: Timeline) -> Column:
     table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
     ipu, start, end, cause, _, span = non_arithmetic(track)
     np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[span])
-    waits, released = ended_waits(track)
-    waits, released = waits[released != NONE], released[released != NONE]
+    waits, releases = ended_waits(track)
+    waits, releases = waits[releases != NONE], releases[releases != NONE]
     # For every wait: the releasing IPU, and the cycle from which the wait is for a transfer or for host I/O.
     source, switch, later_cause = np.full((3, len(track.row)), NONE)
-    source[waits] = track.timeline.ipu[released]
-    is_send = of_kinds(track.timeline.kind[released], SEND_KINDS)
+    source[waits] = track.timeline.ipu[releases]
+    is_send = of_kinds(track.timeline.kind[releases], SEND_KINDS)
     is_host_copy = ~is_send & (source[waits] == track.ipu[waits])
-    begin = np.clip(np.where(is_send, track.timeline.start[released], 0), track.start[waits], track.end[waits])
+    begin = np.clip(np.where(is_send, track.timeline.start[releases], 0), track.start[waits], track.end[waits])
     switch[waits] = np.where(is_send | is_host_copy, begin, track.end[waits])
     later_cause[waits] = np.where(is_send, NUMBER[Idle.COPIES], NUMBER[Idle.HOST])
-    later_cause[waits[of_kinds(track.timeline.kind[released], STREAMED_KINDS)]] = NUMBER[Idle.STREAMING]
+    later_cause[waits[of_kinds(track.timeline.kind[releases], STREAMED_KINDS)]] = NUMBER[Idle.STREAMING]
     waiter, wait, start, end = track.ipu[waits], waits, track.start[waits], track.end[waits]
     weight = track.times[waits]
     for _ in range(len(timeline.info.ipus)):

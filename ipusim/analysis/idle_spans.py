@@ -90,14 +90,14 @@ def ended_waits(track: IpuSpans) -> tuple[Column, Column]:
     """Return waits and their releasing spans; NONE for unknown spans."""
     timeline, index = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_CAUSE_OF_KIND[track.kind] == NONE))
     successor = np.where(track.last[index], NONE, track.row[np.minimum(index + 1, len(track.row) - 1)])
-    released = np.where(successor == NONE, NONE, timeline.cause[successor])
+    releases = np.where(successor == NONE, NONE, timeline.cause[successor])
     # A span of zero cycles, such as free host work, only passes a release on, so its own cause counts.
-    while (is_passing_on := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
-        released = np.where(is_passing_on, timeline.cause[released], released)
+    while (is_passing_on := (releases != NONE) & (timeline.start[releases] == timeline.end[releases])).any():
+        releases = np.where(is_passing_on, timeline.cause[releases], releases)
     waits = of_kinds(timeline.kind, WAITS)
-    is_valid = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
-    is_valid &= timeline.ipu[released] >= 0
-    spans = np.where(is_valid, released, NONE)
+    is_valid = (releases != NONE) & (timeline.end[releases] == track.end[index]) & ~waits[releases]
+    is_valid &= timeline.ipu[releases] >= 0
+    spans = np.where(is_valid, releases, NONE)
     for number in np.flatnonzero(~is_valid).tolist():
         spans[number] = _span_ending_wait(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
     return index, spans

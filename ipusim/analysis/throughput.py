@@ -37,7 +37,7 @@ class Throughput:
 def throughput_of(timeline: Timeline) -> Throughput:
     """Return the rates of a run; for an empty Timeline everything but the effective batch size is 0."""
     info, executions = timeline.info, executions_of(timeline)
-    timeline = timeline.with_block_ends_expanded()  # the run's last span is a row, even if a part of the run repeats
+    timeline = timeline.with_block_ends_expanded()  # so that the run's last span is a row, even in a part that repeats
     rows_between, cycles = timeline.rows(*BETWEEN_KINDS), 0
     if executions:
         begin = int(timeline.start[rows_between].min(initial=executions[0].start))

@@ -54,8 +54,8 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
-        # Transfers of the weight update have the number after the pipeline's last time-step. Waits with this number
-        # may begin while the pipeline runs.
+        # Transfers of the weight update are in the time-step after the pipeline's last. Waits in that time-step may
+        # begin while the pipeline runs.
         rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]

@@ -30,7 +30,7 @@ class OneIpu:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Findings on a run; the waterfall has the parts of its time.
+    """Findings on a run, apart from the parts of its time (see :mod:`ipusim.runs.waterfall`).
 
     Attributes:
         efficiency: fraction of arithmetic in the time of IPUs that hold a stage, over the whole run.
@@ -94,8 +94,8 @@ def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
 def busiest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
     """Return all stages on the IPUs whose passes per micro-batch take longest in total.
 
-    IPUs that compute equally long tie. With one stage on each IPU, the busiest stages are the slowest. If all IPUs hold
-    the same stages, such as a single IPU, return the slowest stages instead.
+    If several IPUs take the longest time, the stages of all of them count. With one stage on each IPU, the busiest
+    stages are the slowest. If all IPUs hold the same stages, such as a single IPU, return the slowest stages instead.
     """
     stage_cycles = _stage_cycles(costs, shape)
     groups = [

@@ -1,6 +1,6 @@
 """Run a function in worker processes on this machine, which end with the parent process.
 
-Imports are few, so that workers start before the parent has imported the code for the work.
+This module imports little, so that workers start before the parent has imported the code for the work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def side_by_side(
 
     Raises BrokenProcessPool for a worker ended from outside.
     """
-    if workers == 1:  # joblib would run the call in this process, and a call may end its process
+    if workers == 1:  # joblib would run the call in this process, which the call may end
         context = get_context("spawn")
         pool = ProcessPoolExecutor(1, context, initializer=_end_with_parent, initargs=(os.getpid(),))
         futures = [pool.submit(function, *arguments) for arguments in calls]

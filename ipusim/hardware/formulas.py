@@ -28,17 +28,17 @@ class FormulaText:
     text: str
     binding: int = _ATOM
 
-    def within(self, least: int) -> str:
+    def operand(self, least: int) -> str:
         """Return the text, in parentheses if its binding is weaker than ``least``."""
         return self.text if self.binding >= least else f"({self.text})"
 
     def addend(self, times: int) -> str:
         """Return the text of an addend that occurs ``times`` times in a sum."""
-        return self.text if times == 1 else f"{times} * {self.within(_PRODUCT)}"
+        return self.text if times == 1 else f"{times} * {self.operand(_PRODUCT)}"
 
     def __pos__(self) -> FormulaText:
         """Return the number; sums get parentheses."""
-        return FormulaText(self.within(_PRODUCT))
+        return FormulaText(self.operand(_PRODUCT))
 
     def __add__(self, other: Any) -> FormulaText:
         """Return a sum."""
@@ -50,11 +50,11 @@ class FormulaText:
 
     def __sub__(self, other: Any) -> FormulaText:
         """Return a difference."""
-        return FormulaText(f"{self.text} - {formula_text(other).within(_PRODUCT)}", _SUM)
+        return FormulaText(f"{self.text} - {formula_text(other).operand(_PRODUCT)}", _SUM)
 
     def __mul__(self, other: Any) -> FormulaText:
         """Return a product."""
-        return FormulaText(f"{self.within(_PRODUCT)} * {formula_text(other).within(_PRODUCT)}", _PRODUCT)
+        return FormulaText(f"{self.operand(_PRODUCT)} * {formula_text(other).operand(_PRODUCT)}", _PRODUCT)
 
     def __rmul__(self, other: Any) -> FormulaText:
         """Return a product."""
@@ -62,7 +62,7 @@ class FormulaText:
 
     def __truediv__(self, other: Any) -> FormulaText:
         """Return a quotient."""
-        return FormulaText(f"{self.within(_PRODUCT)} / {formula_text(other).within(_ATOM)}", _PRODUCT)
+        return FormulaText(f"{self.operand(_PRODUCT)} / {formula_text(other).operand(_ATOM)}", _PRODUCT)
 
     def __ceil__(self) -> FormulaText:
         """Return the text of the rounded-up value; a whole number stays unchanged."""

@@ -23,7 +23,7 @@ class Rate:
 
     Attributes:
         attribute: name in :class:`Rates`, including the unit.
-        unit: unit of the value; for a count or a share, the things counted or the whole.
+        unit: unit of the value: the counted things for a count, the whole for a share.
         default: value unless a scenario states another.
         least: least sensible value.
         most: largest sensible value.

@@ -171,7 +171,7 @@ class Clock(simpy.Environment):
         """Return the cycles until a process resumes; None if the moment is unknown."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
 
-    def worked(self, worker: Resource, task: Task, start: int, end: int) -> int | Fraction:
+    def work_cycles(self, worker: Resource, task: Task, start: int, end: int) -> int | Fraction:
         """Return a resource's cycles of work at full speed between two cycles."""
         if self.steady:
             return end - start

@@ -281,11 +281,11 @@ def _windows_for_logical_ipus(
             for begin, end in pairwise(period_starts):
                 if begin is not None and original_ipu(ipu, moves, begin) == worker.name:
                     logical = Resource("IPU", ipu)
-                    result[logical] = result.get(logical, ()) + tuple(_within(periods, begin, end))
+                    result[logical] = result.get(logical, ()) + tuple(_parts_between(periods, begin, end))
     return {worker: periods for worker, periods in result.items() if periods}
 
 
-def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Iterator[SlowPeriod]:
+def _parts_between(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Iterator[SlowPeriod]:
     """Yield the parts of windows between two cycles. If ``end`` is None, the parts reach to the end of the run."""
     for window in windows:
         ends = [cycle for cycle in (window.until, end) if cycle is not None]

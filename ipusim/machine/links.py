@@ -169,9 +169,9 @@ class Links:
                 start, step, cause, size = tensor.begin, tensor.step, tensor.cause, 0
             self._busy[link] = start, step, cause, size + tensor.send.bytes
             self._moving[link][flow] = None
-        rest = flow.in_parts(rest_bytes)
+        rest_parts = flow.in_parts(rest_bytes)
         flow.base, flow.base_cycle = flow.base + flow.rate * (cycle - flow.base_cycle), cycle
-        tensor.flow, tensor.target = flow, flow.base + rest
+        tensor.flow, tensor.target = flow, flow.base + rest_parts
         flow.most = max(flow.most, tensor.target)
         heappush(flow.tensors, (tensor.target, next(self._number), tensor))
         return flow
@@ -253,8 +253,8 @@ class Links:
                 self._void_end_event(sharer.foreseen_tensor)
             sharer.foreseen_tensor = sharer.next_end = None
             if rate:
-                rest = sharer.left_in(sharer.tensors[0][0], cycle)
-                sharer.next_end = self._clock.call_at(cycle - -rest // rate, partial(self._end_next, sharer))
+                parts_left = sharer.left_in(sharer.tensors[0][0], cycle)
+                sharer.next_end = self._clock.call_at(cycle - -parts_left // rate, partial(self._end_next, sharer))
                 last_end = cycle - -sharer.left_in(sharer.most, cycle) // rate
             for neighbour in [neighbour for link in sharer.links for neighbour in self._exclusive[link]]:
                 # The neighbour needs exclusive links, but the flow now ends after the neighbour's begin.

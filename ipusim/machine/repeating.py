@@ -154,8 +154,8 @@ def _are_independent(
     if (block_of[phase[passes]] == NONE).any():
         return False
     cause, ipu = columns["cause"], columns["ipu"]
-    released = passes & (cause != NONE) & (ipu != ipu[cause]) & (phase[cause] >= 0)
-    is_inside = block_of[phase[released]] == block_of[phase[cause[released]]]
+    is_released = passes & (cause != NONE) & (ipu != ipu[cause]) & (phase[cause] >= 0)
+    is_inside = block_of[phase[is_released]] == block_of[phase[cause[is_released]]]
     return has_time_steps or bool(is_inside.all())
 
 

@@ -29,9 +29,10 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Watched(RunChange):
-    """No change of speed; the machine treats every disturbed resource as changeable.
+    """Disturbances without their effect on speed.
 
-    So the states of an undisturbed run can be compared with those of a disturbed run.
+    The machine records states as if the resources changed speed, so that the states of an undisturbed run can be
+    compared with those of a disturbed run.
     """
 
     disturbances: tuple[Disturbance, ...]
@@ -44,7 +45,7 @@ class Pause(RunChange):
     Attributes:
         execution: execution after the pause.
         spans: kind and cycles of every span.
-        under_way: execution in which an IPU was lost, recorded with the span of lost work.
+        under_way: execution in which an IPU was lost; the span of lost work has its number.
     """
 
     execution: int
@@ -103,8 +104,9 @@ def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int
         mapping: logical IPU of every stage.
 
     Returns:
-        Pairs of loss and spare. The spare is None if the loss asks for no spare, if no IPU is free (every IPU has a
-        stage or is lost itself), or if there are several replicas or hosts, as their collectives keep their routes.
+        Pairs of loss and spare. The spare is None if the lost IPU holds no stage, if the loss asks for no spare, if no
+        IPU is free (every IPU has a stage or is lost itself), or if there are several replicas or hosts, because a move
+        does not change the routes of their collectives.
     """
     losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
     is_single = system.replicas == 1 and system.hosts == 1

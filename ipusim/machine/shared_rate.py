@@ -72,8 +72,8 @@ class SharedRate:
 
     def _progress(self) -> Fraction:
         """Return the amount per transfer passed since the last advance."""
-        worked = self._clock.worked(self._worker, self._kind, self._last_cycle, self._clock.now)
-        return self._share(max(len(self._active), 1)) * worked
+        work_cycles = self._clock.work_cycles(self._worker, self._kind, self._last_cycle, self._clock.now)
+        return self._share(max(len(self._active), 1)) * work_cycles
 
     def _serve(self) -> Process:
         """End transfers in turn until no transfer is left; a SimPy process."""

@@ -8,6 +8,8 @@ preceding exchange, and vertex state:
 Equal compute sets count once. Poplar shares the code of products of one shape (auto_pipeline_readme.md of
 Graphcore's ipu_tensorflow_addons). Outlining, the default, makes equal layers call a single function, sharing vertex
 state as well. Compute sets have equal code size (assumed).
+
+:func:`with_temporary` adds temporary memory, which follows from the same plans of products.
 """
 
 from __future__ import annotations
@@ -73,9 +75,10 @@ def least_code(profiles: Iterable[StageProfile], ipu: IpuSpec, rates: Rates) -> 
 def code_users(
     profiles: Iterable[StageProfile], ipu: IpuSpec, rates: Rates, *, halves: bool
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Return the compute sets of each distinct work or product, and the numbers of the stages with it.
+    """Return the number of compute sets, and the numbers of the stages, of each distinct work or product.
 
-    ``halves`` tells whether backward passes run in halves. Measured stages are left out, as their code is unknown.
+    ``halves`` tells whether backward passes run in halves. The result is empty if a stage is measured, because its
+    code is unknown.
     """
     users: dict[Work | ProductPlan, list[int]] = {}
     for stage, profile in enumerate(profiles):

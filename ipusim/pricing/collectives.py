@@ -128,7 +128,7 @@ def _norms(profile: StageProfile, offload: Offload) -> list[tuple[int, int]]:
 def cycles_in_turn(
     profiles: Sequence[StageProfile], offload: Offload, system: System, ipus: Sequence[int]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the cycles of each stage's gradient sums and gathers on each of ``ipus``, one variable after the other.
+    """Return each stage's cycles for gradient sums and gathers, variable by variable, on each of ``ipus``.
 
     Both arrays have shape (algorithms, ipus, stages); cycles are infinite for an algorithm that lacks an operation. If
     the program states a buffer size of 0, an IPU's time for all collectives is the sum over its stages, for the
@@ -229,7 +229,7 @@ def all_gathers(system: System, sizes: Mapping[int, int]) -> dict[int, ReplicaCo
 
 
 def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
-    """Return the cost of the gradient sum over hosts. None with a single host, or if hosts sum nothing.
+    """Return the cost of the gradient sum over hosts; None if hosts sum nothing.
 
     The IPUs copy accumulators to the host and back simultaneously. Hosts sum the accumulators of a single replica. Over
     links, IPUs sum with their counterparts on other hosts instead, also simultaneously.

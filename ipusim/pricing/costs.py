@@ -253,10 +253,10 @@ class Costs:
         tables: traffic and cycles of stages with host tables.
         pass_streams: bytes streamed in before, and out after, every (pass, stage).
         update_streams: bytes from and to Streaming Memory around each IPU's weight update.
-        copy_sum: gradient sum among copies of stages. None if stages have one copy, or without gradients.
-        gradient_sum: gradient sum among replicas. None without gradients to sum.
-        host_sum: gradient sum among hosts. None with one host.
-        host_update: weight update on the host. None if IPUs update the weights.
+        copy_sum: gradient sum among copies of stages; None without copies or gradients.
+        gradient_sum: gradient sum among replicas; None without gradients to sum.
+        host_sum: gradient sum among hosts; None for one host.
+        host_update: weight update on the host; None if IPUs update the weights.
         weight_gathers: all-gather before every pass, for stages with weights sharded over replicas.
         update_gathers: all-gather for the weight update, per IPU with variables in shards.
         collectives: replica collectives inside every (pass, stage), in order.

@@ -26,7 +26,7 @@ class Law:
         figures: attributes of IPU, host or Streaming Memory in the formula.
         source: the formula's origin, or ``assumed``.
         spans: Timeline spans per occurrence, waits included; spans of links, and of parts of a pass, do not count.
-        instruction: code of the instructions priced by this law alone.
+        instruction: code of the instructions with this law as their only price.
         cycles: cost of the instruction, by program, system and stage (-1 without a stage).
     """
 

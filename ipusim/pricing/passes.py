@@ -15,11 +15,11 @@ local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work
 
 The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2). A compute set's cost includes
 the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products run one after another.
-``sram_bytes`` only matter if even perfect vector code would wait for memory. They include operands of products, which
-the matrix unit reads at the same time; hence the subtraction of loading and matrix. Pools are distributed over tiles
-and workers in units of a position with 8 bytes of channels, and the busiest worker of all tiles determines the time.
-Terms are rounded up once, using exact arithmetic. Names such as
-``vector_slowdown`` are attributes of :class:`ipusim.hardware.rates.Rates`.
+``sram_bytes`` only matter if even perfect vector code would wait for memory. ``sram_bytes`` include operands of
+products. The matrix unit reads operands meanwhile; hence the subtraction of loading and matrix. Pools are distributed
+over tiles and workers in units of a position with 8 bytes of channels, and the busiest worker of all tiles determines
+the time. Terms are rounded up once, using exact arithmetic. Names such as ``vector_slowdown`` are attributes of
+:class:`ipusim.hardware.rates.Rates`.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _without_schedule_options(program: PipelineProgram) -> PipelineProgram:
 
 
 def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (pass, stage) of these kinds."""
+    """Return the cycles of each (pass, stage) of the kinds."""
     return {
         (kind, stage): Sum(
             tuple((pass_cycles(cost, system.ipu, system.rates), 1) for cost in pass_costs(program, kind, stage))

@@ -49,7 +49,7 @@ class TermRow:
         label: label of the part, for example ``forward of stage 0``.
         law: law of the cost.
         cycles: total cycles.
-        addends: formulas whose sum is the cycles, each with how often it occurs.
+        addends: formulas that sum to the cycles, with numbers of occurrences.
     """
 
     label: str
@@ -119,7 +119,7 @@ class _Passes:
     def name(self, kind: int, stage: int) -> str:
         return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
 
-    def within(self, kind: int, stage: int, calls: Sequence[_Call]) -> Iterator[tuple[_Call, str, str]]:
+    def calls_in(self, kind: int, stage: int, calls: Sequence[_Call]) -> Iterator[tuple[_Call, str, str]]:
         """Yield every call inside a pass, with text for its number (empty for a single call) and for the pass."""
         for number, call in enumerate(calls if self.has(kind) else (), 1):
             yield call, f" {number}" if len(calls) > 1 else "", f"in {self.name(kind, stage)}"
@@ -130,12 +130,12 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPar
     kinds = [Pass.FORWARD, *([Pass.RECOMPUTE] if shape.recompute else [])]
     kinds[1:1] = [kind for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if passes.has(kind)]
     slots = Counter(tuple((kind, stage) for kind, stage, _ in slot) for slot in costs.composites(passes.plan))
-    within: Counter[tuple[int, int]] = Counter()
+    slot_runs: Counter[tuple[int, int]] = Counter()
     for slot, times in slots.items():
-        within.update(dict.fromkeys(slot, times * system.replicas))
+        slot_runs.update(dict.fromkeys(slot, times * system.replicas))
     for stage in range(shape.stages):
         for kind in kinds:
-            times = passes.runs[kind, stage] - within[kind, stage]
+            times = passes.runs[kind, stage] - slot_runs[kind, stage]
             yield PricedPart(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
         name = " and ".join(passes.name(*key) for key in slot)
@@ -190,7 +190,7 @@ def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[PricedPart]
 def _outside(costs: Costs, passes: _Passes) -> Iterator[PricedPart]:
     """Yield the host calls of passes."""
     for (kind, stage), calls in costs.host_calls.items():
-        for call, number, place in passes.within(kind, stage, calls):
+        for call, number, place in passes.calls_in(kind, stage, calls):
             parts = (call.send, call.host, call.read)
             yield PricedPart(f"{call.call.name}{number} {place}", parts, passes.runs[kind, stage], _spans(parts))
 
@@ -250,7 +250,7 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Pric
     for ipu, gather in costs.update_gathers.items():
         yield _collective(f"all-gather for update on IPU {ipu} ({gather.algorithm})", gather.cost)
     for (kind, stage), calls in costs.collectives.items():
-        for call, number, place in passes.within(kind, stage, calls):
+        for call, number, place in passes.calls_in(kind, stage, calls):
             name = f"{call.call.operation.replace('_', '-')} ({call.algorithm}){number} {place}"
             yield _collective(name, call.cost, passes.runs[kind, stage])
 

@@ -99,10 +99,10 @@ class Precedence:
         routes = [[(send.links, int(send.lead_cycles)) for send in column] for column in zip(*sends, strict=True)]
         result = list(ways)
         for index, route in enumerate(routes):
-            same_route = [other for other, other_route in enumerate(routes) if other_route == route]
-            joint = [[replica_sends[other] for other in same_route] for replica_sends in sends]
+            same_route = [number for number, other_route in enumerate(routes) if other_route == route]
+            joint = [[replica_sends[number] for number in same_route] for replica_sends in sends]
             carries = all(send.links and send.cycles for replica_sends in joint for send in replica_sends)
-            if len(same_route) == 1 or not carries or len({ways[other] for other in same_route}) < len(same_route):
+            if len(same_route) == 1 or not carries or len({ways[number] for number in same_route}) < len(same_route):
                 continue
             cycles = [self._run.joint_link_cycles(replica_sends) for replica_sends in joint]
             if self._run.replicas == 1 and cycles.count(cycles[0]) < len(cycles):

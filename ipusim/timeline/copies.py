@@ -226,10 +226,10 @@ class _Expander:
         choice, inner = self.choose(repeat, shift), self.blocks.inside(repeat)
         if not inner and (choice.times == 1).all():
             number = np.repeat(choice.number, size)
-            within = np.tile(np.arange(size), len(choice.number))
+            offset = np.tile(np.arange(size), len(choice.number))
             self.rows += len(number)
             shifts = shift[:, np.newaxis] + per_copy[:, np.newaxis] * number
-            yield repeat.first + within, position + number * size + within, *shifts
+            yield repeat.first + offset, position + number * size + offset, *shifts
             return
         for number, times in zip(choice.number.tolist(), choice.times.tolist(), strict=True):
             begin, gap = self.rows, len(self.gaps)

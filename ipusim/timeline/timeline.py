@@ -279,14 +279,14 @@ class Timeline:
     def with_block_ends_expanded(self, execution: int | None = None) -> Timeline:
         """Return the same run with rows for the first and last copies of every block, the parts of the run that repeat.
 
-        What remains of a block lies between the copies expanded before and after it. Quantities that depend on
+        The other copies stay a block between these. Quantities that depend on
         neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.
 
         Args:
             execution: execution that gets rows of its own, also within a block; None expands only ends of blocks.
 
         Returns:
-            A Timeline with equal expansion.
+            A Timeline with the same spans.
         """
         if execution is None:
             return self._with_ends
@@ -316,7 +316,7 @@ class Timeline:
             micro_batches: minimum number of micro-batches to expand at either end.
 
         Returns:
-            A Timeline with equal expansion.
+            A Timeline with the same spans.
         """
         if not self.repeats:
             return self
@@ -361,7 +361,7 @@ class Timeline:
     def save(self, file: Path | BinaryIO) -> None:
         """Write the Timeline as an npz archive.
 
-        Equal Timelines of equal title give equal bytes.
+        Equal Timelines give equal bytes if their titles, which equality ignores, are equal too.
 
         Args:
             file: a path, or an open binary file.

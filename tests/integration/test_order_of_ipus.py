@@ -130,4 +130,5 @@ def test_physical_ipus_are_told_where_links_are_and_nowhere_on_a_machine_without
     free = ipusim.run({**ASKED, "system": {"name": "free", "auto_select_ipus": 8, "selection_order": "HOOF"}})
     assert free.timeline.info.ipus == PHYSICAL
     assert physical_ipus(free.timeline) == ()
-    assert not any("IPU-Links" in track.name or track.description for track in TraceContent(free.timeline).tracks.all)
+    tracks = TraceContent(free.timeline).tracks.entries
+    assert not any("IPU-Links" in track.name or track.description for track in tracks)

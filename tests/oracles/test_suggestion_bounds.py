@@ -108,13 +108,13 @@ def test_no_bound_of_a_plan_is_above_its_simulation(seed: int) -> None:
             assert bounds.least <= trial.cycles, (item.choice, cut)
             assert bounds.cycles(table)[0] <= trial.cycles, (item.choice, cut)
             assert item.bound_under("ZIGZAG", cut) <= trial.cycles, (item.choice, cut)
-            within = bounds.within(trial.cycles + 1)
+            tighter = bounds.tighten(trial.cycles + 1)
             before = np.zeros((len(peaks), 1), dtype=np.int64)
             for count in range(1, len(cut)):  # no part of the cut is dropped on the way to it
                 part = table[:, : count + 1]
-                fits, before = fits_all(part, within.allowed, before)
+                fits, before = fits_all(part, tighter.allowed, before)
                 assert fits.all(), (item.choice, cut, count)
-                assert within.may_be_lower(part, trial.cycles + 1).all(), (item.choice, cut, count)
-                assert len(within.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
+                assert tighter.may_be_lower(part, trial.cycles + 1).all(), (item.choice, cut, count)
+                assert len(tighter.lower(part, trial.cycles + 1)[0]) == 1, (item.choice, cut, count)
             checked += 1
     assert checked, "no plan of the drawn model is accepted: draw others"

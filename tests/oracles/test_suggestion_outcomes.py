@@ -332,7 +332,7 @@ def test_few_cuts_are_bounded_between_two_looks_at_the_clock() -> None:
     memory = memory_bound(units, layout, None, 0)
     cutter = Cutter(units, Bounds(units, layout), memory)
     with pytest.raises(SearchEndedError):
-        cutter.below(4 * cutter.bounds.least, 5000, spend)
+        cutter.cuts_below(4 * cutter.bounds.least, 5000, spend)
     assert max(works) < 50_000
 
 

@@ -29,14 +29,14 @@ _SCENARIO: Final = typer.Argument(
 ScenarioPath = Annotated[Path, _SCENARIO]
 ScenarioIfAny = Annotated[Path | None, _SCENARIO]
 RunOrScenario = Annotated[
-    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is then simulated for its time")
+    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, whose times are then simulated")
 ]
 CheckTimes = Annotated[
     bool,
     typer.Option(
         "--check-times",
-        help="compute the times of passes, sends, weight updates and ends a second time, from the order of spans "
-        "instead of by event simulation, and compare",
+        help="compute the times of passes, sends, weight updates and ends of executions a second time, from the order "
+        "of spans instead of by event simulation, and compare",
     ),
 ]
 Workers = Annotated[

@@ -46,7 +46,7 @@ def show(
         typer.Option(
             metavar="FILE",
             help="the picture (.png, .svg or .pdf), or tables (.csv or .parquet): spans.csv is written together with "
-            "memory.csv and ipus.csv, and another x.csv together with x-memory.csv and x-ipus.csv  "
+            "memory.csv and ipus.csv, and a file of another name, x.csv, with x-memory.csv and x-ipus.csv  "
             "[default: trace-<part of the run>.png in the timeline's folder]",
         ),
     ] = None,

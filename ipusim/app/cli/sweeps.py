@@ -165,9 +165,9 @@ def _report_stored_points(journal: Journal, target: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         count = len(journal.outcomes)
-        kept = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
-        kept += ", and the same command continues with the others" if count else ""
-        typer.echo(f"{target}: interrupted. {kept}", err=True)
+        advice = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
+        advice += ", and the same command continues with the others" if count else ""
+        typer.echo(f"{target}: interrupted. {advice}", err=True)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Find further schedules for the stages of compared runs."""
+"""Name schedules that the compared stages permit, for a comparison in which a rule refused a schedule."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.base.errors import IpusimError
 from ipusim.base.units import enumerated
 
-#: Maximum number of passes for trials of schedules, in a tenth of a second.
+#: Maximum number of passes of a shape for trials of schedules. Together the trials take about 0.1 s.
 _MOST_PASSES: Final = 100_000
 
 
 def alternatives(comparison: Comparison) -> Iterator[str]:
-    """Yield further schedules after the refusal of a schedule by a rule, if another schedule runs."""
+    """Yield a sentence with the names of schedules outside the comparison, or nothing.
+
+    The scenario must have a completed schedule, and a schedule refused for a reason other than memory.
+    """
     refused_sources = {row.source for row in comparison.rows if row.times is None and row.memory is None}
-    runs_beside = [row.result for row in comparison.completed if row.result and row.source in refused_sources]
-    if len({row.schedule for row in comparison.rows}) < 2 or not runs_beside:
+    completed_beside = [row.result for row in comparison.completed if row.result and row.source in refused_sources]
+    if len({row.schedule for row in comparison.rows}) < 2 or not completed_beside:
         return
     compared_names = {row.schedule for row in comparison.rows}
-    names = [name for name in schedules_for(runs_beside[0].job.plan.shape) if name not in compared_names]
+    names = [name for name in schedules_for(completed_beside[0].job.plan.shape) if name not in compared_names]
     if names:
         yield f"Other schedules for the same stages on the same IPUs: {enumerated(names)}."
 

@@ -48,7 +48,7 @@ _SELECTION_ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 @dataclass(frozen=True)
 class ComparedItem:
-    """Entry of a comparison: a Request or a stored run; ``text`` is the user's text, such as a path."""
+    """Entry of a comparison: a Request or a stored run; ``text`` names the source, for example by path."""
 
     source: Request | StoredRun
     text: str
@@ -323,7 +323,7 @@ def _distinct(noun: str, names: Sequence[str]) -> list[str]:
 def _run(
     request: Request, variant: _Variant, mode: Sync | None, losses: bool, progress: Progress | None
 ) -> tuple[Row, RequestError | None]:
-    """Return the row of a variant after its run, and its error if refused.
+    """Run a variant. Return its row, and the error of a refused variant.
 
     A variant without a stated sync mode runs in ``mode``, the mode of the other runs; None if their modes differ.
     """

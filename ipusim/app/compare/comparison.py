@@ -23,7 +23,7 @@ class UpdateWork(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of a comparison, with at least one run; ranked within a sync mode.
+    """Rows of a comparison, ranked within a sync mode; at least one row ran.
 
     Attributes:
         rows: runs and refusals, in the order of the request.

@@ -57,11 +57,13 @@ def verdict(comparison: Comparison) -> Iterator[str]:
 
 def _sync_words(comparison: Comparison) -> Iterator[str]:
     """Yield a sentence on the sync mode, if the scenario itself runs in another mode."""
-    sync, given = comparison.rows[0].sync, comparison.rows[0].given_sync
-    if given not in (None, sync) and all((row.sync, row.given_sync) == (sync, given) for row in comparison.rows):
+    sync, given_sync = comparison.rows[0].sync, comparison.rows[0].given_sync
+    if given_sync not in (None, sync) and all(
+        (row.sync, row.given_sync) == (sync, given_sync) for row in comparison.rows
+    ):
         yield (
             f"Sync mode: {sync.words}, the default of these schedules. The scenario {comparison.title} "
-            f"itself uses {given.words}; --sync {given} compares in that mode."
+            f"itself uses {given_sync.words}; --sync {given_sync} compares in that mode."
         )
 
 
@@ -113,9 +115,9 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         )
         yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
         if len({row.schedule for row in comparison.rows}) > 1:
-            kept = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
-            if None not in {most for _, most in kept}:
-                most_kept = enumerated(f"{label} {most}" for label, most in kept)
+            kept_counts = [(comparison.label(row), row.micro_batches_kept) for row in comparison.completed]
+            if None not in {most for _, most in kept_counts}:
+                most_kept = enumerated(f"{label} {most}" for label, most in kept_counts)
                 yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
                 if comparison.kept_differ:
                     yield f"These numbers do not compare memory, because {' and '.join(comparison.kept_differ)}."

@@ -22,8 +22,8 @@ Direction = tuple[int, int]
 def runs_by_order(result: Comparison) -> dict[str, Run]:
     """Return runs of one scenario, schedule and sync mode by selection order, for a map of the links' loads.
 
-    The first scenario, schedule and sync mode is chosen that ran in several selection orders and has copies between
-    IPUs. The result is empty if there is none, or if the device has more IPUs than a map shows.
+    The runs have the first scenario, schedule and sync mode with several completed selection orders and copies between
+    IPUs. Without such runs, or for a device too large for a map, the result is empty.
     """
     completed = [row for row in result.rows if row.result is not None]
     for _, rows in groupby(completed, key=lambda row: (row.source, row.schedule, row.sync)):

@@ -173,8 +173,8 @@ def _remark(rate: hardware.Rate, fit: FittedRate | None) -> str:
     if fit is None:
         return "as in the scenarios"
     uncertainty = _uncertainty_text(fit)
-    within = f", 95 % within {uncertainty}" if uncertainty else ""
-    return f"{rate.show(fit.value)}{within}; before {rate.show(fit.before)}"
+    uncertainty_words = f", 95 % within {uncertainty}" if uncertainty else ""
+    return f"{rate.show(fit.value)}{uncertainty_words}; before {rate.show(fit.before)}"
 
 
 def _uncertainty_text(fit: FittedRate) -> str:

@@ -55,15 +55,16 @@ class ThroughputRow:
         machine: system, a value of ``system.name``.
         ipus: size of the device; IPUs beyond the model's stages form replicas.
         micro_batch: samples per micro-batch.
-        count: micro-batches per replica and weight update (gradient accumulation); any number.
+        count: micro-batches per replica and weight update (gradient accumulation), also a number that the schedule
+            would refuse, because time is linear in it.
         items: published items per sample, such as sequences in a pack.
         items_per_s: published throughput; for a range the geometric mean of the ends.
         band: both ends of a published range, from differing editions of a program; None for a single figure.
         use: ``fitted`` if rates are fitted to the row; ``incomplete`` if the scenario lacks a part of the published
             program, which the scenario's comments name; ``small`` for networks so small that the time between layers
             counts as much as the layers; ``input`` if other work of the host, such as input or checkpoints, may be the
-            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``, held out of
-            the fit.
+            bottleneck; ``pods`` for trainings on several pods whose scenario lacks an exchange between pods; else
+            ``held``, held out of the fit.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: publisher of the throughput.
         position: line of the row, as ``file:line``; empty for a row that is not from a file.

@@ -53,7 +53,7 @@ class Comparison(ResultView):
         self.runs = {name: Run(row.result) for name, row in pairs if row.result is not None}
 
     def verdict(self) -> str:
-        """Return sentences on the best run, its lead, and faster runs out of memory."""
+        """Return sentences on the best run, its lead, and faster runs that do not fit in memory."""
         return "\n".join(verdict(self._result))
 
     def frame(self) -> pd.DataFrame:
@@ -61,10 +61,10 @@ class Comparison(ResultView):
 
         Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and makespan_s
         of one execution without its weight update, execution_cycles with it, weight_update_period_s, samples_per_s,
-        difference (relative difference of time, or of throughput if it decides, to the first run of the sync mode),
+        difference (to the first run of the sync mode, relative: of time, or of throughput if runs do unequal work),
         bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does not fit``
-        or another answer; None for refused runs), best and on_front of its sync mode, mean_loss of the last step and
-        refusal.
+        or another answer; None for refused runs), best and on_front (whether it is the best of its sync mode, and on
+        its Pareto front of time and peak memory), mean_loss of the last step and refusal.
         """
         return super().frame()
 
@@ -75,7 +75,7 @@ class Comparison(ResultView):
         Args:
             title: title of the slide; by default the shared name of the runs.
             traces: names of runs; by default the best, the first and others, as many as fit.
-            picture: size of the slide, and its title without ``title``.
+            picture: size of the slide, and its title if ``title`` is empty.
 
         Returns:
             The Figure, which a notebook shows.

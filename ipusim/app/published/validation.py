@@ -136,8 +136,8 @@ class ScheduleValidation(Result):
         errors = [
             f"{number} of {total} {mean} off on average, {worst} at worst" for total, number, mean, worst in spreads
         ]
-        within = sum(value.holds for value in self.near)
-        yield f"Printed values within a stated error: {within} of {len(self.near)}; {'; '.join(errors)}."
+        close_count = sum(value.holds for value in self.near)
+        yield f"Printed values within a stated error: {close_count} of {len(self.near)}; {'; '.join(errors)}."
         outcomes = self.outcomes()
         yield (
             f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "

@@ -48,7 +48,7 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
     """
     info = content.timeline.info
     write(_names((), ()))
-    for number, track in enumerate(content.tracks.all):
+    for number, track in enumerate(content.tracks.entries):
         write(_descriptor(number, track))
     for parent, band in content.bands():
         write(_band(_uuid(parent), band))

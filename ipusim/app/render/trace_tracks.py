@@ -42,7 +42,7 @@ class Tracks:
     """Tracks of a trace file, and track numbers by item of a Timeline.
 
     Attributes:
-        all: tracks from the top down.
+        entries: tracks from the top down.
         phases: track of executions and phases.
         redone: track of work repeated after an IPU failed; NONE if none failed.
         ipu, io_tiles: tracks of each logical IPU; NONE for an IPU without the track.
@@ -52,7 +52,7 @@ class Tracks:
         counter: track of each counter by name and logical IPU; None means all IPUs.
     """
 
-    all: list[Track] = field(default_factory=list)
+    entries: list[Track] = field(default_factory=list)
     phases: int = timelines.NONE
     redone: int = timelines.NONE
     ipu: Integers = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -64,18 +64,18 @@ class Tracks:
 
     def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False, description: str = "") -> int:
         """Add a track at the bottom and return its number."""
-        self.all.append(Track(name, parent, unit, group, description))
-        return len(self.all) - 1
+        self.entries.append(Track(name, parent, unit, group, description))
+        return len(self.entries) - 1
 
     def group_of(self, number: int) -> int:
         """Return the innermost group of a track, at any depth; a group holds itself."""
-        track = self.all[number]
+        track = self.entries[number]
         return number if track.group or track.parent is None else self.group_of(track.parent)
 
     def path(self, number: int) -> str:
         """Return a track's name with its ancestors up to the group: ``IPU 0: I/O tiles``."""
-        track = self.all[number]
-        if track.parent is None or self.all[track.parent].group:
+        track = self.entries[number]
+        if track.parent is None or self.entries[track.parent].group:
             return track.name
         return f"{self.path(track.parent)}: {track.name}"
 
@@ -101,7 +101,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         if ipu_row in with_io_tiles:
             result.io_tiles[ipu_row] = result.add("I/O tiles", position)
         members = sender == ipu_row
-        result.send[members] = len(result.all) + lane[members]
+        result.send[members] = len(result.entries) + lane[members]
         for number in range(int(lane[members].max(initial=timelines.NONE)) + 1):
             result.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:

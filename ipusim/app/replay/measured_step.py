@@ -157,7 +157,7 @@ def _step(
         ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.subtracted_us
         end = begin - span.subtracted_us + span.us
         if span.activity == OVERLAP:
-            if not any(_within(neighbour, span) for neighbour in spans):
+            if not any(_is_inside(neighbour, span) for neighbour in spans):
                 raise FileError(
                     "expected the times of each pass to replay, got overlapped pairs of a forward and a backward pass: "
                     "give each of the two a span in the pair"
@@ -187,7 +187,7 @@ def _step(
     return step
 
 
-def _within(span: Span, pair: Span) -> bool:
+def _is_inside(span: Span, pair: Span) -> bool:
     begin = pair.start_us or Fraction(0)
     return span.rank == pair.rank and span.activity != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
 

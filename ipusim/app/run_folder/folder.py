@@ -196,20 +196,20 @@ class ResultsFolder:
         for name, has_right_type in _PARTS.items():
             self._check_part(_LIST_FOLDER, name, has_right_type)
 
-    def _open_folder(self, stack: ExitStack, name: str, within: int | None) -> None:
+    def _open_folder(self, stack: ExitStack, name: str, parent: int | None) -> None:
         follow = self._may_be_link and not name
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-        self._descriptors[name] = os.open(name or self._folder, flags, dir_fd=within)
+        self._descriptors[name] = os.open(name or self._folder, flags, dir_fd=parent)
         stack.callback(os.close, self._descriptors[name])
 
-    def _check_part(self, within: str, name: str, has_right_type: Callable[[int], bool]) -> None:
+    def _check_part(self, folder: str, name: str, has_right_type: Callable[[int], bool]) -> None:
         """Refuse an existing part of the wrong type; raises OutputError."""
         with suppress(FileNotFoundError):
-            mode = os.lstat(name, dir_fd=self._descriptors[within]).st_mode
+            mode = os.lstat(name, dir_fd=self._descriptors[folder]).st_mode
             if not has_right_type(mode):
                 kind = "a folder" if has_right_type is stat.S_ISDIR else "a file"
                 raise OutputError(
-                    f"{self._name / within / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
+                    f"{self._name / folder / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
                     "folder for the results"
                 )
 

@@ -197,7 +197,7 @@ class Bounds:
             stage_cycles += counts[UPDATE][:, None, None] * self._updates
         return np.where(self._possible, stage_cycles, np.inf)
 
-    def within(self, limit: int) -> Bounds:
+    def tighten(self, limit: int) -> Bounds:
         """Return tighter bounds, valid only for cuts below ``limit``.
 
         A stage becomes impossible if its passes plus the minimum of other work reach the limit, or if the prices of the

@@ -83,7 +83,7 @@ class Cutter:
         return low
 
     def _none_below(self, limit: int) -> bool:
-        return self.bounds.within(limit).least >= limit
+        return self.bounds.tighten(limit).least >= limit
 
     def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
         """Return a good cut found by local search.
@@ -110,13 +110,13 @@ class Cutter:
         cut, surplus = _descend(tuple(starts[best].tolist()), excess, self.bounds.cycles, spend)
         return None if surplus else cut
 
-    def below(self, limit: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
+    def cuts_below(self, limit: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
         """Return the cuts with a bound below ``limit`` that may fit in memory.
 
         Each stage keeps only the best ``most`` partial cuts.
         """
         stages, size = len(self.memory.mapping), len(self.units)
-        starts_of_cuts, tighter_bounds = np.zeros((1, 1), dtype=np.int64), self.bounds.within(limit)
+        starts_of_cuts, tighter_bounds = np.zeros((1, 1), dtype=np.int64), self.bounds.tighten(limit)
         bounds = np.zeros(1, dtype=np.int64)
         ipu_bytes = np.zeros((len(set(self.memory.mapping)), 1), dtype=np.int64)
         least_dropped: int | None = None
@@ -139,8 +139,12 @@ class Cutter:
                 best = np.argsort(bounds, kind="stable")
                 left_bound = int(bounds[best[most]])
                 least_dropped = left_bound if least_dropped is None else min(least_dropped, left_bound)
-                kept = best[:most]
-                starts_of_cuts, bounds, ipu_bytes = starts_of_cuts[kept], bounds[kept], ipu_bytes[:, kept]
+                best_rows = best[:most]
+                starts_of_cuts, bounds, ipu_bytes = (
+                    starts_of_cuts[best_rows],
+                    bounds[best_rows],
+                    ipu_bytes[:, best_rows],
+                )
         order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
         return BoundedCuts(starts_of_cuts[order], bounds[order], least_dropped)
 

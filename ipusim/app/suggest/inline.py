@@ -56,11 +56,11 @@ def inline_of(
     has_backward = maxima([profile.has_backward for profile in profiles]) > 0
     input_bytes = np.array([*(profile.input_bytes for profile in profiles), 0])
     # Without checkpoints a stage keeps its input and repeats its forward pass; the last stage keeps all.
-    kept = np.stack([np.broadcast_to(input_bytes[:, None], stash.shape), stash]) * has_backward
+    kept_bytes = np.stack([np.broadcast_to(input_bytes[:, None], stash.shape), stash]) * has_backward
     result = Inline(
         np.stack([has_backward, np.zeros_like(has_backward)]),
         np.stack([forward * has_backward, np.zeros_like(forward)]),
-        kept,
+        kept_bytes,
         np.stack([stash * has_backward, np.zeros_like(stash)]),
     )
     values = np.array([0, *(profile.activation_bytes for profile in profiles)])  # bytes of each unit's input

@@ -82,7 +82,7 @@ class Limits:
             return False
         job, options = baseline.job, baseline.request.options
         shape, offload = job.program.shape, job.program.offload
-        given: dict[str, set[Any]] = {
+        values: dict[str, set[Any]] = {
             "global_batch": {baseline.global_batch},
             "ipus": {baseline.ipus},
             "replicas": {baseline.replicas},
@@ -97,7 +97,9 @@ class Limits:
             "orders": {job.system.selection_order, options.system.selection_order},
         }
         limits = {name: getattr(self, name) for name in self.names}
-        return all(given[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items())
+        return all(
+            values[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items()
+        )
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
         """Return the micro-batch sizes to search; raises OptionError for a size with unknown stage costs."""

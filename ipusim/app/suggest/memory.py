@@ -74,15 +74,15 @@ class MemoryBound:
         """
         return np.asarray(self.of_ipus(cuts).max(axis=0))
 
-    def of_ipus(self, cuts: Table, before: Table | None = None) -> Table:
+    def of_ipus(self, cuts: Table, earlier_bytes: Table | None = None) -> Table:
         """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts).
 
-        ``before`` are the bytes without the last stage, if known.
+        ``earlier_bytes`` are the bytes without the last stage, if known.
         """
         count = cuts.shape[1] - 1
         ipus = sorted(self.live)
-        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64) if before is None else before
-        changed = set(self.mapping[:count] if before is None else self.mapping[count - 1 : count])
+        ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64) if earlier_bytes is None else earlier_bytes
+        changed = set(self.mapping[:count] if earlier_bytes is None else self.mapping[count - 1 : count])
         for row, ipu in enumerate(ipus):
             if ipu not in changed:
                 continue
@@ -105,21 +105,23 @@ class MemoryBound:
             ipu_bytes[row] = resident + code + temporary + np.maximum(live, update - temporary)
         return ipu_bytes
 
-    def fits(self, cuts: Table, allowed: npt.NDArray[np.bool_], before: Table) -> tuple[npt.NDArray[np.bool_], Table]:
+    def fits(
+        self, cuts: Table, allowed: npt.NDArray[np.bool_], earlier_bytes: Table
+    ) -> tuple[npt.NDArray[np.bool_], Table]:
         """Return a mask of the ``cuts`` that may fit in memory, and the bytes of each IPU, shape (IPUs, cuts).
 
-        ``allowed`` is the mask of possible remaining stages, which must fit in each IPU's free memory. ``before`` are
-        the bytes of each IPU without the last stage.
+        ``allowed`` is the mask of possible remaining stages, which must fit in each IPU's free memory.
+        ``earlier_bytes`` are the bytes of each IPU without the last stage.
         """
         if self.sram_bytes is None:
-            return np.ones(len(cuts), dtype=bool), before
+            return np.ones(len(cuts), dtype=bool), earlier_bytes
         stages, ends = cuts.shape[1] - 1, cuts[:, -1]
         longest, totals = self._remainders
         all_bytes = totals[stages, ends]
         for stage in range(stages):
             all_bytes = all_bytes + self.resident[stage, cuts[:, stage], cuts[:, stage + 1]]
         possible = (all_bytes <= self.sram_bytes * len(self.live)) & (longest[stages, ends] <= self.sram_bytes)
-        ipu_bytes = self.of_ipus(cuts, before)
+        ipu_bytes = self.of_ipus(cuts, earlier_bytes)
         room = self.sram_bytes - ipu_bytes
         possible &= (room >= 0).all(axis=0)
         possible[possible] = self._can_complete(cuts[possible], room[:, possible], allowed)
@@ -293,13 +295,13 @@ def _parts(units: Units, layout: Layout, *, is_last: bool) -> Table:
         # Stages without a backward pass keep nothing.
         input_bytes = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
         gradients, recomputed = np.maximum(working, units.sent_backward[:, None]), np.zeros_like(stash)
-        kept = input_bytes if recomputes_apart else stash
+        kept_bytes = input_bytes if recomputes_apart else stash
         if recomputes_apart:
             parts["recomputed_bytes"] = stash
         elif shape.recompute_inline:
-            kept, recomputed = inline.kept_bytes[int(is_last)], inline.recomputed_bytes[int(is_last)]
+            kept_bytes, recomputed = inline.kept_bytes[int(is_last)], inline.recomputed_bytes[int(is_last)]
         if not layout.offload.activations:
-            parts["kept_bytes"] = kept
+            parts["kept_bytes"] = kept_bytes
         parts["backward_bytes"] = gradients + weights + recomputed
         parts["input_half_bytes"], parts["weight_half_bytes"] = gradients, weights
     return np.stack([np.triu(parts[part], 1) for part in PARTS])

@@ -144,12 +144,12 @@ class Prices:
     def cycles_through(self) -> Numbers:
         """Return lower bounds on the costs of all cuts with a stage, for each stage between any two units."""
         stages, size = self.takes.shape[:2]
-        before = np.full((stages, size), np.inf)
-        before[0, 0] = 0
+        least_before = np.full((stages, size), np.inf)
+        least_before[0, 0] = 0
         stage_costs = np.where(np.tri(size, dtype=bool), np.inf, self.takes)
         for stage in range(1, stages):
-            before[stage] = (before[stage - 1][:, None] + stage_costs[stage - 1]).min(axis=0)
-        return np.asarray(self.fixed_cycles + before[:, :, None] + stage_costs + self.remainders[1:, None])
+            least_before[stage] = (least_before[stage - 1][:, None] + stage_costs[stage - 1]).min(axis=0)
+        return np.asarray(self.fixed_cycles + least_before[:, :, None] + stage_costs + self.remainders[1:, None])
 
 
 def raise_prices(

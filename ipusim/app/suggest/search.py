@@ -158,7 +158,7 @@ class Search:
         if searched.skipped_bound is None:
             searched.open_choices, searched.end_reason = 0, ""
         else:
-            searched.open_choices += len({choice_of(item) for item in self._open.below(searched.best)})
+            searched.open_choices += len({choice_of(item) for item in self._open.items_below(searched.best)})
         self._sort()
 
     def runners_up(self, count: int) -> None:
@@ -179,7 +179,9 @@ class Search:
             try:
                 self._spend()
                 if isinstance(item, OpenChoice):
-                    for row in item.cutter.below(_UNREACHABLE, _MOST_RUNNER_UP_CUTS, self._spend).cuts[:1].tolist():
+                    for row in (
+                        item.cutter.cuts_below(_UNREACHABLE, _MOST_RUNNER_UP_CUTS, self._spend).cuts[:1].tolist()
+                    ):
                         self._try(CompleteCut(item, tuple(row), next(iter(item.layouts))))
                 else:
                     self._look(item, self._work_bound(choice))
@@ -283,7 +285,7 @@ class Search:
         limit = least + int(least * item.width) + 1 if item.width < _WIDEST_PORTION else _UNREACHABLE
         if best is not None:
             limit = min(limit, best)
-        cuts = item.cutter.below(limit, _MOST_PARTIAL_CUTS, self._spend)
+        cuts = item.cutter.cuts_below(limit, _MOST_PARTIAL_CUTS, self._spend)
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.least_bound:
                 self._push(bound, CompleteCut(item, tuple(row)))

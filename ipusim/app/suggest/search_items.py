@@ -127,6 +127,6 @@ class OpenItems:
             heaps = [heap for heap in heaps if heap is not self._later_items] or heaps
         return min(heaps, key=lambda heap: heap[0][:3], default=None)
 
-    def below(self, best: int | None) -> Iterator[Choice | OpenChoice | CompleteCut]:
+    def items_below(self, best: int | None) -> Iterator[Choice | OpenChoice | CompleteCut]:
         """Yield the items with a bound below the ``best`` plan, or all items if no plan is known."""
         return (item for bound, *_, item in chain.from_iterable(self.heaps) if best is None or bound < best)

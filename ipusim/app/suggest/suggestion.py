@@ -180,14 +180,14 @@ class Suggestion:
 
         None if both plans have equal samples, and if no legal count gives the suggested plan's samples.
         """
-        given, trial = self.given_trial, self.trial
-        if given.job is None or given.samples == trial.samples:
+        given_trial, trial = self.given_trial, self.trial
+        if given_trial.job is None or given_trial.samples == trial.samples:
             return None
-        own_count = given.job.request.options.pipeline.gradient_accumulation_count
-        count = Fraction(own_count * trial.samples, given.samples)
+        own_count = given_trial.job.request.options.pipeline.gradient_accumulation_count
+        count = Fraction(own_count * trial.samples, given_trial.samples)
         if count.denominator > 1:
             return None
-        result = try_request(given.job.request, {COUNT: int(count)})
+        result = try_request(given_trial.job.request, {COUNT: int(count)})
         return None if result.job is None else result
 
     @property
@@ -356,15 +356,15 @@ def _starts(baseline: Baseline, limits: Limits, budget: Budget, simulations: int
         cycles = plan.trial.cycles if is_allowed else None
         return _Start(plan, changes, Search(plan, limits, most=simulations, budget=search_budget, given_cycles=cycles))
 
-    given = start_from(baseline, {}, budget)
-    outcome = given.search.searched
+    first_start = start_from(baseline, {}, budget)
+    outcome = first_start.search.searched
     if outcome.best is not None or not baseline.has_limits or outcome.units is None:
-        return given, None
+        return first_start, None
     changes = products_in_half(baseline.request.options, outcome.units.profiles)
     if not changes:
-        return given, None
+        return first_start, None
     halved = baseline_of(change_request(baseline.request, changes))
     if analysis.fits_or_unknown(halved.trial.fits) and not analysis.fits_or_unknown(baseline.trial.fits):
-        return start_from(halved, changes, budget.part(_HALVED_SHARE)), given
-    given.search.first_budget = budget.part(0.5)
-    return given, start_from(halved, changes, budget.part(1))
+        return start_from(halved, changes, budget.part(_HALVED_SHARE)), first_start
+    first_start.search.first_budget = budget.part(0.5)
+    return first_start, start_from(halved, changes, budget.part(1))

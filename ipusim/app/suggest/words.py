@@ -130,18 +130,23 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     """Yield a faster way to fit the given plan, by options outside the search."""
-    given, trial = suggestion.given_trial, suggestion.trial
-    if suggestion.why_none or analysis.fits_or_unknown(given.fits) or given.job is None or trial.job is None:
+    given_trial, trial = suggestion.given_trial, suggestion.trial
+    if (
+        suggestion.why_none
+        or analysis.fits_or_unknown(given_trial.fits)
+        or given_trial.job is None
+        or trial.job is None
+    ):
         return
     if suggestion.baseline.ipus not in (suggestion.limits.ipus or (suggestion.baseline.ipus,)):
         return
-    if is_long(given.job):  # every change takes a long simulation, after the limit of time
+    if is_long(given_trial.job):  # every change takes a long simulation, after the limit of time
         return
-    best = next(iter(memory_moves(given.job, with_longer_parts=False).moves), None)
+    best = next(iter(memory_moves(given_trial.job, with_longer_parts=False).moves), None)
     if (
         best is not None
         and analysis.fits_or_unknown(best.fits)
-        and best.period_s * trial.samples < update_seconds(trial) * given.samples
+        and best.period_s * trial.samples < update_seconds(trial) * given_trial.samples
     ):
         yield (
             f"The given plan with {best.words} is faster and fits: {format_seconds(best.period_s)} for a weight "
@@ -203,17 +208,17 @@ def _proof(suggestion: Suggestion) -> str:
 
 
 def _against_own(suggestion: Suggestion) -> str:
-    given, trial = suggestion.given_trial, suggestion.trial
-    if given.job is None:
-        return f"The given plan is refused: {given.refusal.splitlines()[0]}"
-    may_fit = analysis.fits_or_unknown(given.fits)
-    misfit = "" if may_fit else f" and {given.fits}"
-    host = "; its host updates the weights" if given.job.program.offload.variables_on_host else ""
-    ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given.job)]
+    given_trial, trial = suggestion.given_trial, suggestion.trial
+    if given_trial.job is None:
+        return f"The given plan is refused: {given_trial.refusal.splitlines()[0]}"
+    may_fit = analysis.fits_or_unknown(given_trial.fits)
+    misfit = "" if may_fit else f" and {given_trial.fits}"
+    host = "; its host updates the weights" if given_trial.job.program.offload.variables_on_host else ""
+    ipus = [job.system.replicas * len(job.plan.ipus) for job in (suggestion.job, given_trial.job)]
     mine, theirs = (f" on {counted(count, 'IPU')}" if len({*ipus}) > 1 else "" for count in ipus)
-    ratio = _times_as_fast(trial, given)
-    subject = "The plan" if trial.samples == given.samples else "Per sample, the plan"
-    text = f"{subject}{mine} is {ratio} as the given plan{theirs}, which takes {_time(given)}{misfit}{host}."
+    ratio = _times_as_fast(trial, given_trial)
+    subject = "The plan" if trial.samples == given_trial.samples else "Per sample, the plan"
+    text = f"{subject}{mine} is {ratio} as the given plan{theirs}, which takes {_time(given_trial)}{misfit}{host}."
     if may_fit and not suggestion.limits.leave(suggestion.baseline):
         text += " The options exclude the given plan from the search."
     if (equal := suggestion.given_with_equal_samples) is not None:

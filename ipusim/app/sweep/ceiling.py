@@ -81,9 +81,9 @@ class SweepCeiling:
         others = _OTHER_LOSSES.format(", disturbances" if self.is_disturbed else "")
         lowered = {"Unequal stages": (ideal, balanced), others: (balanced, self.samples_per_s)}
         losses = [
-            f"{cause} lower it to {format_throughput(to)}."
-            for cause, (before, to) in lowered.items()
-            if format_throughput(before) != format_throughput(to)
+            f"{cause} lower it to {format_throughput(lower)}."
+            for cause, (higher, lower) in lowered.items()
+            if format_throughput(higher) != format_throughput(lower)
         ]
         if not losses:
             return "At the ceiling all IPUs always compute."

@@ -38,8 +38,10 @@ def disturbed_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]
     """
     groups = defaultdict[str, dict[int, Mapping[str, Any]]](dict)
     for number, changes in points.items():
-        rest = [(path, value) for path, value in changes.items() if path != _DISTURBANCES and not _SEED.fullmatch(path)]
-        groups[repr(rest)][number] = changes
+        other_changes = [
+            (path, value) for path, value in changes.items() if path != _DISTURBANCES and not _SEED.fullmatch(path)
+        ]
+        groups[repr(other_changes)][number] = changes
     for group in groups.values():
         if len(group) >= _FEWEST:
             with suppress(IpusimError, MemoryError):  # errors are reported when the point runs alone

@@ -1,6 +1,7 @@
 """Improve time-steps in lock-step by local search, which moves passes, and inserts and joins time-steps.
 
-A grid assigns passes to time-steps.
+A grid assigns passes to time-steps. A letter is a pass of a stage; the word of an IPU has its letters in order
+(see :mod:`ipusim.app.synthesize.tasks`).
 
 Grids are accepted if they are no worse than the grid some moves ago (E. Burke and Y. Bykov, The late acceptance
 hill-climbing heuristic, EJOR 2017).

@@ -59,7 +59,7 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
         train. Of several workers, only the chief evaluates and has metrics.
 
     Raises:
-        UnsupportedProgramError: if there are exporters, or eval_distribute has several hosts.
+        UnsupportedProgramError: if there are exporters, or if eval_distribute is set on several hosts.
     """
     if eval_spec.exporters:
         raise UnsupportedProgramError(

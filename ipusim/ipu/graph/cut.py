@@ -52,7 +52,7 @@ class Trace:
         stage_count: number of stages, counting concurrent stages individually.
         uncounted: names of nodes that the host runs, without work on IPUs.
         parts: number of concurrent stages per position of the pipeline; empty if no stages are concurrent.
-        handed: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
+        update_inputs: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
             values.
     """
 
@@ -64,7 +64,7 @@ class Trace:
     stage_count: int
     uncounted: Collection[str] = ()
     parts: tuple[int, ...] = ()
-    handed: tuple[Output, ...] = ()
+    update_inputs: tuple[Output, ...] = ()
 
     @property
     def positions(self) -> tuple[tuple[int, ...], ...]:
@@ -180,7 +180,7 @@ class _Cutter:
             for name, role in roles.items()
             if role.kind is Kind.FORWARD and name in self._nodes and runs_for_effect(self._nodes[name])
         ]
-        fetches = [*(tensor for _, _, tensor in self._gradients), *trace.results, *trace.handed]
+        fetches = [*(tensor for _, _, tensor in self._gradients), *trace.results, *trace.update_inputs]
         needed_nodes = NeededNodes(replace(trace.graph, nodes=self._nodes), (), fetches, effects, self._roles.keys())
         self._order = [node.name for node in needed_nodes.in_order()]
         self._readers = self._find_readers()
@@ -224,7 +224,7 @@ class _Cutter:
         """
         position = self._position_of[stage]
         if position == len(self._positions) - 1:
-            return (*self._trace.results, *self._trace.handed)
+            return (*self._trace.results, *self._trace.update_inputs)
         is_first = stage == self._positions[position][0]
         return tuple(
             tensor
@@ -303,7 +303,10 @@ class _Cutter:
                         roles.append(role)
         ends = [(tensor, Role(Kind.BACKWARD, stage)) for stage, _, tensor in self._gradients]
         last = Role(Kind.FORWARD, self._trace.stage_count - 1)
-        for tensor, reader in [*ends, *((result, last) for result in (*self._trace.results, *self._trace.handed))]:
+        for tensor, reader in [
+            *ends,
+            *((result, last) for result in (*self._trace.results, *self._trace.update_inputs)),
+        ]:
             maker = self._roles.get(tensor.node)
             if maker is not None and maker != reader and maker.kind is not Kind.BACKWARD:
                 roles = readers.setdefault(tensor, [])

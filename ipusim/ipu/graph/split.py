@@ -181,8 +181,10 @@ def as_training(
     if any(tensor.node in parts.gradient for tensor in needed_nodes.external):
         return None
     update = tuple(name for name in parts.update if name in needed_nodes.names)
-    handed = handed_to_update(graph, owners, fed, update)
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stage_count, handed=handed)
+    update_inputs = handed_to_update(graph, owners, fed, update)
+    trace = Trace(
+        graph, owners, parts.gradient, gradients, tuple(outputs), shards.stage_count, update_inputs=update_inputs
+    )
     return TracedStep(trace, fed, update)
 
 

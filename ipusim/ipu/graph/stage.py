@@ -32,8 +32,8 @@ class GraphStage:
         untrained: initial values of other variables by shared name.
         layers: names of layers among the nodes.
         constants: values of tensors from outside the step.
-        handed: last micro-batch's values for the weight update, written by the last stage.
-        hands: tensors of ``handed``; the forward pass returns them after the outputs for the next stage.
+        update_values: last micro-batch's values for the weight update, written by the last stage.
+        hands: tensors of ``update_values``; the forward pass returns them after the outputs for the next stage.
         recomputed_tensors: tensors that the backward pass recomputes from checkpoints; None if nothing is recomputed.
     """
 
@@ -43,7 +43,7 @@ class GraphStage:
     untrained: Mapping[str, Array]
     layers: tuple[str, ...] = ()
     constants: Constants = field(default_factory=dict)
-    handed: dict[Output, Any] = field(default_factory=dict)
+    update_values: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
     recomputed_tensors: frozenset[Output] | None = None
     needs_input_gradient: ClassVar = True  # TensorFlow has already left out unused gradients
@@ -95,7 +95,7 @@ class BoundGraph:
                 if variables[name].assigned:
                     state.write(name, variables[name].value)
         results = tuple(map(self._copy_if_owned, outputs))
-        stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
+        stage.update_values.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
         outputs = results[: len(results) - len(stage.hands)]
         if stage.recomputed_tensors is None:
             return outputs, (stash, variables, invocation.key)

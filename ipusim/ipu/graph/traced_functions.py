@@ -125,7 +125,7 @@ class StepFunctions:
                     name, passes, trained_variables, untrained, constants=self.constants, recomputed_tensors=recomputed
                 )
             )
-        result[-1] = replace(result[-1], hands=self.step.trace.handed)
+        result[-1] = replace(result[-1], hands=self.step.trace.update_inputs)
         return tuple(result)
 
     @cached_property
@@ -137,7 +137,7 @@ class StepFunctions:
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained_variables}
         handed_values = self.observed[-1].gives[len(self.step.trace.results) :]
-        value_of = {**self.constants, **dict(zip(self.step.trace.handed, handed_values, strict=True))}
+        value_of = {**self.constants, **dict(zip(self.step.trace.update_inputs, handed_values, strict=True))}
         constants = ChainMap(dict[Output, Any](), self.constants, value_of)  # type: ignore[arg-type]
         return GraphUpdate(self.step.graph, nodes, trained_variables, slots, constants, self.step.rule, self._averaging)
 
@@ -258,12 +258,12 @@ class StepFunctions:
 
     def _workload(self, _: int) -> Workload:
         """Return a replica's arithmetic; the last stage hands values to the weight update of the replica."""
-        handed: dict[Output, Any] = {}
-        last = replace(self.stages[-1], handed=handed)
+        update_values: dict[Output, Any] = {}
+        last = replace(self.stages[-1], update_values=update_values)
         return Workload(
             stages=(*self.stages[:-1], last),
             feed=StepFeed(self.elements),
-            optimizer=None if self.update is None else self.update.of_replica(handed),
+            optimizer=None if self.update is None else self.update.of_replica(update_values),
             reduction=self.reduction,
             accumulation_dtype=lambda name: self.accumulators.get(name, self.variables[name].dtype),
         )

@@ -147,7 +147,7 @@ class StepTracer:
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
         outputs = tuple(output_of(tensor) for tensor in results)
         fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
-        handed = handed_to_update(graph, self._roles, fed, self._update_nodes)
+        update_inputs = handed_to_update(graph, self._roles, fed, self._update_nodes)
         trace = Trace(
             graph,
             self._roles,
@@ -156,7 +156,7 @@ class StepTracer:
             outputs,
             self._stages,
             parts=self._parts,
-            handed=handed,
+            update_inputs=update_inputs,
         )
         return TracedStep(trace, fed, tuple(self._update_nodes))
 

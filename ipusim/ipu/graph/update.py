@@ -71,10 +71,10 @@ class GraphUpdate:
         """Update the variables of a one-stage model."""
         self._apply([learning.StageUpdate(parameters, gradients, state)])
 
-    def of_replica(self, handed: Constants) -> GraphUpdate:
+    def of_replica(self, update_values: Constants) -> GraphUpdate:
         """Return the update for one replica, with values from the replica's last stage."""
         result = copy(self)
-        result._constants = ChainMap(dict[Output, Any](), handed, self._constants)  # type: ignore[arg-type]
+        result._constants = ChainMap(dict[Output, Any](), update_values, self._constants)  # type: ignore[arg-type]
         return result
 
     def begin(self, stages: Sequence[learning.StageUpdate], replicated: bool) -> Callable[[], object]:

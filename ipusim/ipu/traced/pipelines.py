@@ -362,4 +362,4 @@ def outside_of(step: TracedStep) -> tuple[Output, ...]:
     if step.update_nodes:
         constants_of_stages.append(step.weight_update().external)
     constants = dict.fromkeys(tensor for tensors in constants_of_stages for tensor in tensors)
-    return tuple(tensor for tensor in constants if tensor not in step.trace.handed)
+    return tuple(tensor for tensor in constants if tensor not in step.trace.update_inputs)

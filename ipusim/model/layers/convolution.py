@@ -159,7 +159,7 @@ class _Convolution(InHalves, ABC):
         products = KernelProducts(
             Convolution(positions, channels, filters, taps, math.prod(self._windows.strides), groups),
             weights=Product(taps * channels, positions, filters, groups, shared_rows=taps),  # the taps share image rows
-            into=Convolution(positions, filters, channels, taps, groups=groups),
+            input_gradient=Convolution(positions, filters, channels, taps, groups=groups),
         )
         weights, bias = taps * channels * groups * filters, groups * filters * self.use_bias
         elements = KernelElements(x, y, weights, bias)

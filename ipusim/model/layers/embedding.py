@@ -42,7 +42,7 @@ class Embedding(_Table):
 
     kind: ClassVar = "embedding"
     #: Whether the layer may be inside another layer, such as a residual block.
-    within: ClassVar = False
+    may_be_inner: ClassVar = False
 
     input_dim: Annotated[int, Ge(1), Le(10**7), Doc("rows of the table, the size of the vocabulary")]
     output_dim: Annotated[Axis, Doc("elements of a row")]

@@ -53,7 +53,7 @@ class GLU(Parameterless):
         """Return the work for n output elements; the gating half travels to the other half's tiles.
 
         Forward, per element: a sigmoid and a product, a compute set each. Backward: a sigmoid, three products and a
-        difference, in a compute set for the sigmoid and one for the gradient of either half. The gating half travels
+        difference, in a compute set for the sigmoid and one for the gradient of each half. The gating half travels
         again, and its gradient returns.
         """
         n = batch * math.prod(self.output_shape(input_shape))

@@ -69,7 +69,7 @@ class Join(Parameterless, ABC):
     """
 
     #: Whether the layer may be inside another layer, such as a residual block.
-    within: ClassVar = False
+    may_be_inner: ClassVar = False
 
     source: str
     source_shape: Shape | None

@@ -15,13 +15,13 @@ class KernelProducts(NamedTuple):
     Attributes:
         forward: product for the outputs.
         weights: product for dW.
-        into: product for dx.
+        input_gradient: product for dx.
         convolution: whether convolution options apply to the products.
     """
 
     forward: Product | Convolution
     weights: Product
-    into: Product | Convolution
+    input_gradient: Product | Convolution
     convolution: bool = True
 
 
@@ -65,7 +65,7 @@ def kernel_cost(
     )
     input_half = work_of(
         itemsize,
-        products=(products.into,) if need_input_gradient else (),
+        products=(products.input_gradient,) if need_input_gradient else (),
         vector=y * rule.backward,
         accesses=y + 2 * y * changes_gradient + weights + x + repeated,
         compute_sets=int(changes_gradient),

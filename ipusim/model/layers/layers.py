@@ -198,7 +198,7 @@ class Dense(InHalves):
         products = KernelProducts(
             matmul.parts(Product(rows, inputs, units), "mkn"),
             weights=matmul.parts(Product(inputs, rows, units), "kmn"),
-            into=matmul.parts(Product(rows, units, inputs), "mnk"),
+            input_gradient=matmul.parts(Product(rows, units, inputs), "mnk"),
             convolution=False,
         )
         elements = KernelElements(x, y, weights, units * self.use_bias, matmul.repeated_elements(x, weights, y))

@@ -85,7 +85,7 @@ class Parallel(chain.InChains):
 
     kind: ClassVar = "parallel"
     #: Whether the layer may be inside another layer, such as a residual block.
-    within: ClassVar = False
+    may_be_inner: ClassVar = False
 
     branches: Annotated[
         tuple[Annotated[chain.Chain, ScenarioName("branch"), Len(1, 64)], ...],

@@ -26,7 +26,7 @@ class Residual(chain.InChains):
 
     kind: ClassVar = "residual"
     #: Whether the layer may be inside another layer, such as a residual block.
-    within: ClassVar = False
+    may_be_inner: ClassVar = False
 
     layers: Annotated[chain.Chain, Len(1, 64), Doc("the layers in order")]
     shortcut: Annotated[

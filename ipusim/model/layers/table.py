@@ -42,11 +42,11 @@ class LayerRow(Row):
     """A layer or a loss.
 
     Attributes:
-        within: whether the layer may be inside another layer.
+        may_be_inner: whether the layer may be inside another layer.
         is_loss: whether the row is a loss.
     """
 
-    within: bool
+    may_be_inner: bool
     is_loss: bool
 
 
@@ -59,10 +59,10 @@ def rows() -> tuple[LayerRow, ...]:
     names = [module.name for module in pkgutil.iter_modules(sys.modules[__package__].__path__)]
     names.sort(key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
     rows_of = [_layer_row(layer) for layer in classes(f"{__package__}.{name}" for name in names)]
-    return tuple(sorted(rows_of, key=lambda row: (row.is_loss, not row.within)))
+    return tuple(sorted(rows_of, key=lambda row: (row.is_loss, not row.may_be_inner)))
 
 
 def _layer_row(layer: type[Any]) -> LayerRow:
     is_loss = hasattr(layer, "check_labels")
-    within = not is_loss and getattr(layer, "within", True)
-    return LayerRow(**vars(row_of(layer)), within=within, is_loss=is_loss)
+    may_be_inner = not is_loss and getattr(layer, "may_be_inner", True)
+    return LayerRow(**vars(row_of(layer)), may_be_inner=may_be_inner, is_loss=is_loss)

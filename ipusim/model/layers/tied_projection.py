@@ -30,7 +30,7 @@ class TiedProjection(InHalves):
 
     kind: ClassVar = "tied_projection"
     #: Whether the layer may be inside another layer, such as a residual block.
-    within: ClassVar = False
+    may_be_inner: ClassVar = False
 
     units: Annotated[int, Ge(1), Le(10**7), Doc("outputs: rows of the table, the size of the vocabulary")]
     embedding: Annotated[EarlierLayer, Doc("the earlier embedding with the shared table")]

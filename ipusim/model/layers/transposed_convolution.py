@@ -128,7 +128,7 @@ class Conv2DTranspose(InHalves):
         products = KernelProducts(
             Convolution(positions, channels, filters, taps),
             weights=Product(taps * filters, positions, channels, shared_rows=taps),
-            into=Convolution(positions, filters, channels, taps, math.prod(self.strides)),
+            input_gradient=Convolution(positions, filters, channels, taps, math.prod(self.strides)),
         )
         elements = KernelElements(x, y, weights, filters * self.use_bias)
         return kernel_cost(products, elements, self.activation, itemsize, need_input_gradient)

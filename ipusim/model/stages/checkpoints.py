@@ -60,7 +60,7 @@ class CheckpointedStage(InParts):
         return output, Checkpoints(tuple(inputs), None, key, [tail])
 
     def _saved_of(self, checkpoints: Checkpoints, number: int) -> Saved:
-        """Return the activations of a cluster: kept for the tail, otherwise recomputed."""
+        """Return a cluster's activations: kept for the last cluster, which is asked first; recomputed for others."""
         if checkpoints.tail:
             return checkpoints.tail.pop()
         return self._parts[number].forward(checkpoints.inputs[number], checkpoints.labels, checkpoints.key)[1]

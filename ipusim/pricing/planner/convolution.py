@@ -1,16 +1,16 @@
-"""Plan convolutions as products: taps of the kernel become inputs, positions become rows.
+"""Plan convolutions as products: taps and channels become summed inputs, positions become rows.
 
 PopLibs lays out a convolution in several ways and takes the fastest, like this module:
 
 - tap by tap: the channels of each tap fill whole blocks of the matrix unit, and rows share streamed inputs;
 - expanded: taps and channels fill the blocks together, and every row gets a private copy of its inputs (faster with
   few channels, for example in a network's first layer);
-- combined groups: several groups become a single group, zero off the diagonal, and even depthwise convolutions fill
-blocks.
+- combined groups: several groups become one group. Its kernel is zero between different groups. Even depthwise
+  convolutions fill blocks in this way.
 
 Sources: PopLibs lib/poplin/ConvTransforms.cpp (expanded dimensions, combined groups). Vertices for depthwise and short
-kernels (SLIC, vertical multiply-accumulate) are left out: such convolutions may run faster than planned. Inputs at
-the rim of a tile's positions, received twice in reality, are left out as well.
+kernels (SLIC, vertical multiply-accumulate) are left out: such convolutions may run faster than planned. Tiles with
+neighbouring positions both receive the inputs at the border; the second copy is not counted.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def plan_convolution(
 ) -> ProductPlan:
     """Return the fastest plan of a convolution, preferring plans that fit in memory.
 
-    The product takes the bytes of an element and of a partial sum. Raises QuantityError like
+    ``itemsize`` and ``partials_itemsize`` are the bytes of an element and of a partial sum. Raises QuantityError like
     :func:`ipusim.pricing.planner.plan.plan_product`.
     """
     ways = products(convolution, ipu, itemsize, partials_itemsize)

@@ -64,7 +64,7 @@ class Expectation:
         figure: expected figure.
         item: item of the figure; empty for the figure itself.
         least, most: bounds in the base unit.
-        within: whether values equal to a bound meet the expectation.
+        includes_bounds: whether values equal to a bound meet the expectation.
         equal: required name or whole number; None for a comparison or a range.
     """
 
@@ -74,7 +74,7 @@ class Expectation:
     item: str = ""
     least: float = -math.inf
     most: float = math.inf
-    within: bool = True
+    includes_bounds: bool = True
     equal: str | int | None = None
 
     def holds(self, value: Any) -> bool:
@@ -85,7 +85,7 @@ class Expectation:
             return bool(value == self.equal and type(value) is not bool)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return self.least <= value <= self.most if self.within else self.least < value < self.most
+        return self.least <= value <= self.most if self.includes_bounds else self.least < value < self.most
 
 
 def expectation(name: str, value: object) -> Expectation:
@@ -100,14 +100,14 @@ def expectation(name: str, value: object) -> Expectation:
     bounds = _bounds(figure, value)
     if bounds is None:
         return Expectation(name, value, figure, item, equal=_equal(figure, value))
-    least, most, within = bounds
-    if least > most or (least == most and not within):
+    least, most, includes_bounds = bounds
+    if least > most or (least == most and not includes_bounds):
         raise QuantityError(f"expected the smaller bound first, got {show(value)}, an empty range")
     unit = FIGURE_UNITS[figure.unit]
     if least > unit.most or most < unit.least:
         limits = "a share from 0 % to 100 %" if figure.unit == "share" else f"{figure.unit} from 0 up"
         raise QuantityError(f"expected {limits}, got {show(value)}")
-    return Expectation(name, value, figure, item, least, most, within)
+    return Expectation(name, value, figure, item, least, most, includes_bounds)
 
 
 def _description(figure: Figure) -> str:
@@ -130,9 +130,9 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
         hint = "; did you mean peak, which takes bytes?" if figure.unit == "fits" else ""
         raise QuantityError(f"expected {_description(figure)}, got {show(value)}{hint}")
     if comparison:
-        from_below, within = _SIGNS[comparison[1]]
+        from_below, includes_bounds = _SIGNS[comparison[1]]
         limit = _quantity(figure, comparison[2], value)
-        return (limit, math.inf, within) if from_below else (-math.inf, limit, within)
+        return (limit, math.inf, includes_bounds) if from_below else (-math.inf, limit, includes_bounds)
     if range_match is None:
         around = _TOLERANT.fullmatch(value)
         if around is None or around[2] not in _TO_BOTH_SIDES or figure.unit in ("name", "fits"):

@@ -91,12 +91,12 @@ def _spec_of(row: LayerRow) -> type[BuiltSpec]:
 
 
 @cache
-def _kinds(*, within: bool = False) -> dict[str, Callable[[], type[Node]]]:
+def _kinds(*, inner: bool = False) -> dict[str, Callable[[], type[Node]]]:
     """Return the layers of the table, and a function as a layer.
 
     With ``within``, only layers allowed within another layer.
     """
-    table_rows = (row for row in rows() if row.within or not within)
+    table_rows = (row for row in rows() if row.may_be_inner or not inner)
     return {f"<{row.kind}>": partial(_spec_of, row) for row in table_rows} | {"<python>": lambda: PythonSpec}
 
 
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
 else:
     #: Layer within another layer.
-    InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, within=True)), _EXPECTATION]
+    InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, inner=True)), _EXPECTATION]
 
 
 class RepeatSpec(Node, title="repeat"):

@@ -77,7 +77,7 @@ def test_cycles_are_whole_numbers_that_keep_their_formula():
         assert same == 21
         assert same.law == INFEED
         ((part, times),) = addends(same.cycles)
-        assert f"{times} * {formula_text(part).within(1)}" == "3 * (ceil(2.5) + 4)"
+        assert f"{times} * {formula_text(part).operand(1)}" == "3 * (ceil(2.5) + 4)"
 
 
 def less(cycles, hidden):

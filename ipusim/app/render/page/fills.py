@@ -109,4 +109,4 @@ def colours(face: str, scheme: str) -> dict[str, str]:
 def _mix(colour: str, ground: str) -> str:
     """Return a tint of a colour on a background."""
     pairs = ((int(text[digit : digit + 2], 16) for text in (colour, ground)) for digit in (1, 3, 5))
-    return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * below):02x}" for part, below in pairs)
+    return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * ground_part):02x}" for part, ground_part in pairs)

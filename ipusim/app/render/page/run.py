@@ -154,7 +154,7 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     of_ipu = number in tracks.ipu
     off_ipu = not of_ipu and tracks.group_of(number) == 0
     name = tracks.path(number)
-    label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
+    label, _, detail = name.partition(", ") if of_ipu else (tracks.entries[number].name, "", "")
     if of_ipu and label.startswith("replica"):
         replica, (label, _, detail) = label, detail.partition(", ")
         detail = f"{replica}, {detail}"

@@ -185,14 +185,14 @@ def _by_rows(dense: Maker, rows_index: int) -> Maker:
         rule = dense(node)
 
         def run(*inputs: Any) -> None:
-            (*before, grad), rows, after = inputs[:rows_index], inputs[rows_index], inputs[rows_index:][1:]
-            tables = [np.array(variable.value) for variable in before[:2]]
+            (*leading, grad), rows, trailing = inputs[:rows_index], inputs[rows_index], inputs[rows_index:][1:]
+            tables = [np.array(variable.value) for variable in leading[:2]]
             for row, part in zip(rows, grad, strict=True):
                 views = [Variable("", table[row]) for table in tables]
-                rule(*views, *before[2:], part, *after)
+                rule(*views, *leading[2:], part, *trailing)
                 for table, view in zip(tables, views, strict=True):
                     table[row] = view.value
-            for variable, table in zip(before[:2], tables, strict=True):
+            for variable, table in zip(leading[:2], tables, strict=True):
                 variable.assign(table)
 
         return run
