@@ -90,7 +90,7 @@ class ComputationRates:
         evidence="PopLibs' benchmark rows, except two pools of 8 x 8 images, which need more",
     )
     variable_layout_cycles: Fraction = _cycles(
-        8_800,
+        10_600,
         meaning="cycles for each variable at a weight update to rearrange its gradient, with its learning rate and "
         "casts",
         source=PODS,

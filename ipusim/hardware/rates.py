@@ -164,7 +164,7 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        326_000,
+        352_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
         "after the run; also any other host time for each variable of a session run; not in a PyTorch program",
         source=PODS,
@@ -191,7 +191,7 @@ class Rates(ComputationRates):
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
         "less the streams",
         plausible=(0, 158),
-        evidence="3 and 20 times slower, by the same source; a fit that includes the published times of BERT gives 118",
+        evidence="3 and 20 times slower, by the same source; a fit that includes the published times of BERT gives 109",
     )
     offchip_state_ns: Fraction = _offchip_ns(
         0,
@@ -201,10 +201,10 @@ class Rates(ComputationRates):
         "few of them",
         plausible=(0, 520),
         evidence="published times of BERT in PopART and TensorFlow, compared between two pod sizes, exceed the other "
-        "simulated times by 0 to 0.35 s for 0.67 GB; a fit gives 100 ns",
+        "simulated times by 0 to 0.35 s for 0.67 GB; a fit gives 124 ns",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        610,
+        570,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,

@@ -32,8 +32,8 @@ _WIDEST_RANGE: Final = math.log(4)
 _LEAST_LOG_EFFECT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _CORRELATED: Final = 0.95
-#: Cosine of two rates' effects above which rows cannot distinguish both rates: with both rates free, the standard
-#: deviation is a hundred times that of one free rate.
+#: Cosine of two rates' effects above which rows cannot distinguish both rates: the standard
+#: deviations of two free rates are a hundred times as large.
 _JOINT_COSINE: Final = 1 - 1e-4
 #: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
 _LEAST_VECTOR_COMPONENT: Final = 0.1

@@ -25,7 +25,7 @@ class Measurements(Protocol):
 
     Attributes:
         names: names of the rows.
-        scenarios: the rows' scenarios, each with its rates.
+        scenarios: scenarios of the rows, including rates.
         frameworks: frameworks whose time on the host is part of a row.
         sources: authors of the measurements.
     """

@@ -88,7 +88,7 @@ def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
 
 
 def widening_factor(rows: Sequence[SimulatedRow]) -> float:
-    """Return the factor that widens all intervals; 1 if no kind has enough rows of other sources."""
+    """Return the widening factor of all intervals; 1 if no kind has enough rows of other sources."""
     distances = [distance for group in rows_by_kind(rows).values() for distance in distances_in_widths(group)]
     return float(np.quantile(distances, INTERVAL_SHARE, method="lower")) if distances else 1.0
 

@@ -41,7 +41,7 @@ class MeasuredPass:
 
     @property
     def difference(self) -> float | None:
-        """(simulated - measured) / measured; None if the measured cycles are 0."""
+        """(simulated - measured) / measured; None without measured cycles."""
         return self.simulated / self.measured - 1 if self.measured else None
 
 

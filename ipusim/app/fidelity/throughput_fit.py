@@ -2,13 +2,16 @@
 
 Four rates follow from no other measurement: the host's time for resent optimizer values, in PyTorch and in other
 frameworks; the host's time for optimizer state off chip in PyTorch; the cycles to lay out a variable in a weight
-update. A row's time is linear in these rates, and linear least squares give the most likely values. Row times have a
-standard deviation of a few per cent. Rates have a normal prior around the middle of the plausible range, which is four
-standard deviations wide. A rate without effect on any row therefore stays in the middle of its range.
+update. A row's time is linear in these rates, and generalised least squares give the most likely values. Errors of row
+times are normal, with two parts. All rows of a program, a model in a framework, have the first part in common: their
+simulated layers and host code are equal. Second parts are independent. Rates have a normal prior around the middle of
+the plausible range, which is four standard deviations wide. A rate without effect on any row therefore stays in the
+middle of its range.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,8 +30,10 @@ FIT_RATES: Final = (
     "pytorch_offchip_state_ns",
     "variable_layout_cycles",
 )
-#: Relative standard deviation of published against simulated times (assumed).
-_ROW_SPREAD: Final = 0.025
+#: Relative standard deviations of simulated against published times, for the error common to a program's rows and for
+#: independent errors of rows. These deviations maximise the rows' likelihood, integrated over the rates.
+PROGRAM_SPREAD: Final = 0.028
+ROW_SPREAD: Final = 0.025
 #: Width of a plausible range in standard deviations of the prior.
 _RANGE_DEVIATIONS: Final = 4
 
@@ -41,12 +46,14 @@ class _LinearRow:
 
     Attributes:
         source: publisher of the row.
+        program: model and framework of the row.
         published: published seconds.
         simulated: seconds simulated with the rates in use.
         slopes: additional seconds per unit of each rate.
     """
 
     source: str
+    program: tuple[str, str]
     published: float
     simulated: float
     slopes: Vector
@@ -55,7 +62,9 @@ class _LinearRow:
     def from_row(cls, simulated: SimulatedRow) -> _LinearRow:
         """Return the seconds of a row with its scenario's rates."""
         slopes = np.array([_slope(simulated, name) for name in FIT_RATES])
-        return cls(source_of(simulated.row.source), simulated.seconds_published, simulated.seconds, slopes)
+        row = simulated.row
+        program = (row.model, row.framework)
+        return cls(source_of(row.source), program, simulated.seconds_published, simulated.seconds, slopes)
 
 
 def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
@@ -78,14 +87,15 @@ def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
 
 
 def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Mapping[str, int]]:
-    """Return the rates fitted to all rows whose ``use`` is ``fitted``, and the number of rows that determine each rate.
+    """Return the rates fitted to all rows with ``use`` ``fitted``, and for each rate the number of determining rows.
 
-    A row determines a rate if the rate's range changes the row's time by more than the row's standard deviation.
+    A row determines a rate if the rate's range changes the row's time by more than a standard deviation.
     Keys are attributes of Rates.
     """
     fit_rows = [_LinearRow.from_row(simulated) for simulated in rows if simulated.row.use == "fitted"]
     low, high = _ranges()
-    counts = np.sum([row.slopes * (high - low) > _ROW_SPREAD * row.published for row in fit_rows], axis=0)
+    spread = math.hypot(PROGRAM_SPREAD, ROW_SPREAD)
+    counts = np.sum([row.slopes * (high - low) > spread * row.published for row in fit_rows], axis=0)
     rates = _fit(fit_rows, _rates_in_use(rows)).tolist()
     return dict(zip(FIT_RATES, rates, strict=True)), dict(zip(FIT_RATES, counts.tolist(), strict=True))
 
@@ -121,11 +131,13 @@ def _fit(rows: Sequence[_LinearRow], rates_in_use: Vector) -> Vector:
     """Return the most likely rates within their ranges, for rows simulated with the rates ``rates_in_use``."""
     low, high = _ranges()
     deviations = (high - low) / _RANGE_DEVIATIONS
-    coefficients = [np.diag(1 / deviations)]
-    targets = [(low + high) / 2 / deviations]
-    for row in rows:
-        spread = _ROW_SPREAD * row.published
-        coefficients.append(row.slopes[np.newaxis, :] / spread)
-        targets.append(np.array([(row.published - row.simulated + row.slopes @ rates_in_use) / spread]))
-    solution: Vector = np.linalg.lstsq(np.concatenate(coefficients), np.concatenate(targets), rcond=None)[0]
+    count = len(rows)
+    same_program = np.array([first.program == second.program for first in rows for second in rows])
+    covariance = PROGRAM_SPREAD**2 * same_program.reshape(count, count) + ROW_SPREAD**2 * np.eye(count)
+    slopes = np.array([row.slopes / row.published for row in rows]).reshape(count, len(FIT_RATES))
+    errors = np.array([(row.published - row.simulated) / row.published for row in rows]) + slopes @ rates_in_use
+    independent = np.linalg.inv(np.linalg.cholesky(covariance))
+    coefficients = np.concatenate([np.diag(1 / deviations), independent @ slopes])
+    targets = np.concatenate([(low + high) / 2 / deviations, independent @ errors])
+    solution: Vector = np.linalg.lstsq(coefficients, targets, rcond=None)[0]
     return np.clip(solution, low, high)

@@ -56,7 +56,7 @@ _NAMES_OF_USES: Final = {
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return a sentence with the errors of BERT and ResNet-50 on one pod, and one for each other kind of row."""
+    """Return the errors of BERT and ResNet-50 on one pod, then the errors of other kinds, a sentence per kind."""
     fit_rows = _rows_of(rows, "fitted")
     if not fit_rows:
         return f"Throughputs of whole trainings: {_error_words(rows, ',')}."
