@@ -390,8 +390,10 @@ def test_a_refused_one_is_a_row_with_its_reason():
     assert said(refused)[0].startswith("Best of those that fit: interleaved")
 
 
-def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run():
-    returning = FOUR.replace({"pipeline.device_mapping": [0, 1, 0, 1]})
+@pytest.mark.parametrize("mapping", [[0, 1, 0, 1], [0, 1, 2, 0]], ids=["rounds", "three_ipus"])
+def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run(mapping):
+    """Three IPUs have no two ends for the copies of schedules with two copies of a stage."""
+    returning = FOUR.replace({"pipeline.device_mapping": mapping})
     (said_of_others,) = alternatives(Comparison(compare(returning, ["grouped", "1f1b"])))
     named = re.findall(r"[a-z0-9_]+", said_of_others.partition(": ")[2].replace(" and ", ", "))
     others = [name for name in schedules.names() if name not in ("grouped", "1f1b")]
