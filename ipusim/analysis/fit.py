@@ -106,7 +106,7 @@ class Fit:
     def _code_text(self, peak: Peak) -> str:
         """Return words about an IPU's code, to follow its bytes; empty if the request states the code."""
         if assumed := self._assumed_bytes(peak):
-            return f", {format_bytes(assumed)} of it code (assumed)"
+            return f", of which {format_bytes(assumed)} is code (estimated)"
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
 
     def verdict(self) -> str:
@@ -120,7 +120,7 @@ class Fit:
                 worst, *others = self.excess_peaks
                 code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
-                    f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
+                    f"Memory: {Fits.WITHOUT_CODE}: with the estimated {code} of code IPU {worst.ipu} needs "
                     f"{format_bytes(worst.bytes)}, {need}.{_further_ipus(others)}"
                 )
         if self.sram_bytes is None:
@@ -148,8 +148,8 @@ class Fit:
         holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_MOST_HOLDERS))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
-            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{self._need_text(worst)}{self._code_text(worst)}. Largest: {holders}.{_further_ipus(others)}"
+            f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}{self._code_text(worst)}, "
+            f"{self._need_text(worst)}. Largest: {holders}.{_further_ipus(others)}"
         )
 
     def _need_text(self, peak: Peak) -> str:

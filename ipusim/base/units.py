@@ -55,6 +55,9 @@ UNITS: Final = {
     "cycles": ({"cycles": Fraction(1), "cycle": Fraction(1)}, "1200"),
 }
 
+#: Text in brackets.
+_BRACKETS: Final = re.compile(r"\(.*?\)")
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -169,14 +172,20 @@ def format_figure(number: float, digits: int = 3) -> str:
 
 
 def enumerated(words: Iterable[object], most: int | None = None) -> str:
-    """Return words as an English list; beyond ``most`` words, a count ends the list.
+    """Return words as an English list, with a count in place of words beyond ``most``.
+
+    Semicolons separate words that contain commas themselves.
 
     >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
     ('gpipe, 1f1b and zbv', 'gpipe and 2 more')
+    >>> enumerated(["gpt2, 1f1b", "gpt2, zbv", "bert (4 s, 1 MiB)"])
+    'gpt2, 1f1b; gpt2, zbv; and bert (4 s, 1 MiB)'
     """
     items = [*words]
     tail = items[most:] if most is not None else []
     *first, last = map(str, [*items[:most], f"{len(tail)} more"] if tail else items)
+    if any(", " in _BRACKETS.sub("", word) for word in (*first, last)):
+        return "; ".join([*first, f"and {last}" if first else last])
     return f"{', '.join(first)} and {last}" if first else last
 
 

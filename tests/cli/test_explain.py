@@ -1,6 +1,7 @@
 """Why a run takes as long as it does, as the command line says it."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -41,6 +42,27 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
     assert sum(part["cycles"] for part in said["critical_path"]["parts"]) == said["critical_path"]["cycles"] == 33_500
     assert (tmp_path / "idle_causes.png").stat().st_size > 10_000
     assert (tmp_path / "critical_path.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("disturbances", "title", "first_cells"),
+    [
+        ("[]", "Time of each IPU, equal in replicas 0 and 1; 100% is ", ["0 a", "1 b"]),
+        ("[{ipu: 2, slower: 2}]", "Time of each IPU; 100% is ", ["0 0 a", "1 0 and 1 b", "0 1 a"]),
+    ],
+    ids=["equal", "one_is_slow"],
+)
+def test_equal_ipus_of_replicas_are_one_row_in_words_and_all_rows_in_files(tmp_path, disturbances, title, first_cells):
+    stages = "".join(f"    - {{name: {name}, forward: 1000, backward: 2000}}\n" for name in "ab")
+    head = f"system: {{name: m2000, auto_select_ipus: 4}}\ndisturbances: {disturbances}\n"
+    (tmp_path / "four.yaml").write_text(f"{head}pipeline:\n  gradient_accumulation_count: 8\n  stages:\n{stages}")
+    words = ["explain", "four.yaml", "--out", "out"]
+    told = ipusim(*words, cwd=tmp_path, pictures=False).stdout
+    table = told.partition(title)[2].partition("Critical path")[0]
+    rows = [" ".join(line.split()) for line in table.splitlines() if "%" in line]
+    assert [re.match("[^%]*?(?= [0-9.]+%)", row)[0] for row in rows] == first_cells
+    assert [row["ipu"] for row in json.loads((tmp_path / "out/explanation.json").read_text())["ipus"]] == [0, 1, 2, 3]
+    assert ipusim(*words, "--csv", cwd=tmp_path, pictures=False).stdout.count("\n") == 5
 
 
 def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):

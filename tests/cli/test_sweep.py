@@ -253,7 +253,8 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     child.send_signal(signal.SIGINT)
     told, problems = child.communicate()
     assert (child.returncode, told) == (-signal.SIGINT, "")
-    kept = f"{finished(out)} simulated points are stored, and the same command continues with the others"
+    count = (out / ".ipusim" / "sweep.jsonl").read_bytes().count(b'"is_refusal": false')
+    kept = f"{count} simulated points are stored, and the same command continues with the others"
     assert problems == f"{place}: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)

@@ -92,13 +92,13 @@ pipeline:
     assert least_code(job.program.stages, job.system.ipu, job.system.rates) == 0
     assert job.memory.verdict() == ("Memory: every IPU fits; the fullest is IPU 1 with 4 MiB of 897 MiB, without code.")
     assert load(text, "code_bytes=1 MiB").memory.verdict().endswith(" with 5 MiB of 897 MiB.")
-    with pytest.raises(ScenarioError, match=r" more than its 897 MiB, without code\. Largest: parameters"):
+    with pytest.raises(ScenarioError, match=r", without code, .* more than its 897 MiB\. Largest: parameters"):
         load(text, "pipeline.stages.1.parameter_bytes=1000 MiB")
 
 
 def test_verdicts_say_how_much_code_is_assumed():
     job = assemble(dense(1024))
-    assert job.memory.verdict().endswith(" of 897 MiB, 7.072 MiB of it code (assumed).")
+    assert job.memory.verdict().endswith(" of 897 MiB, of which 7.072 MiB is code (estimated).")
     assert assemble(dense(1024, code_bytes=0)).memory.verdict().endswith(", without code.")
     summary = memory_summary(job.memory, execute(job).timeline)
     assert [ipu.holders[Holder.CODE.key] for ipu in summary.ipus] == code_of(dense(1024))
@@ -107,8 +107,8 @@ def test_verdicts_say_how_much_code_is_assumed():
 def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_is_refused():
     job = assemble(dense(1024, rates={"program_code": 630_000}))
     assert job.memory.verdict() == (
-        "Memory: fits only without the estimated code: with the assumed 885.2 MiB of code IPU 0 needs 936.3 MiB, 39.3 "
-        "MiB more than its 897 MiB."
+        "Memory: fits only without the estimated code: with the estimated 885.2 MiB of code IPU 0 needs 936.3 MiB, "
+        "39.3 MiB more than its 897 MiB."
     )
     assert (job.memory.too_large, [peak.ipu for peak in job.memory.excess_peaks]) == ((), [0])
     found = fullest(job.memory.summary)
@@ -119,7 +119,7 @@ def test_what_does_not_fit_without_assumed_code_is_refused_for_what_can_be_chang
     with pytest.raises(RequestMemoryError) as caught:
         assemble(dense(65_536, samples=64, precision="float32", rates={"program_code": 630_000}))
     assert "Out of memory on IPU 0: " in str(caught.value)
-    assert " more than its 897 MiB, 885.4 MiB of it code (assumed). Largest: " in str(caught.value)
+    assert ", of which 885.4 MiB is code (estimated), " in str(caught.value)
     assert "code_bytes" not in str(caught.value)
 
 

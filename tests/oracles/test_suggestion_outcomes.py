@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info
 
 import ipusim
 from ipusim.analysis.fits import Fits
+from ipusim.app.render.fitted_tables import fit_table
 from ipusim.app.scenario.load import load_request
 from ipusim.app.study.full_pipeline import update_cycles
 from ipusim.app.study.trial import time_alone
@@ -362,6 +363,8 @@ def test_no_two_rows_of_the_table_read_the_same() -> None:
     table, rows = plan_table(found), plan_rows(found)
     header = ("plan", "schedule", "stages", "placement", "IPUs", "count", "recompute")
     assert table.header[:7] == header
+    (part,) = fit_table(table, 100)
+    assert part.table.header == table.header, "a table, and no records"
     others = [row[1:7] for row in table.rows if row[0] != "given"]
     assert len(set(others)) == len(others) > 1
     assert {row["placement"] for row in rows} >= {"around", "there_and_back"}

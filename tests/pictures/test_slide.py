@@ -101,7 +101,7 @@ def test_traces_can_be_chosen_by_any_name_of_a_run(four):
     assert traces(comparison_chart(four, traces=["sequential"])) == ["sequential in lock-step"]
     both = comparison_chart(four, traces=["interleaved in lock-step", "grouped", "grouped"])
     assert traces(both) == ["grouped in lock-step", "interleaved in lock-step"]
-    with pytest.raises(ProgramError, match="expected a trace of grouped, interleaved, sequential, got 'groupt'"):
+    with pytest.raises(ProgramError, match="a trace of 'grouped', 'interleaved' or 'sequential', got 'groupt'"):
         comparison_chart(four, traces=["groupt"])
     every = many(four, 20)
     with pytest.raises(OutputError, match="expected traces that fit below the bars, got 20: choose fewer"):

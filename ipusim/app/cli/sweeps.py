@@ -164,7 +164,7 @@ def _report_stored_points(journal: Journal, target: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        count = len(journal.outcomes)
+        count = sum(outcome.has_run for outcome in journal.outcomes.values())
         advice = f"{counted(count, 'simulated point')} {'is' if count == 1 else 'are'} stored"
         advice += ", and the same command continues with the others" if count else ""
         typer.echo(f"{target}: interrupted. {advice}", err=True)

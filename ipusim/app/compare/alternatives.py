@@ -39,15 +39,15 @@ def schedules_for(shape: pipelines.PlanShape) -> list[str]:
     names = []
     for name in schedules.names() if shape.passes <= _MOST_PASSES else ():
         schedule = schedules.find(name)
-        own_shape = replace(
-            shape,
-            micro_batches=shape.micro_batches // shape.segments * schedule.segments,
-            segments=schedule.segments,
-            mirrored=schedule.mirrored,
-            recompute=False,
-            recompute_inline=False,
-        )
         try:
+            own_shape = replace(
+                shape,
+                micro_batches=shape.micro_batches // shape.segments * schedule.segments,
+                segments=schedule.segments,
+                mirrored=schedule.mirrored,
+                recompute=False,
+                recompute_inline=False,
+            )
             runs.plan_of(schedule, own_shape)
         except IpusimError:
             continue

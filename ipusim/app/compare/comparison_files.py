@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Any, Final
 
-from ipusim.api import Timeline, analysis, timelines
+from ipusim.api import Timeline, analysis, runs, timelines
 from ipusim.app.compare.alternatives import alternatives
 from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
@@ -89,7 +89,7 @@ def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
             return row
     labels = [comparison.label(row) for row in rows]
     hint = did_you_mean(name, labels, quoted=True)
-    raise ProgramError(f"expected a trace of {', '.join(labels)}, got {name!r}{hint}")
+    raise ProgramError(f"expected a trace of {runs.one_of(map(repr, labels))}, got {name!r}{hint}")
 
 
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:

@@ -103,7 +103,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         runs_text = (
             ""
             if len(rows) == len(comparison.completed)
-            else f" of {', '.join(_title_of(comparison, row) for row in rows)}"
+            else f" of {enumerated(_title_of(comparison, row) for row in rows)}"
         )
         yield f"Error of throughputs{runs_text}: {error}."
     if all(row.memory is None for row in comparison.rows):

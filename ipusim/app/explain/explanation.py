@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +28,7 @@ from ipusim.app.run_folder.report import EXPLANATION_FILES
 from ipusim.app.study.result import Result
 from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
-from ipusim.base.units import format_seconds
+from ipusim.base.units import enumerated_rows, format_seconds
 
 #: Maximum number of parts of the critical path in a table; a last row sums the other parts.
 _MOST_ROWS: Final = 12
@@ -151,19 +152,23 @@ class Explanation(Result):
             yield from self.stragglers.tables()
 
     def _idle_table(self) -> Table:
+        """Return a row for every IPU, or for equal IPUs of several replicas."""
         info, idle = self.timeline.info, self.idle
         columns = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
-        rows = tuple(
-            (
-                str(ipu),
-                ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none",
-                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in columns),
-            )
-            for ipu in info.ipu_rows
-        )
+        replicas_of = defaultdict[tuple[int, tuple[str, ...]], list[int]](list)
+        for ipu in info.ipu_rows:
+            stages = ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none"
+            cells = (stages, *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in columns))
+            replicas_of[ipu % info.shards, cells].append(ipu // info.shards)
         period = "the run" if self.execution is None else f"execution {self.execution}"
-        title = f"Time of each IPU; 100% is {idle.window_cycles:,} cycles of {period}"
-        return Table(title, ("IPU", "stages", *(name for name, _ in columns)), rows)
+        title = f"; 100% is {idle.window_cycles:,} cycles of {period}"
+        names = ("stages", *(name for name, _ in columns))
+        if len(replicas_of) == info.shards:
+            equal = f", equal in replicas {enumerated_rows(range(info.replicas))}" * (info.replicas > 1)
+            rows = [(str(ipu), *cells) for ipu, cells in replicas_of]
+            return Table(f"Time of each IPU{equal}{title}", ("IPU", *names), tuple(rows))
+        rows = [(str(ipu), enumerated_rows(replicas), *cells) for (ipu, cells), replicas in replicas_of.items()]
+        return Table(f"Time of each IPU{title}", ("IPU in replica", "replicas", *names), tuple(rows))
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from ipusim.api import Sync
+from ipusim.api import Sync, analysis
 from ipusim.app.render.tables import Table
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.choices import placement_name
@@ -59,8 +59,7 @@ def plan_table(suggestion: Suggestion) -> Table:
             f"{row['ipus']}x{row['replicas']}",
             f"{row['gradient_accumulation_count']}" + f" of {row['micro_batch_size']}" * sizes,
             row["recompute"],
-            "" if None in (row["peak_bytes"], row["sram_bytes"]) else f"{row['peak_bytes'] / row['sram_bytes']:.0%}",
-            row["fits"],
+            _memory_text(row),
             format_seconds(row["weight_update_period_s"]),
             f"{row['times_best']:.3f}",
         )
@@ -68,8 +67,16 @@ def plan_table(suggestion: Suggestion) -> Table:
     )
     period = "per update" if suggestion.job.program.shape.training else "per execution"
     placement = ("placement",) if places else ()
-    further = ("IPUs", "count", "recompute", "full", "fits", period, "relative")
+    further = ("IPUs", "count", "recompute", "memory", period, "ratio")
     return Table("Plans, each simulated", ("plan", "schedule", "stages", *placement, *further), cells)
+
+
+def _memory_text(row: Mapping[str, Any]) -> str:
+    """Return the used share of memory, with a verdict other than that it fits; without limit, the verdict."""
+    if None in (row["peak_bytes"], row["sram_bytes"]):
+        return str(row["fits"])
+    share = f"{row['peak_bytes'] / row['sram_bytes']:.0%}"
+    return share if row["fits"] == analysis.Fits.YES else f"{share}, {row['fits']}"
 
 
 def _differ(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
@@ -88,7 +95,8 @@ def legend(suggestion: Suggestion) -> str:
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
         f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. "
         f"{count * _differ(rows, 'micro_batch_size')}Recompute: before each backward pass (apart) or within it "
-        "(inside). Full: used memory of the fullest IPU. Relative: time per sample divided by the best plan's."
+        "(inside). Memory: used share of the fullest IPU's; the plan fits unless a verdict follows. Ratio: time per "
+        "sample divided by the best plan's."
     )
 
 

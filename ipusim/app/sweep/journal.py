@@ -93,7 +93,7 @@ def code_digest() -> str:
 
 
 class Journal:
-    """Finished points in a results folder, to which points are added; points computed by different code are dropped.
+    """Finished and refused points in a results folder; points computed by different code are dropped.
 
     Every line begins with a hash of itself and of the code, to detect changed or truncated lines.
 
@@ -117,10 +117,10 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file, and remove an empty file."""
+        """Close the file, and remove a file without any run."""
         if self._file is not None and self._folder.is_mine:
             self._file.close()
-            if not self.outcomes:
+            if not any(outcome.has_run for outcome in self.outcomes.values()):
                 self._folder.remove_aside(_FILE)
 
     def add(self, key: str, outcome: Outcome) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, get_type_hints
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
 
 from ipusim.api import (
     Job,
+    Problem,
     Request,
     RequestError,
     RequestMemoryError,
@@ -39,6 +40,7 @@ class Outcome:
         sram_bytes: memory of an IPU in bytes; None if unlimited.
         makespan_cycles: cycles of the pipeline's first execution, without weight update.
         run_cycles: cycles of the whole run.
+        is_refusal: whether rules refused the point, so that equal options with the same code are refused again.
     """
 
     message: str = ""
@@ -47,6 +49,7 @@ class Outcome:
     sram_bytes: int | None = None
     makespan_cycles: int | None = None
     run_cycles: int = 0
+    is_refusal: bool = False
 
     @property
     def has_run(self) -> bool:
@@ -80,29 +83,39 @@ _KEPT_FIGURES: Final = {figure.name: figure for figure in analysis.FIGURES if fi
 _BY_COLUMN: Final = {figure.column: figure.name for figure in analysis.FIGURES if figure.measure}
 #: Upper bound of stored cycles.
 _MOST_CYCLES: Final = 2**63
+#: Outcome without any figure.
+_EMPTY: Final = Outcome()
 
 
 def stored_outcome(data: Any) -> Outcome:
-    """Return an outcome of a successful run from JSON; raises FileError for malformed data."""
-    kinds = get_type_hints(Outcome)
-    if not isinstance(data, dict) or data.keys() != kinds.keys():
+    """Return an outcome of a successful run, or of a refusal, from JSON; raises FileError for malformed data."""
+    if not isinstance(data, dict) or data.keys() != asdict(_EMPTY).keys():
         raise FileError("expected the fields of an outcome")
-    figures = data["figures"]
-    if not isinstance(figures, dict) or not {"memory"} <= figures.keys() <= _KEPT_FIGURES.keys():
+    figures, is_refusal = data["figures"], data["is_refusal"]
+    required = set() if is_refusal else {"memory"}
+    if not isinstance(figures, dict) or not required <= figures.keys() <= _KEPT_FIGURES.keys():
         raise FileError("expected the figures of an outcome")
-    wrong = [name for name, value in data.items() if name != "figures" and not _is_stored(name, kinds[name], value)]
+    wrong = [name for name, value in data.items() if not _is_stored(name, value, is_refusal=is_refusal)]
     if wrong := wrong + [name for name, value in figures.items() if not is_value(_KEPT_FIGURES[name], value)]:
-        raise FileError(f"expected values of a run, got other values of {', '.join(wrong)}")
-    return Outcome(**{**data, "figures": {**figures, "memory": analysis.Fits(figures["memory"])}})
+        raise FileError(f"expected values of an outcome, got other values of {', '.join(wrong)}")
+    fits = {name: analysis.Fits(value) for name, value in figures.items() if name == "memory"}
+    return Outcome(**{**data, "figures": {**figures, **fits}})
 
 
-def _is_stored(name: str, kind: Any, value: Any) -> bool:
-    """Return whether a field of a successful outcome may hold this value."""
-    if kind is str:
-        return value in ([""] if name == "message" else [sync.value for sync in Sync])
-    if value is None:
-        return name == "sram_bytes"
-    return type(value) is int and 0 <= value < _MOST_CYCLES
+def _is_stored(name: str, value: Any, *, is_refusal: Any) -> bool:
+    """Return whether a field of a successful outcome, or of a refusal, may hold this value."""
+    match name:
+        case "figures":
+            return True  # checked one by one
+        case "is_refusal":
+            return type(value) is bool
+        case "message":
+            return isinstance(value, str) and bool(value) == is_refusal
+        case "sync" | "makespan_cycles" | "run_cycles" if is_refusal:
+            return bool(value == getattr(_EMPTY, name))
+        case "sync":
+            return value in [sync.value for sync in Sync]
+    return (value is None and name == "sram_bytes") or (type(value) is int and 0 <= value < _MOST_CYCLES)
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
@@ -115,11 +128,18 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
     except RequestMemoryError as error:
         memory = error.job.memory
         figures = _kept_figures({"memory": memory.summary})
-        return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
+        return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes, is_refusal=True)
+    except RequestError as error:
+        return Outcome(_one_line(error), is_refusal=not any(map(_may_pass_later, error.problems)))
     except MemoryError as error:
         return Outcome(message=f"too little memory: {error}")
     except Exception as error:  # user functions may raise anything
         return Outcome(message=_one_line(error))
+
+
+def _may_pass_later(problem: Problem) -> bool:
+    """Return whether a problem stems from data or from an error of a user's code, which may import other files."""
+    return problem.path[:1] == ("data",) or (problem.error is not None and problem.error.__cause__ is not None)
 
 
 def _one_line(error: Exception) -> str:

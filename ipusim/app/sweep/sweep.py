@@ -78,8 +78,8 @@ def sweep(
 ) -> Sweep:
     """Run ``request`` at every point of ``axes``; arithmetic runs only with ``losses``.
 
-    Points in ``journal`` are reused, and new points are stored as they end. After every point, ``on_point`` receives
-    the partial sweep. A failing point is recorded; the sweep continues.
+    Points and refusals in ``journal`` are reused, and new ones are stored as they end. After every point, ``on_point``
+    receives the partial sweep. A failing point is recorded; the sweep continues.
 
     Raises OptionError for invalid axes and pools; AllFailedError, or the request's error, if no point runs; OutputError
     if the journal cannot be written, or a cluster does not answer.
@@ -109,7 +109,7 @@ def sweep(
         for number, outcome in outcome_stream:
             outcomes[number] = outcome
             progress_count += 1
-            if journal is not None and outcome.has_run:  # points with an error end quickly, so they run again
+            if journal is not None and (outcome.has_run or outcome.is_refusal):  # after other errors points run again
                 journal.add(keys[number], outcome)
             if on_point:
                 on_point(partial_sweep())

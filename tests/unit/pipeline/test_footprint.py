@@ -92,8 +92,8 @@ def test_the_scenario_says_what_fits():
 
 
 MESSAGE = (
-    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB, "
-    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, "
+    "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, without code, 175 MiB more than its "
+    "897 MiB. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, "
     "use the schedule interleaved with half the FIFO depth, or cut the model into more stages on more IPUs. With "
     "memory: report the program runs anyway; `ipusim check` lists the memory and time of each change."
 )

@@ -390,8 +390,18 @@ def test_a_refused_one_is_a_row_with_its_reason():
     assert said(refused)[0].startswith("Best of those that fit: interleaved")
 
 
-def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run():
-    returning = FOUR.replace({"pipeline.device_mapping": [0, 1, 0, 1]})
+def test_labels_with_commas_are_listed_with_semicolons():
+    """Four and five are equal, and each schedule has a time of its own."""
+    both = [ComparedItem(FOUR, "four.yaml"), ComparedItem(FOUR, "five.yaml")]
+    best, *_ = said(Comparison(compare(both, ["grouped", "sequential"])))
+    assert "; as fast as five.yaml, grouped, and " in best
+    assert best.endswith(" less time than the next, four.yaml, sequential; and five.yaml, sequential.")
+
+
+@pytest.mark.parametrize("mapping", [[0, 1, 0, 1], [0, 1, 2, 0]], ids=["rounds", "three_ipus"])
+def test_other_schedules_for_the_stages_of_a_refused_one_are_those_that_run(mapping):
+    """Three IPUs have no two ends for the copies of schedules with two copies of a stage."""
+    returning = FOUR.replace({"pipeline.device_mapping": mapping})
     (said_of_others,) = alternatives(Comparison(compare(returning, ["grouped", "1f1b"])))
     named = re.findall(r"[a-z0-9_]+", said_of_others.partition(": ")[2].replace(" and ", ", "))
     others = [name for name in schedules.names() if name not in ("grouped", "1f1b")]

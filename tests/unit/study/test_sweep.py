@@ -14,6 +14,7 @@ from ipusim.analysis.fits import Fits
 from ipusim.app.render.tables import text_of
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
+from ipusim.app.sweep import crew as crews
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew
@@ -200,6 +201,43 @@ def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
     assert third.outcomes[0] != first.outcomes[0]
 
 
+def test_a_journal_gives_back_refusals_of_rules_and_no_other_errors(tmp_path, monkeypatch):
+    """Counts 9 and 10 break a rule of the schedule, 1 GiB of parameters exceeds an IPU."""
+    stages = [{"name": name, "forward": 10, "parameter_bytes": "1 MiB"} for name in "abcd"]
+    system = {"name": "m2000"}
+    request = Request.from_dict({"system": system, "pipeline": {"stages": stages, COUNT.split(".")[1]: 8}})
+    varied = {COUNT: [8, 9, 10], "pipeline.stages.a.parameter_bytes": ["1 MiB", "1 GiB"]}
+    with journal_in(tmp_path) as journal:
+        first = swept(request, varied, journal=journal)
+    assert [outcome.is_refusal for outcome in first.outcomes] == [False, True, True, True, True, True]
+    whole = file_in(tmp_path).read_bytes()
+    with monkeypatch.context() as changed, journal_in(tmp_path) as journal:
+        changed.setattr(crews, "outcome_of", lambda *_: pytest.fail("a point runs again"))
+        second = swept(request, varied, journal=journal)
+    assert (second.reused_count, second.outcomes) == (6, first.outcomes)
+    assert file_in(tmp_path).read_bytes() == whole
+    monkeypatch.setattr(journals, "code_digest", lambda: "of tomorrow")
+    with journal_in(tmp_path) as journal:
+        assert swept(request, varied, journal=journal).reused_count == 0
+
+
+def test_an_error_of_a_users_code_is_met_again(tmp_path):
+    (tmp_path / "mine.py").write_text("def order(shape):\n    import helper_that_is_not_there\n")
+    request = replace(FOUR.replace({"pipeline.sync": "point_to_point"}), folder=tmp_path)
+    varied = {"pipeline.schedule": ["1f1b", "mine.py:order"]}
+    for count in (0, 1):
+        with journal_in(tmp_path / "out") as journal:
+            found = swept(request, varied, journal=journal)
+        assert "helper_that_is_not_there" in found.outcomes[1].message
+        assert (found.reused_count, found.outcomes[1].is_refusal) == (count, False)
+
+
+def test_a_journal_of_refusals_alone_does_not_stay(tmp_path):
+    with pytest.raises(RequestError), journal_in(tmp_path) as journal:
+        swept(FOUR, {COUNT: [7, 9]}, journal=journal)
+    assert not file_in(tmp_path).exists()
+
+
 @pytest.mark.parametrize("cut", [1, 20, -1])
 def test_a_line_that_was_cut_off_is_made_again(tmp_path, cut):
     path = file_in(tmp_path)
@@ -308,6 +346,8 @@ def test_a_damaged_line_is_told_and_forgotten_and_the_others_stay(tmp_path, jour
         ("figures", {**FIGURES, "efficiency": 0.5}),
         ("message", "no"),
         ("message", None),
+        ("is_refusal", True),
+        ("is_refusal", 0),
         ("mean_loss", "0"),
         ("peak", 1e3),
     ],
@@ -330,6 +370,19 @@ def test_a_line_with_a_hash_of_its_own_has_the_fields_that_a_run_has(tmp_path, j
         journal.write_bytes(read._head + read._with_hash(text))
     with journal_in(tmp_path) as read:
         assert (read.outcomes, read.damaged) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("message", ""), ("sync", "lock_step"), ("run_cycles", 1), ("makespan_cycles", 1), ("figures", {"peak": "0"})],
+)
+def test_a_refusal_has_a_message_and_no_times(tmp_path, journal, field, value):
+    refusal = Outcome("no", {"memory": Fits.NO, "peak": 9}, sram_bytes=8, is_refusal=True)
+    with journal_in(tmp_path) as read:
+        read.add(KEY, refusal)
+        read.add("c" * 64, replace(refusal, **{field: value}))
+    with journal_in(tmp_path) as read:
+        assert (read.damaged, read.outcomes) == (1, {KEY: refusal, OTHER: LEARNT})
 
 
 def test_a_journal_that_is_no_file_says_so(tmp_path, journal):
