@@ -2,7 +2,8 @@
 
 A ``text`` block directly below a ``console`` block shows the output of the last command, 100 columns wide. A line
 ``...`` stands for any number of omitted lines. A block with a file name as comment in its first line, such as
-``# mine.yaml`` or ``# mine.yaml: a title``, is written to this file before the next command.
+``# mine.yaml`` or ``# mine.yaml: a title``, is written to this file before the next command. So is a block below a
+paragraph that ends with a file name, such as ``mine.yaml`` in backquotes and a colon.
 
 ``python -m reports.outputs [PAGES]`` from the top of the repository renews the outputs of these pages, or of all pages.
 """
@@ -41,6 +42,8 @@ _HEADING_OR_BLOCK: Final = re.compile(
 )
 #: First line of a block with the content of a file.
 _FILE: Final = re.compile(r"# ([\w./-]+\.(?:yaml|py|csv))(?:: [^\n]*)?\n")
+#: End of a paragraph above a block with the content of a file, and the fence of the block.
+_FILE_ABOVE: Final = re.compile(r"`([\w./-]+\.(?:yaml|py|csv))`:\n\n```\w+\n\Z")
 #: Command after an installation in a ``bash`` block.
 _FIRST_RUN: Final = re.compile(r"\.venv/bin/(ipusim .+)")
 
@@ -140,7 +143,13 @@ def command_lines(content: str) -> list[str]:
 
 def named_files(text: str) -> dict[str, str]:
     """Return the contents of all named files on a page, by name."""
-    return {named_file.group(1): block.content for block in blocks(text) if (named_file := _FILE.match(block.content))}
+    return {name: block.content for block in blocks(text) if (name := _file_name(block, text))}
+
+
+def _file_name(block: Block, text: str) -> str:
+    """Return the name of the file with a block's content; empty for other blocks."""
+    named_file = _FILE.match(block.content) or _FILE_ABOVE.search(text, max(0, block.start - 100), block.start)
+    return named_file.group(1) if named_file else ""
 
 
 def walks(page: str, text: str) -> list[Walk]:
@@ -165,8 +174,8 @@ def walks(page: str, text: str) -> list[Walk]:
             files = {}
         elif block.language == "text" and above and _shows(above, block, text, steps):
             steps[-1] = Step(steps[-1].command, steps[-1].files, block, steps[-1].is_part)
-        elif named_file := _FILE.match(block.content):
-            files = {**files, named_file.group(1): block.content}
+        elif name := _file_name(block, text):
+            files = {**files, name: block.content}
         above = block
     return [Walk(page, heading, tuple(steps)) for heading, steps in parts if steps]
 

@@ -6,6 +6,7 @@ import pytest
 
 from ipusim.app.scenario.load import load_job
 from ipusim.pipeline.ops import Pass
+from ipusim.pipeline.plan import Sync
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 
@@ -79,7 +80,10 @@ def test_where_nothing_is_better_the_scenario_has_the_named_schedule(folder):
     )
     assert (done.returncode, done.stderr) == (0, "")
     begins = "Best: zero_bubble_h1 in point-to-point (as fast as zero_bubble_h2), "
-    ends = r"no better Order was found, so scenario\.yaml names this schedule\.\n"
+    ends = (
+        r"no better Order was found, so scenario\.yaml names this schedule\.\n"
+        "With `--schedules 1f1b` an Order has to beat 1f1b alone, and is written to the folder\\.\n"
+    )
     assert re.match(rf"{re.escape(begins)}[\d.]+ us per weight update: {ends}", done.stdout)
     assert sorted(path.name for path in (folder / "out").iterdir() if path.is_file()) == ["scenario.yaml"]
     best = done.stdout.split()[1]
@@ -145,3 +149,12 @@ def test_what_is_refused_is_named_and_nothing_is_written(folder, options, said):
 def test_limits_of_memory_are_of_an_order_alone(folder):
     done = ipusim("suggest", "uneven.yaml", "--memory", "1 MiB", cwd=folder)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "--memory: expected none without --order\n")
+
+
+def test_an_order_is_searched_in_the_sync_mode_of_the_command_line(folder):
+    done = synthesized(folder, "--sync", "lock_step", "--schedules", "gpipe")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert load_job(folder / "out" / "scenario.yaml").plan.sync is Sync.LOCK_STEP
+    refused = synthesized(folder, "--sync", "lock_step,point_to_point")
+    text = "--sync: expected one sync mode with --order, got lock_step,point_to_point\n"
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", text)

@@ -261,7 +261,8 @@ def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
         "Already in use: activations recomputed, optimizer state in Streaming Memory, sharded over replicas."
     )
     assert in_vain.startswith(
-        "Tried alone, without effect: schedule interleaved, half as many activations kept (pipeline.device_mapping: "
+        "Tried alone, but freed no memory: schedule interleaved, half as many activations kept "
+        "(pipeline.device_mapping: "
     )
     assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain
 
@@ -410,11 +411,11 @@ def test_a_search_that_ends_unproven_says_how_to_narrow_it(tmp_path):
     assert found.given_trial.fits == "does not fit"
     assert found.outcome is Outcome.PLAN
     assert [*searched_lines(found)][-1].endswith(
-        "More time with the option seconds, or fewer plans with replicas, ipus or schedules may find a faster plan."
+        "More `--seconds`, or a search limited by `--replicas`, `--ipus` or `--schedules`, may find a faster plan."
     )
     found.searched.end_reason = "the limit of 400000 cuts at once"  # which more time does not lift
     assert [*searched_lines(found)][-1].endswith(
-        "less time at most. Fewer plans with replicas, ipus or schedules may find a faster plan."
+        "less time at most. A search limited by `--replicas`, `--ipus` or `--schedules` may find a faster plan."
     )
 
 

@@ -130,7 +130,7 @@ def test_the_bars_say_what_the_table_says(four):
     said = bar_words(comparison_chart(four))
     for row, cells in zip(four.rows, comparison_table(four).rows, strict=True):
         time, over, mark = cells[1].replace("us", "µs"), cells[3], cells[-1]
-        time_words = ", ".join(filter(None, [time, "first" if row is four.first_completed else over, mark]))
+        time_words = ", ".join(filter(None, [time, "reference" if row is four.first_completed else over, mark]))
         assert row_words(four, row) == time_words
         assert any(word.startswith(time_words) for word in said)
     parts = four.rows[0].waterfall

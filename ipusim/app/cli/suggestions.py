@@ -66,7 +66,7 @@ Schedules = Annotated[
         "names of schedules, or all  [default: Graphcore's, single, and the scenario's; with --order all]", "NAMES"
     ),
 ]
-Syncs = Annotated[str | None, _option("sync modes  [default: the given plan's]", "MODES")]
+Syncs = Annotated[str | None, _option("sync modes, or the sync mode for --order  [default: the given plan's]", "MODES")]
 Placements = Annotated[
     str | None,
     _option("placements of stages: straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES"),
@@ -139,11 +139,11 @@ def suggest(
     options = overrides or ()
     names = None if schedules is None else _schedule_names(schedules, scenario.parent)
     if order:
-        allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
+        allow_only(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", "sync", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         seconds = _SYNTHESIS_S if seconds is None else seconds
-        _write_order(scenario, options, out, names or ["all"], memory, seconds, output_form)
+        _write_order(scenario, [*options, *_sync_option(sync)], out, names or ["all"], memory, seconds, output_form)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
@@ -220,6 +220,14 @@ def _schedule_names(text: str, folder: Path) -> list[str]:
     from ipusim.api import schedules
 
     return [schedules.named_from(name, folder) for name in split_names(text)]
+
+
+def _sync_option(text: str | None) -> list[str]:
+    """Return the override for the sync mode of a searched order, if given."""
+    modes = _names(text) or ()
+    if len(modes) > 1:
+        raise OptionError("sync", f"expected one sync mode with {{}}, got {text}", "order")
+    return [f"pipeline.sync={mode}" for mode in modes]
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

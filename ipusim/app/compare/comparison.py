@@ -121,7 +121,7 @@ class Comparison:
 
     @cached_property
     def kept_differ(self) -> tuple[str, ...]:
-        """Reasons why numbers of kept micro-batches do not compare memory; empty if they do."""
+        """Reasons why numbers of kept micro-batches are no measure of memory; empty if they are."""
         stages = len({row.stages_and_holders for row in self.completed}) > 1
         return (
             *["the stages of the runs differ in length or have copies"] * stages,

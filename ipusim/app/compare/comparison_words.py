@@ -120,7 +120,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
                 most_kept = enumerated(f"{label} {most}" for label, most in kept_counts)
                 yield f"Most micro-batches that a stage keeps for its backward passes: {most_kept}."
                 if comparison.kept_differ:
-                    yield f"These numbers do not compare memory, because {' and '.join(comparison.kept_differ)}."
+                    yield f"These numbers are no measure of memory, because {' and '.join(comparison.kept_differ)}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -215,7 +215,7 @@ def _front_words(comparison: Comparison) -> Iterator[str]:
         texts = [f"{comparison.label(row)} ({_figure_text(comparison, row, short=True)}, {_peak(row)})" for row in rows]
         trade_offs = f"Best trade-offs of time and memory{_mode(comparison)}, the front"
         listed = enumerated(texts, _MOST_RUNS)
-        yield f"{trade_offs}: {listed}. Every run that is faster than one of these needs more memory."
+        yield f"{trade_offs}: {listed}. For each of these runs, every faster run needs more memory."
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -326,7 +326,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
         return mark(comparison, row)
     unit = "" if comparison.is_by_time else " samples/s"  # shorter bars mean more samples/s
     difference = (
-        "first" if row is comparison.group(row).first_completed else signed_text(comparison.to_first(row)) + unit
+        "reference" if row is comparison.group(row).first_completed else signed_text(comparison.to_first(row)) + unit
     )
     words = [
         format_seconds(comparison.cost(row)).replace("us", "µs"),

@@ -131,6 +131,9 @@ class Explanation(Result):
         yield from help_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:
             yield f"The sensitivity of the run to a cycle of each pass is not known: {self.sensitivities.unknown}."
+        elif self.sensitivities is not None and any(self.sensitivities.copies):
+            grows, falls = ("?" if cycles is None else f"{cycles:,}" for cycles in self.sensitivities.copies)
+            yield f"One cycle more in each copy between IPUs adds {grows} to the run, and one cycle less saves {falls}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
 
@@ -219,10 +222,7 @@ class Explanation(Result):
             (stage, *("-" if cycles is None else f"{cycles:,}" for cycles in of_stage))
             for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
-        if any(sensitivities.copies):
-            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in sensitivities.copies)
-            rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
-        title = "Cycles by which the run changes if each pass of a kind takes a cycle more (+1) or less (-1)"
+        title = "Cycles that the run gains if each pass takes a cycle more (+1), and loses if a cycle less (-1)"
         return Table(title, ("stage", *names), rows)
 
     def data(self) -> dict[str, Any]:

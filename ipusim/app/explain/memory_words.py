@@ -55,7 +55,7 @@ def move_words(found: Moves) -> list[str]:
         failures = (
             f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {found.ipu}'})" for words, rule in found.no_help
         )
-        sentences.append(f"Tried alone, without effect: {'; '.join(failures)}.")
+        sentences.append(f"Tried alone, but freed no memory: {'; '.join(failures)}.")
     return sentences
 
 

@@ -34,10 +34,13 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         first = [group[0] for group in best[:_MOST_KINDS]]
         texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
-        causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
+        causes = [what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0]
         if causes and first[0].cause in causes:
-            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in causes)
+            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in dict.fromkeys(causes))
             subject = "This change saves" if len(first) == 1 else "These changes save"
+            if len(causes) < len(first):
+                kinds = [what_if.change.kind for what_if in first if what_if.cause in causes]
+                subject = f"Of these, {enumerated(kinds)} save{'s' if len(kinds) == 1 else ''}"
             yield f"{subject} time mainly in {parts}."
     elif any(
         what_if.gain >= LEAST_GAIN
@@ -55,15 +58,13 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
         yield f"With other hardware: {', '.join(texts)}."
     if no_help := [
-        what_if.change.words
-        for what_if in what_ifs
-        if analysis.fits_or_unknown(what_if.fits) and what_if.gain < LEAST_GAIN
+        _name(what_if) for what_if in what_ifs if analysis.fits_or_unknown(what_if.fits) and what_if.gain < LEAST_GAIN
     ]:
         yield f"Also tried, but not faster: {enumerated(no_help, _MOST_NAMED_CHANGES)}."
-    if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
+    if refusals := [_name(what_if) for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "because stages would share an IPU, and the memory of stages is not known"
         yield f"Not tried, {text}: {enumerated(refusals, _MOST_NAMED_CHANGES)}. {_TRY}"
-    if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
+    if too_long := [_name(what_if) for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, because trials take long: {enumerated(too_long)}. {_TRY}"
 
 
@@ -79,6 +80,12 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
             if not group or what_if.after == group[0].after:
                 group.append(what_if)
     return [*best.values()]
+
+
+def _name(what_if: WhatIf) -> str:
+    """Return the words of a change, with the kind if it is a schedule: names such as ``single`` do not tell."""
+    words = what_if.change.words
+    return f"schedule {words}" if what_if.change.kind == "another schedule" else words
 
 
 def _words(group: Sequence[WhatIf]) -> str:
@@ -118,7 +125,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     more_rows = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [
         (
-            what_if.change.words,
+            _name(what_if),
             _saves(what_if),
             "-" if what_if.after is None else format_seconds(float(what_if.after)),
             _fits(what_if),

@@ -88,14 +88,14 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         if is_on
         else "kept activations fit",
         "pipeline.recomputation_mode": "the faster mode of recomputation" if is_on else "no recomputation",
-        "pipeline.offload_weight_update_variables": "optimizer state on the IPUs leaves too little memory for them"
+        "pipeline.offload_weight_update_variables": "with optimizer state on the IPUs the stages would not fit"
         if is_on
         else "the state fits on its IPUs, without copies from and to Streaming Memory",
         "pipeline.replicated_optimizer_state_sharding": "each replica moves only its part"
         if is_on
         else "each replica has the whole state",
         "pipeline.variables_on_host": "Streaming Memory replaces the host, and the IPUs update the weights",
-        "pipeline.offload_activations": "activations on their IPU leave too little memory for these stages",
+        "pipeline.offload_activations": "with all activations on their IPU the stages would not fit",
     }
     return reasons.get(name, "part of the suggested plan")
 

@@ -321,8 +321,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
-        more_time = "More time with the option seconds, or fewer" if end in TIME_ENDS else "Fewer"
+        advice = "a search limited by `--replicas`, `--ipus` or `--schedules`"
+        advice = f"More `--seconds`, or {advice}," if end in TIME_ENDS else advice.capitalize()
         yield (
-            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {more_time} plans "
-            "with replicas, ipus or schedules may find a faster plan."
+            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {advice} may find a "
+            "faster plan."
         )

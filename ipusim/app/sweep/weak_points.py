@@ -126,7 +126,8 @@ class WeakPoints(Result):
             return f"no {kind} with {self.slower:g} times the duration has a cost"
         ranked = sorted(slowdowns.items(), key=lambda item: -item[1])
         worst = [_place_name(place) for place, slowdown in ranked if slowdown > most - _TOLERANCE]
-        tie = f" (as much as {counted(len(worst) - 1, 'other')})" if len(worst) > 1 else ""
+        others = len(worst) - 1
+        tie = f" ({counted(others, 'other')} cost{'s' if others == 1 else ''} as much)" if others else ""
         return f"{kind} {worst[0]} costs most{tie} with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:

@@ -23,6 +23,8 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             f"Best: {synthesis.best_named.name}{tie_text}, {period} per weight update: no better Order was found, so "
             "scenario.yaml names this schedule."
         )
+        if synthesis.is_among_all:
+            yield "With `--schedules 1f1b` an Order has to beat 1f1b alone, and is written to the folder."
     else:
         comparison = Comparison((synthesis.best_named, synthesis.new_order))
         difference = comparison.difference(synthesis.new_order, synthesis.best_named)

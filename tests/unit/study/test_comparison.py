@@ -250,7 +250,7 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert [row["difference"] for row in ComparisonResult(found).data()] == pytest.approx([0, 0, 33 / 40 - 1, 0])
     assert (found.best, [group.best for group in found.groups]) == (None, [found.rows[2], found.rows[3]])
     assert time_words(found) == "time per weight update, each sync mode by itself"
-    assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["first", "first", "-17.5%", "0%"]
+    assert [row_words(found, row).split(", ")[1] for row in found.rows] == ["reference", "reference", "-17.5%", "0%"]
 
 
 OWN = """
@@ -359,7 +359,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     assert second.startswith(f"grouped in lock-step: would take {would:.1%} less time, but does not fit: Out of memory")
     assert second.endswith(grouped.memory.verdict.removeprefix("Memory: "))
     assert front.startswith("Best trade-offs of time and memory, the front: interleaved (")
-    assert front.endswith(". Every run that is faster than one of these needs more memory.")
+    assert front.endswith(". For each of these runs, every faster run needs more memory.")
     marks = {row[0]: row[-1] for row in comparison_table(found).rows}
     assert marks["grouped"] == "does not fit"
     assert marks["interleaved"] == "best, front"
