@@ -5,16 +5,20 @@ This module imports little, so that workers start before the parent has imported
 
 from __future__ import annotations
 
+import multiprocessing.resource_tracker
 import os
+import signal
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from threading import Thread
 from typing import Any, Final, Literal, TypeVar
 
 import joblib
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 #: Seconds between a worker's checks of its parent.
 _WATCH_S: Final = 0.5
@@ -48,7 +52,8 @@ def side_by_side(
         return
     options = {"backend": "loky", "initializer": _end_with_parent, "initargs": (os.getpid(),)}
     parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
-    results = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
+    with _interrupts_blocked():
+        results = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
     try:
         # "yield from" would close the generator before "finally", with joblib's warning about unfinished calls.
         for result in results:  # noqa: UP028
@@ -57,6 +62,22 @@ def side_by_side(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about calls left unfinished by an interrupt
             results.close()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT in this thread, and in workers that it starts: only the parent answers Ctrl-C.
+
+    Otherwise a worker interrupted in its imports prints a traceback. The start of a tracker of resources ends with
+    unblocked signals, so the trackers start first.
+    """
+    for tracker in (multiprocessing.resource_tracker, loky_tracker):
+        tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent(parent: int) -> None:

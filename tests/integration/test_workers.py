@@ -1,5 +1,7 @@
 """Worker processes that are left before they are done."""
 
+import subprocess
+import sys
 import time
 import warnings
 
@@ -14,3 +16,15 @@ def test_calls_that_an_interrupt_leaves_undone_are_left_without_a_warning():
         assert next(results) is None
         results.close()
     assert [str(warning.message) for warning in told] == []
+
+
+def test_only_the_parent_answers_an_interrupt():
+    """In a process of its own, whose trackers of resources do not run yet: their start unblocks signals."""
+    code = """if __name__ == "__main__":
+    import signal
+    from ipusim.base.workers import side_by_side
+    masks = [*side_by_side(signal.pthread_sigmask, [(signal.SIG_BLOCK, [])] * 4, 2, 1)]
+    print([signal.SIGINT in mask for mask in [*masks, signal.pthread_sigmask(signal.SIG_BLOCK, [])]])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[True, True, True, True, False]\n", "")
