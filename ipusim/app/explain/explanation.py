@@ -133,7 +133,7 @@ class Explanation(Result):
             yield f"The sensitivity of the run to a cycle of each pass is not known: {self.sensitivities.unknown}."
         elif self.sensitivities is not None and any(self.sensitivities.copies):
             grows, falls = ("?" if cycles is None else f"{cycles:,}" for cycles in self.sensitivities.copies)
-            yield f"One cycle more in each copy between IPUs adds {grows} cycles to the run, and one less saves {falls}."
+            yield f"One cycle more in each copy between IPUs adds {grows} cycles to the run; one less saves {falls}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
 
