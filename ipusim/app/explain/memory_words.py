@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ipusim.api import analysis
-from ipusim.app.explain.memory_moves import Move, Moves
+from ipusim.app.explain.memory_moves import Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
@@ -75,9 +76,9 @@ def advice(found: Moves) -> str:
         best = min(lower, key=lambda move: move.peak_bytes)
         return (
             "No option tried makes the program fit, alone or combined. The largest reduction, to "
-            f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best)}"
+            f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best.changes)}"
         )
-    options = options_of(best)
+    options = options_of(best.changes)
     equals = [
         move.words for move in alternatives if analysis.fits_or_unknown(move.fits) and move.period_s == best.period_s
     ]
@@ -88,6 +89,6 @@ def advice(found: Moves) -> str:
     return f"{first}: {best.words}{as_fast}, {options}"
 
 
-def options_of(move: Move) -> str:
-    """Return the options of a change, quoted for a shell."""
-    return " ".join(f"--set {shlex.quote(f'{name}={text_of(value)}')}" for name, value in move.changes.items())
+def options_of(changes: Mapping[str, Any]) -> str:
+    """Return changed options as options of the command line, quoted for a shell."""
+    return " ".join(f"--set {shlex.quote(f'{name}={text_of(value)}')}" for name, value in changes.items())
