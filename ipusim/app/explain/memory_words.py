@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ipusim.api import analysis
+from ipusim.app.explain.memory_candidates import ACTIVATIONS, REMOTE
 from ipusim.app.explain.memory_moves import Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
@@ -45,7 +46,7 @@ def move_words(found: Moves) -> list[str]:
         best is None or not analysis.fits_or_unknown(best.fits) or best.period_s > _SLOW_MULTIPLE * found.period_s
     ):
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
-    if any(move.fills_other_memory for move in found.moves):
+    if any(not move.changes.keys().isdisjoint((REMOTE, ACTIVATIONS)) for move in found.moves):
         sentences.append(
             "A change that moves tensors to other memory can free less than their size, because the peak then includes "
             "tensors on their way."

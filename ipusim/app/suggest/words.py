@@ -13,7 +13,7 @@ from ipusim.app.explain.memory_moves import is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
-from ipusim.app.study.full_pipeline import Ceiling
+from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
@@ -125,7 +125,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "Ceiling of the plan")
     if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
-        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "Ceiling of the given plan")
+        given_job = suggestion.given_trial.job
+        yield from ceiling_words(ceiling_of(given_job), given_job, "Ceiling of the given plan")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
