@@ -62,7 +62,7 @@ def test_each_move_is_the_scenario_with_its_options(name, changes):
     assert (moves.ipu, moves.peak_bytes) == (fullest.ipu, fullest.bytes)
     assert moves.period_s == pytest.approx(period(job), rel=1e-12)
     for move in moves.moves:
-        options = shlex.split(options_of(move))[1::2]  # as a shell reads them
+        options = shlex.split(options_of(move.changes))[1::2]  # as a shell reads them
         other = load_job(path, (*changes, "memory=report", "expect=null", *options))
         assert move.peak_bytes == other.memory.fullest.bytes
         assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
@@ -141,7 +141,7 @@ def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_togethe
     assert "activations" in best.words
     assert "state" in best.words
     assert best.changes["pipeline.allow_recompute"] is True
-    options = shlex.split(options_of(best))[1::2]
+    options = shlex.split(options_of(best.changes))[1::2]
     assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.excess_peaks
 
 
@@ -312,7 +312,7 @@ def test_products_have_half_of_what_each_kind_and_each_stage_gives_them(tmp_path
     own = f"{forward}.1.matmul_options.availableMemoryProportion"
     assert found == {f"system.matmuls.{share}": 0.2, f"system.convolutions.{share}": 0.1, own: 0.25}
     (move,) = (move for move in memory_moves(job).moves if move.changes == found)
-    assert f"--set {own}=0.25" in options_of(move)
+    assert f"--set {own}=0.25" in options_of(move.changes)
     after = load_job(tmp_path / "s.yaml", ["memory=report", stages, *(f"{key}={to}" for key, to in found.items())])
     assert after.memory.fullest.bytes == move.peak_bytes
 
@@ -417,6 +417,11 @@ def test_a_search_that_ends_unproven_says_how_to_narrow_it(tmp_path):
     assert [*searched_lines(found)][-1].endswith(
         "less time at most. A search limited by `--replicas`, `--ipus` or `--schedules` may find a faster plan."
     )
+    kinds = ("matmuls", "convolutions")
+    half = " ".join(f"--set system.{kind}.poplar_options.availableMemoryProportion=0.3" for kind in kinds)
+    assert [*searched_lines(found)][-2].endswith(f"may allow a faster plan: search again with {half}")
+    found.searched.too_large = found.searched.misfits = 0  # memory has ruled out no plan
+    assert not any("search again" in line for line in searched_lines(found))
 
 
 def test_a_proof_that_no_plan_fits_names_the_products_for_which_it_holds(tmp_path):

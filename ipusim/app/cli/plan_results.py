@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Job, Machine, Plan, analysis, hardware, pipelines, pricing, schedules
-from ipusim.app.cli.expected import expectation_lines
 from ipusim.app.cli.figures import cost_tables, machine_tables
 from ipusim.app.cli.shape import as_text, schedule_lines
-from ipusim.app.cli.tables import holder_table, holder_words, memory_table
+from ipusim.app.cli.tables import expectation_lines, holder_table, holder_words, memory_table
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Preformatted, Result
 from ipusim.base.units import counted

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ipusim.api import analysis
 from ipusim.app.cli import tables
-from ipusim.app.cli.expected import expectation_lines
 from ipusim.app.render.tables import Table, ipu_table, summary_table
 from ipusim.app.render.verdict import verdict_table
 from ipusim.app.study.figures import figure_rows
@@ -42,15 +42,15 @@ class RunResult(Result):
         yield verdict_table(summary)
         if self.verbose:
             yield from self._tables()
-        yield from (*summary.notes, *self.run.remarks, *expectation_lines(self.judgements))
+        yield from (*summary.notes, *self.run.remarks, *tables.expectation_lines(self.judgements))
         if self.times_check is not None:
             yield str(self.times_check)
 
     def _tables(self) -> Iterator[str | Table]:
-        run, system = self.run, self.run.job.system
+        run = self.run
         yield summary_table(run.summary)
-        if (options := tables.option_table(run.job.program, system)).rows:
-            yield options
+        if options := tuple(analysis.effects_of(run.job.program, run.job.system).items()):
+            yield Table("Options", ("", ""), options)
         yield ipu_table(run.summary)
         if run.describes_memory:
             yield tables.memory_table(run.memory, run.timeline)
@@ -61,7 +61,7 @@ class RunResult(Result):
         if orders[0].routes:
             yield tables.order_table(orders)
             yield tables.route_table(orders)
-        yield f"Selection order {system.selection_order}: {system.order_reason}"
+        yield f"Selection order {run.job.system.selection_order}: {run.job.system.order_reason}"
 
     def data(self) -> dict[str, Any]:
         """Return the contents of ``summary.json``."""

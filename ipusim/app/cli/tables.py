@@ -1,21 +1,20 @@
-"""Make tables of the command line: options, learning, memory, selection orders, routes."""
+"""Make tables and lines of the command line: expectations, learning, memory, selection orders, routes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from ipusim.api import PipelineProgram, System, Timeline, analysis, pipelines
+from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes
 
+if TYPE_CHECKING:
+    from ipusim.api import runs
+    from ipusim.app.regression.expectations import Judgement
+
 #: Maximum number of routes per table.
 _MOST_ROUTES: Final = 40
-
-
-def option_table(program: PipelineProgram, system: System) -> Table:
-    """Return the options that change how the pipeline runs; no rows for default options."""
-    return Table("Options", ("", ""), tuple(analysis.effects_of(program, system).items()))
 
 
 def learning_table(learning: analysis.Learning) -> Table:
@@ -111,3 +110,9 @@ def route_table(reports: Sequence[analysis.OrderReport]) -> Table:
         rows = [*rows[:_MOST_ROUTES], (f"and {len(rows) - _MOST_ROUTES} more", *("" for _ in range(2 + len(reports))))]
     header = ("stages", "tensor", "bytes", *(f"{report.order}{' (used)' * report.used}" for report in reports))
     return Table("Routes of the inter-IPU copies, in physical IPUs", header, tuple(rows))
+
+
+def expectation_lines(judgements: Sequence[Judgement], still_open: Sequence[runs.Expectation] = ()) -> Iterator[str]:
+    """Yield a line per judged expectation, and a line per expectation that needs a run."""
+    yield from map(str, judgements)
+    yield from (f"open    {expectation.name}: {expectation.text}, known after a run" for expectation in still_open)

@@ -75,12 +75,12 @@ def _stages(job: Job) -> Iterator[Change]:
         }
         return replace(job.costs, passes=passes), job.system
 
-    def with_balanced_stages(job: Job) -> tuple[Costs, System]:
-        return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
-
-    part = timelines.TimePart.IMBALANCE
-    remark = "hypothetical stages of equal length"
-    yield Change("balanced stages", remark, price=with_balanced_stages, shortened_part=part)
+    yield Change(
+        "balanced stages",
+        "hypothetical stages of equal length",
+        price=lambda job: (replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system),
+        shortened_part=timelines.TimePart.IMBALANCE,
+    )
     if len(busiest) < len(names):
         words = f"{enumerated_rows(busiest, names.__getitem__)} {float(_SAVED_FRACTION):.0%} faster"
         yield Change("faster stages", words, price=with_faster_stages)

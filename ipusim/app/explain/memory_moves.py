@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble
-from ipusim.app.explain.memory_candidates import ACTIVATIONS, REMOTE, Candidate, candidates_of
+from ipusim.app.explain.memory_candidates import REMOTE, Candidate, candidates_of
 from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 from ipusim.base.units import enumerated
@@ -57,11 +57,6 @@ class Move:
     fits: analysis.Fits
     period_s: float
     paid: tuple[tuple[str, float], ...]
-
-    @property
-    def fills_other_memory(self) -> bool:
-        """Whether tensors go to Streaming Memory or to another IPU, and come back."""
-        return not self.changes.keys().isdisjoint((REMOTE, ACTIVATIONS))
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ipusim.api import analysis
-from ipusim.app.explain.memory_moves import Move, Moves
+from ipusim.app.explain.memory_candidates import ACTIVATIONS, REMOTE
+from ipusim.app.explain.memory_moves import Moves
 from ipusim.app.render.tables import Table, text_of
 from ipusim.base.units import format_bytes, format_seconds
 
@@ -44,7 +46,7 @@ def move_words(found: Moves) -> list[str]:
         best is None or not analysis.fits_or_unknown(best.fits) or best.period_s > _SLOW_MULTIPLE * found.period_s
     ):
         sentences.append("`ipusim suggest` also searches other stages, schedules and numbers of IPUs.")
-    if any(move.fills_other_memory for move in found.moves):
+    if any(not move.changes.keys().isdisjoint((REMOTE, ACTIVATIONS)) for move in found.moves):
         sentences.append(
             "A change that moves tensors to other memory can free less than their size, because the peak then includes "
             "tensors on their way."
@@ -75,9 +77,9 @@ def advice(found: Moves) -> str:
         best = min(lower, key=lambda move: move.peak_bytes)
         return (
             "No option tried makes the program fit, alone or combined. The largest reduction, to "
-            f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best)}"
+            f"{format_bytes(best.peak_bytes)} on the fullest IPU: {best.words}, {options_of(best.changes)}"
         )
-    options = options_of(best)
+    options = options_of(best.changes)
     equals = [
         move.words for move in alternatives if analysis.fits_or_unknown(move.fits) and move.period_s == best.period_s
     ]
@@ -88,6 +90,6 @@ def advice(found: Moves) -> str:
     return f"{first}: {best.words}{as_fast}, {options}"
 
 
-def options_of(move: Move) -> str:
-    """Return the options of a change, quoted for a shell."""
-    return " ".join(f"--set {shlex.quote(f'{name}={text_of(value)}')}" for name, value in move.changes.items())
+def options_of(changes: Mapping[str, Any]) -> str:
+    """Return changed options as options of the command line, quoted for a shell."""
+    return " ".join(f"--set {shlex.quote(f'{name}={text_of(value)}')}" for name, value in changes.items())

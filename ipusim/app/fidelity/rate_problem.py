@@ -68,10 +68,6 @@ class Problem:
             self._log_errors[rates] = np.log(self.rows.time_ratios(rates))
         return self._log_errors[rates]
 
-    def sum_of_squares(self, x: Vector) -> float:
-        """Return the sum of squared errors, which the best rates minimise."""
-        return float(np.sum(np.square(self.log_errors(self.rates(x)))))
-
     def slopes(self, x: Vector) -> Vector:
         """Return the derivatives of the rows' log errors by the rates' logarithms, as central differences."""
         least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.free_rates]
@@ -88,9 +84,9 @@ class Problem:
         return np.array(columns).T
 
     def best(self) -> Vector:
-        """Return the logarithms of the best-fitting rates."""
+        """Return the logarithms of the rates with the least sum of squared errors."""
         points = [x for start in (self.start, (self.low + self.high) / 2) for x in self._points_from(start)]
-        return min(points, key=self.sum_of_squares)
+        return min(points, key=lambda x: np.sum(np.square(self.log_errors(self.rates(x)))))
 
     def _points_from(self, x: Vector) -> list[Vector]:
         """Return the logarithms of the rates at the start, ``x``, and after every iteration."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from ipusim.api import analysis
@@ -46,9 +46,3 @@ def paragraph(text: str) -> str:
 def picture(png: bytes, text: str) -> str:
     """Return an inlined PNG; ``text`` is its alternative text."""
     return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
-
-
-def show_parts(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
-    """Return sentences and tables above a picture with alternative text ``text``."""
-    parts_html = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
-    return f"<div>{''.join(parts_html)}{'' if png is None else picture(png, text)}</div>"

@@ -61,4 +61,6 @@ class ResultView:
     def _repr_html_(self) -> str:
         parts = [*self._display.printout()]
         title = next((part.title for part in parts if isinstance(part, Table)), "")
-        return html.show_parts(parts, self._repr_png_(), title)
+        parts_html = [html.paragraph(part) if isinstance(part, str) else html.table(part) for part in parts]
+        png = self._repr_png_()
+        return f"<div>{''.join(parts_html)}{'' if png is None else html.picture(png, title)}</div>"

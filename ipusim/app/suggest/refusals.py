@@ -123,7 +123,7 @@ def _advice(baseline: Baseline, *, is_single: bool) -> str:
         else memory_moves(baseline.job, with_longer_parts=False).moves
     )
     if moves and analysis.fits_or_unknown((move := moves[0]).fits):
-        return f"The given plan fits with {move.words}: {options_of(move)}"
+        return f"The given plan fits with {move.words}: {options_of(move.changes)}"
     smaller = baseline.micro_batch_size > 1
     if is_single:
         return f"More IPUs do not help{', smaller micro-batches may' * smaller}."

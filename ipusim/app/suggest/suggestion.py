@@ -170,11 +170,6 @@ class Suggestion:
         return ceiling_of(self.job)
 
     @cached_property
-    def own_ceiling(self) -> Ceiling | str:
-        """Ceiling of the given plan, in the format of ``ceiling``."""
-        return "" if self.given_trial.job is None else ceiling_of(self.given_trial.job)
-
-    @cached_property
     def given_with_equal_samples(self) -> Trial | None:
         """Trial of the given plan with as many samples in a weight update as the suggested plan.
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, pipelines, runs
-from ipusim.app.explain.memory_candidates import PRODUCTS_IN_HALF
+from ipusim.app.explain.memory_candidates import PRODUCTS_IN_HALF, products_in_half
 from ipusim.app.explain.memory_moves import is_long, memory_moves
 from ipusim.app.explain.memory_words import options_of
 from ipusim.app.render.tables import Table
 from ipusim.app.render.verdict import against_one_words
-from ipusim.app.study.full_pipeline import Ceiling
+from ipusim.app.study.full_pipeline import Ceiling, ceiling_of
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
@@ -125,7 +125,8 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "Ceiling of the plan")
     if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
-        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "Ceiling of the given plan")
+        given_job = suggestion.given_trial.job
+        yield from ceiling_words(ceiling_of(given_job), given_job, "Ceiling of the given plan")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
@@ -150,7 +151,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     ):
         yield (
             f"The given plan with {best.words} is faster and fits: {format_seconds(best.period_s)} for a weight "
-            f"update. Search again from this plan: {options_of(best)}"
+            f"update. Search again from this plan: {options_of(best.changes)}"
         )
 
 
@@ -314,6 +315,7 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         room = "all their temporary memory" if suggestion.added_options else "half their temporary memory"
         ways, plans = counted(runner_up.choices, "combination"), counted(runner_up.simulated, "plan")
         yield f"A second search, of plans whose matrix products have {room}: {ways}, {plans} simulated."
+    yield from _products_kept(suggestion)
     if suggestion.searched.skipped_bound is None:
         yield (
             "Proven: no plan within the options is faster. The lower bound of every plan that was not simulated is at "
@@ -326,4 +328,19 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         yield (
             f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {advice} may find a "
             "faster plan."
+        )
+
+
+def _products_kept(suggestion: Suggestion) -> Iterator[str]:
+    """Yield how to search with less memory for matrix products, if memory ruled out plans.
+
+    Smaller products make no given cut faster, and a search for other cuts takes too long to follow every search.
+    """
+    outcome = suggestion.searched
+    if not (outcome.too_large or outcome.misfits) or suggestion.added_options or outcome.units is None:
+        return
+    if changes := products_in_half(suggestion.baseline.request.options, outcome.units.profiles):
+        yield (
+            "The search keeps the memory of matrix products. Half of this memory may allow a faster plan: search again "
+            f"with {options_of(changes)}"
         )

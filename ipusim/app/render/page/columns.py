@@ -11,17 +11,8 @@ import numpy as np
 from ipusim.app.render.arrays import Integers
 from ipusim.base.compression import Gzip
 
-#: JavaScript's typed arrays of integers by name, narrowest first.
-_TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] = {
-    "Uint8": np.uint8,
-    "Int8": np.int8,
-    "Uint16": np.uint16,
-    "Int16": np.int16,
-    "Uint32": np.uint32,
-    "Int32": np.int32,
-}
-#: Type of larger values; exact up to 2**53.
-_LARGE_VALUE_TYPE: Final = "Float64"
+#: Bytes of JavaScript's widest array of integers; larger values become Float64, exact up to 2**53.
+_WIDEST_BYTES: Final = 4
 #: Alignment of arrays in bytes, as the widest type needs.
 _ALIGNMENT: Final = 8
 
@@ -37,19 +28,19 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
         for name, column in columns.items():
             values = np.diff(column, prepend=0) if name in differences else column
             kind = _type_of(values)
-            content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
+            content = values.astype(kind.newbyteorder("<")).tobytes()
             content += bytes(-len(content) % _ALIGNMENT)
             entries.append(
-                {"name": name, "type": kind, "at": offset, "length": len(column), "differences": name in differences}
+                {"name": name, "type": kind.name.capitalize(), "at": offset, "length": len(column)}
+                | {"differences": name in differences}
             )
             file.write(content)
             offset += len(content)
         return entries, b64encode(file.close()).decode()
 
 
-def _type_of(values: Integers) -> str:
+def _type_of(values: Integers) -> np.dtype[Any]:
+    """Return the narrowest type of a JavaScript array for whole numbers."""
     least, most = int(values.min(initial=0)), int(values.max(initial=0))
-    for name, kind in _TYPES.items():
-        if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max:
-            return name
-    return _LARGE_VALUE_TYPE
+    kind = np.result_type(*map(np.min_scalar_type, (least, -1 - most) if least < 0 else (most,)))
+    return kind if kind.itemsize <= _WIDEST_BYTES else np.dtype(np.float64)
