@@ -40,6 +40,8 @@ FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
 _LIMIT: Final = 300
 #: Limit of the elapsed time of a program, in seconds, for programs that wait forever.
 _IDLE_LIMIT: Final = 3600
+#: Line of a Python error.
+_ERROR_LINE: Final = re.compile(r"^\s*[\w.]*(?:Error|Exception): .*\S", re.MULTILINE)
 #: Maximum length of a message on the page, in characters.
 _SHOWN: Final = 200
 
@@ -138,7 +140,8 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
         return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {limit}")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
-        return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
+        *_, error = [last, *re.findall(_ERROR_LINE, err)]  # TensorFlow adds lines on a node's origin to an error
+        return replace(program, outcome=Outcome.REFUSED, why=_message(program, error))
     if not re.search(program.prints, out + err):
         return replace(program, outcome=Outcome.DIFFERS, why=f"prints nothing such as {program.prints}")
     return replace(program, outcome=Outcome.RUNS, why="")

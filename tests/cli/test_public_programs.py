@@ -72,6 +72,8 @@ def test_a_run_has_small_data_where_its_row_needs_them(name, shape, tmp_path, mo
 def test_a_program_is_judged_by_how_it_ends():
     refused = judged(PROGRAM, 2, "total 6", f"ipusim\n/tmp/{PROGRAM.checkout}/{PROGRAM.path}:8: no more\n")
     assert (refused.outcome, refused.why) == (Outcome.REFUSED, "program.py:8: no more")
+    traced = judged(PROGRAM, 1, "", "Trace:\npackage.UnknownError: no more\n\nOriginal stack trace for 'loop':\n  File\n")
+    assert traced.why == "package.UnknownError: no more"
     differs = judged(PROGRAM, 0, "total 7", "")
     assert (differs.outcome, differs.why) == (Outcome.DIFFERS, "prints nothing such as total 6")
     runs = judged(PROGRAM, 0, "total 6", "")

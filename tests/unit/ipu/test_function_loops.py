@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
 from tests.effort import sampled
 from tests.programs import hosted_names
@@ -262,6 +262,13 @@ def test_a_function_with_a_loop_runs_it_on_when_it_is_called_again(names):
         names.strategy.run(my_net, args=[tf.constant(scale)])
         found = outfeed.dequeue().numpy().ravel().tolist()
         assert found == [scale * (3 * call + at) + 1 for at in range(3)]
+
+
+def test_a_queue_is_refused_where_no_function_is_traced(names):
+    """Graphcore's operations of queues have kernels of the device alone."""
+    numbers = names.tf.data.Dataset.range(4)
+    with pytest.raises(ProgramError, match="infeed_dequeue: expected a call in a function that runs on IPUs"):
+        names.ipu.ipu_infeed_queue.IPUInfeedQueue(numbers)._dequeue()
 
 
 def test_what_a_loop_carries_begins_anew_in_each_call(names):
