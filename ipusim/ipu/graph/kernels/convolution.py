@@ -60,8 +60,12 @@ def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Ar
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
     for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):
-        rows = arriving.reshape(-1, arriving.shape[-1]) @ block.reshape(-1, block.shape[-1]).T
-        parts.append(windows.put_back(rows.reshape(*grad.shape[:-1], *size, w.shape[-2]), shape[1:-1]))
+        rows = arriving.reshape(-1, arriving.shape[-1])
+        # one product per element of a window: a product for all elements at once writes scattered rows
+        elements = (
+            (rows @ matrix.T).reshape(*grad.shape[:-1], w.shape[-2]) for matrix in block.reshape(-1, *block.shape[-2:])
+        )
+        parts.append(windows.put_back(elements, (*shape[:-1], w.shape[-2]), size))
     return np.concatenate(parts, -1)
 
 
@@ -120,7 +124,9 @@ def _depthwise_image_gradient(node: Node) -> Kernel:
     def run(shape: Array, kernel: Array, grad: Array) -> Any:
         arriving, w = windows.channels_last(widened(grad)), widened(kernel)
         blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
-        rows = np.einsum("npqcm,ijcm->npqijc", blocks, w, optimize=True)
-        return windows.as_node_layout(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
+        rows = np.einsum("npqcm,ijcm->ijnpqc", blocks, w, optimize=True)
+        elements = rows.reshape(-1, *rows.shape[2:])
+        images = windows.put_back(elements, windows.sizes(shape), w.shape[:2])
+        return windows.as_node_layout(images).astype(dtype, copy=False)
 
     return run
