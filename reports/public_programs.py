@@ -92,12 +92,12 @@ class Program:
     @property
     def needs_nothing(self) -> bool:
         """Whether the program runs without other packages or files; generated data and import paths are provided."""
-        return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
+        return all(re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", need) for need in self.needs.split("; "))
 
     @property
     def images(self) -> tuple[int, str] | None:
         """Number of generated images for training and as many for tests, and their dataset; None for no such need."""
-        found = re.fullmatch(r"data: (\d+) images of (\w+), generated", self.needs)
+        found = re.search(r"data: (\d+) images of (\w+), generated", self.needs)
         return None if found is None else (int(found[1]), found[2])
 
     @property
