@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
-from ipusim.ipu.graph.kernels.activations import select_gradient
+from ipusim.ipu.graph.kernels.selection import select_gradient
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
