@@ -53,6 +53,19 @@ def test_the_names_that_a_program_and_its_modules_use_tell_its_version(text, ver
     assert written_for(ast.parse(text), tmp_path)[0] == version
 
 
+def test_programs_find_names_of_numpys_earlier_releases(run):
+    run("""
+import numpy as np
+import tensorflow as tf
+assert np.array([np.Inf, np.NINF, np.NaN], np.float).tolist()[:2] == [float("inf"), float("-inf")]
+assert np.zeros(2, np.int).dtype == int and np.dtype(np.object) == object and np.float_ is np.float64
+assert np.product([2, 3]) == 6 and np.alltrue([1, 0]) == False and np.round_(2.51, 1) == 2.5
+assert np.in1d([[1, 2], [3, 4]], [1, 4]).tolist() == [True, False, False, True]
+assert np.trapz([1, 2], dx=2) == 3 and np.asfarray([1]).dtype == float
+""")
+    assert not hasattr(np, "float")
+
+
 def test_programs_of_both_versions_share_a_process_in_turn(run, tf):
     of_1 = """
 import tensorflow as tf
