@@ -226,6 +226,8 @@ def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
     for position, program in enumerate(programs):
         if part in program.path:
             ran = replace(run(program, folder), state=commit)
+            if ran.why and program.why.startswith(ran.why):
+                ran = replace(ran, why=program.why)  # a remark added by hand stays with the same message
             first = f"{ran.outcome} at {commit}" if file == FURTHER else ""
             programs[position] = replace(ran, first=program.first or first)
             file.write_text(as_csv(programs), encoding="utf-8")

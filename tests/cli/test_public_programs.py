@@ -132,6 +132,15 @@ def test_an_outcome_is_of_the_commit_that_ran_it(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(("why", "kept"), [("no more; by hand", "no more; by hand"), ("once", "no more")])
+def test_a_remark_stays_with_the_message_that_it_follows(why, kept, tmp_path, monkeypatch):
+    outcomes = tmp_path / "outcomes.csv"
+    outcomes.write_text(as_csv([replace(PROGRAM, why=why)]))
+    monkeypatch.setattr("reports.public_programs.run", lambda program, _: replace(program, why="no more"))
+    main(tmp_path, file=outcomes)
+    assert read_programs(outcomes)[0].why == kept
+
+
 def test_the_page_has_each_program_with_its_outcome_and_reason():
     lines = programs_page().splitlines()
     further = read_programs(FURTHER)
