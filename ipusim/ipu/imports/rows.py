@@ -48,6 +48,8 @@ _STRATEGIES: Final = """
 """
 #: Modules that make up ``tensorflow.python``, as in the releases that Graphcore's programs are written for.
 _PYTHON_MODULES: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
+#: Modules with the names of TensorFlow 1's module of native functions, among them the reader of checkpoints.
+_NATIVE_MODULES: Final = ("tensorflow.python.pywrap_tensorflow", "tensorflow.python.training.py_checkpoint_reader")
 #: Package of Graphcore's plugin for TensorFlow.
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 #: Rows of Graphcore's plugin.
@@ -125,6 +127,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON_MODULES,
+        "tensorflow.python.pywrap_tensorflow": _NATIVE_MODULES,
         "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
         "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
@@ -147,6 +150,8 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow._api.v1.compat.v1": ("tensorflow.compat.v1",),
         **_PLUGIN_ROWS,
     }
+    if major == 1:
+        rows["tensorflow.pywrap_tensorflow"] = _NATIVE_MODULES
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):

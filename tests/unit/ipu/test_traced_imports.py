@@ -53,6 +53,21 @@ def test_the_names_that_a_program_and_its_modules_use_tell_its_version(text, ver
     assert written_for(ast.parse(text), tmp_path)[0] == version
 
 
+def test_programs_read_checkpoints_by_tensorflow_1s_native_module(run):
+    run("""
+import tensorflow as tf
+from tensorflow import pywrap_tensorflow
+from tensorflow.python import pywrap_tensorflow as same
+tf.get_variable("w", initializer=[1.0, 2.0])
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    path = tf.train.Saver().save(session, "./model")
+for module in (pywrap_tensorflow, same, tf.pywrap_tensorflow):
+    reader = module.NewCheckpointReader(path)
+    assert reader.get_variable_to_shape_map() == {"w": [2]} and reader.get_tensor("w").tolist() == [1, 2]
+""")
+
+
 def test_programs_find_names_of_numpys_earlier_releases(run):
     run("""
 import numpy as np
