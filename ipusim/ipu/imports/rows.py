@@ -128,6 +128,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
         "tensorflow.python": _PYTHON_MODULES,
         "tensorflow.python.pywrap_tensorflow": _NATIVE_MODULES,
+        "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
         "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
         "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
         "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),

@@ -53,8 +53,10 @@ def test_the_names_that_a_program_and_its_modules_use_tell_its_version(text, ver
     assert written_for(ast.parse(text), tmp_path)[0] == version
 
 
-def test_programs_read_checkpoints_by_tensorflow_1s_native_module(run):
+def test_programs_find_tensorflow_1s_native_functions(run):
     run("""
+from tensorflow.python.training import training_ops
+assert callable(training_ops.resource_apply_momentum)
 import tensorflow as tf
 from tensorflow import pywrap_tensorflow
 from tensorflow.python import pywrap_tensorflow as same
