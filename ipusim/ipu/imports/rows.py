@@ -50,6 +50,8 @@ _STRATEGIES: Final = """
 _PYTHON_MODULES: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
 #: Modules with the names of TensorFlow 1's module of native functions, among them the reader of checkpoints.
 _NATIVE_MODULES: Final = ("tensorflow.python.pywrap_tensorflow", "tensorflow.python.training.py_checkpoint_reader")
+#: Batch normalisation that accepts parameters in half precision.
+_BATCH_NORM: Final = f"{_OURS}.imports.batch_norm:fused_batch_norm"
 #: Package of Graphcore's plugin for TensorFlow.
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 #: Rows of Graphcore's plugin.
@@ -126,6 +128,7 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
+        "tensorflow.compat.v1.nn.fused_batch_norm": _BATCH_NORM,
         "tensorflow.python": _PYTHON_MODULES,
         "tensorflow.python.pywrap_tensorflow": _NATIVE_MODULES,
         "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
@@ -153,6 +156,7 @@ def rows_for(major: int) -> dict[str, Row]:
     }
     if major == 1:
         rows["tensorflow.pywrap_tensorflow"] = _NATIVE_MODULES
+        rows["tensorflow.nn.fused_batch_norm"] = _BATCH_NORM
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):

@@ -70,6 +70,25 @@ for module in (pywrap_tensorflow, same, tf.pywrap_tensorflow):
 """)
 
 
+def test_programs_normalise_batches_with_parameters_in_half_precision(run):
+    run("""
+import numpy as np
+import tensorflow as tf
+values = np.random.default_rng(1).normal(2.0, 3.0, (4, 2, 2, 3)).astype(np.float32)
+results = {}
+for dtype in (tf.float16, tf.float32):
+    x, scale = tf.constant(values, dtype), tf.constant([1.0, 2.0, 0.5], dtype)
+    y, mean, variance = tf.nn.fused_batch_norm(x, scale, tf.zeros_like(scale), epsilon=0.01)
+    z, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, scale, mean=mean, variance=variance, is_training=False)
+    tensors = [y, mean, variance, z, *tf.gradients(tf.reduce_sum(y * y * y), [x, scale])]
+    assert all(tensor.dtype == dtype for tensor in tensors)
+    with tf.Session() as session:
+        results[dtype] = session.run(tensors)
+for half, single in zip(results[tf.float16], results[tf.float32]):
+    np.testing.assert_allclose(half, single, rtol=0.02, atol=0.1)
+""")
+
+
 def test_programs_find_names_of_numpys_earlier_releases(run):
     run("""
 import numpy as np
