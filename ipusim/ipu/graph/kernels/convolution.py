@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
+#: Bytes of windows that a convolution copies at once: more take longer, as they leave the processor's cache.
+_PATCH_BYTES: Final = 4 * 2**20
+
 
 def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     """Return windows as a matrix: a row per window, with columns ordered like the kernel's elements."""
@@ -20,6 +23,17 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     axes = len(kernel)
     order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)
     return views.transpose(order).reshape(-1, int(np.prod(kernel)) * x.shape[-1])
+
+
+def _product_of_patches(windows: Windows, x: Array, kernel: tuple[int, ...], matrix: Array) -> Array:
+    """Return the product of :func:`_patches` and a matrix, for as many images at once as fit in a cache."""
+    rows = int(np.prod(windows.window_counts(x.shape[1:-1], kernel)))
+    images = max(1, _PATCH_BYTES // max(1, rows * len(matrix) * x.itemsize))
+    result = np.empty((len(x) * rows, matrix.shape[1]), np.result_type(x, matrix))
+    for start in range(0, len(x), images):
+        end = min(start + images, len(x))
+        np.matmul(_patches(windows, x[start:end], kernel), matrix, out=result[start * rows : end * rows])
+    return result
 
 
 def _split_channels(x: Array, groups: int) -> list[Array]:
@@ -36,7 +50,7 @@ def _convolution(node: Node) -> Kernel:
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
         positions = windows.window_counts(x.shape[1:-1], size)
         parts = [
-            _patches(windows, part, size) @ block.reshape(-1, block.shape[-1])
+            _product_of_patches(windows, part, size, block.reshape(-1, block.shape[-1]))
             for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
         ]
         result = parts[0] if groups == 1 else np.concatenate(parts, -1)
