@@ -70,7 +70,7 @@ class IPUStrategyV1:
         if not isinstance(fn, _FUNCTION_CLASS):
             check_takes("fn", fn, args, keywords)
         with all_on_device(self._ordinal):
-            if not tf.executing_eagerly():  # a session or an outer function runs the compiled operation
+            if not tf.executing_eagerly():  # a session runs the compiled operation
                 return _converted(fn)(*args, **keywords)
             return run_function(fn, args, keywords, options_of_loop(self._ordinal))
 
@@ -82,7 +82,7 @@ IPUStrategy = IPUStrategyV1
 
 
 def _converted(function: Any) -> Any:
-    """Return a function, converted by AutoGraph if its caller is converted, as in TensorFlow's ``run``."""
+    """Return a function, converted by AutoGraph under a converted caller, like TensorFlow's ``run``."""
     autograph = tf.__internal__.autograph
     return autograph.tf_convert(function, autograph.control_status_ctx(), convert_by_default=False)
 

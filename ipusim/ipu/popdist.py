@@ -67,7 +67,7 @@ def getReplicaIndexOffset() -> int:  # noqa: N802 - PopDist's name
 
 
 def synchronize() -> None:
-    """Wait until all hosts call this function: they exchange one number over their network."""
+    """Wait until all hosts call this function. Hosts exchange one number over the network."""
     machine.all_reduce(machine.this_host(), "popdist.synchronize", np.zeros(1, np.int32), "sum")
 
 

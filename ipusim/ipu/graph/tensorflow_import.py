@@ -62,9 +62,9 @@ def load() -> Any:
 
 
 def _exclude_from_autograph() -> None:
-    """Let AutoGraph call functions of ipusim as they are, like those of TensorFlow.
+    """Stop AutoGraph from converting functions of ipusim, like functions of TensorFlow.
 
-    Otherwise a traced function that calls ``pipeline`` converts the source text of everything below this call.
+    Otherwise AutoGraph converts the whole call tree below ``pipeline``, in several seconds.
     """
     package = sys.modules["ipusim"]
     config: Any = import_module("tensorflow.python.autograph.core.config")

@@ -1,4 +1,4 @@
-"""Normalise batches with half-precision parameters, which Graphcore's TensorFlow accepts."""
+"""Normalise batches with half-precision parameters, like Graphcore's TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARAMETERS = ("scale", "offset", "mean", "variance")
 
 
 def fused_batch_norm(*args: Any, **kwargs: Any) -> Any:
-    """Call TensorFlow's ``fused_batch_norm`` with parameters in float32, and return statistics in the scale's dtype."""
+    """Call TensorFlow's ``fused_batch_norm`` on float32 parameters, and return statistics of the scale's dtype."""
     arguments = signature(_function).bind(*args, **kwargs).arguments
     dtype = tf.convert_to_tensor(arguments["scale"]).dtype
     if dtype != tf.float16:

@@ -1,4 +1,4 @@
-"""Give NumPy the names of its earlier releases, which programs for Graphcore's TensorFlow use."""
+"""Offer names of earlier NumPy releases, for programs of Graphcore's TensorFlow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-#: Names that NumPy removed in 1.24, 2.0 and 2.4, with what its release notes name instead.
+#: Names removed in NumPy 1.24, 2.0 and 2.4, with the replacements of the release notes.
 _EARLIER_NAMES: Final[dict[str, Any]] = {
     **{kind.__name__: kind for kind in (int, float, complex, object, str)},
     **dict.fromkeys(("Inf", "Infinity", "infty", "PINF"), np.inf),
@@ -33,7 +33,7 @@ _EARLIER_NAMES: Final[dict[str, Any]] = {
 
 @contextmanager
 def earlier_numpy_names() -> Iterator[None]:
-    """Add the names of earlier releases that the installed NumPy lacks, in the block."""
+    """Add names of earlier releases, missing from the installed NumPy, in the block."""
     added = {name: value for name, value in _EARLIER_NAMES.items() if name not in vars(np)}
     vars(np).update(added)
     try:

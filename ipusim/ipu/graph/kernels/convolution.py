@@ -13,7 +13,7 @@ from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
-#: Bytes of windows that a convolution copies at once: more take longer, as they leave the processor's cache.
+#: Maximum bytes of copied windows, within a processor's cache.
 _PATCH_BYTES: Final = 4 * 2**20
 
 
@@ -26,7 +26,7 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
 
 
 def _product_of_patches(windows: Windows, x: Array, kernel: tuple[int, ...], matrix: Array) -> Array:
-    """Return the product of :func:`_patches` and a matrix, for as many images at once as fit in a cache."""
+    """Return the product of :func:`_patches` and a matrix, computed for groups of images."""
     rows = int(np.prod(windows.window_counts(x.shape[1:-1], kernel)))
     images = max(1, _PATCH_BYTES // max(1, rows * len(matrix) * x.itemsize))
     result = np.empty((len(x) * rows, matrix.shape[1]), np.result_type(x, matrix))
@@ -75,7 +75,7 @@ def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Ar
     parts = []
     for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):
         rows = arriving.reshape(-1, arriving.shape[-1])
-        # one product per element of a window: a product for all elements at once writes scattered rows
+        # One product per window element: a single product writes scattered rows.
         elements = (
             (rows @ matrix.T).reshape(*grad.shape[:-1], w.shape[-2]) for matrix in block.reshape(-1, *block.shape[-2:])
         )

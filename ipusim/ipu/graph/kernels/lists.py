@@ -58,18 +58,18 @@ class Optional:
     values: tuple[Any, ...] | None
 
     def __add__(self, added: Optional) -> Optional:
-        """Return sums of the values; both optionals come from the same branch."""
+        """Return sums of two optionals from one branch."""
         if self.values is None or added.values is None:
             return Optional(None)
         return Optional(tuple(map(add, self.values, added.values)))
 
     def zeros(self) -> Optional:
-        """Return zeros in place of the values."""
+        """Return zeros instead of values."""
         return Optional(None if self.values is None else tuple(map(zeros_like, self.values)))
 
 
 def zeros_like(value: Any) -> Any:
-    """Return a tensor, list or optional of zeros in the form of ``value``."""
+    """Return zeros shaped like a tensor, list or optional."""
     return value.zeros() if isinstance(value, TensorList | Optional) else np.zeros_like(value)
 
 

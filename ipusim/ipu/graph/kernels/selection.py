@@ -1,4 +1,4 @@
-"""Select elements by bit masks, faster than ``np.where`` for conditions that vary from element to element."""
+"""Select elements by bit masks, faster than ``np.where`` under irregular conditions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KINDS = "fiu"
 
 
 def select(condition: Any, x: Any, y: Any) -> Any:
-    """Return elements of ``x`` where a condition holds, of ``y`` elsewhere, like ``np.where``.
+    """Select from two arrays, like ``np.where``.
 
-    The time does not depend on the condition: ``np.where`` branches for each element, and takes six times as long for
-    signs of random numbers.
+    ``np.where`` branches per element: signs of random numbers take six times longer. Here all conditions take equal
+    time.
     """
     if not (x.dtype == y.dtype and x.dtype.kind in _KINDS):
         return np.where(condition, x, y)

@@ -116,8 +116,7 @@ class Windows:
         """Sum windows into images: the transpose of :meth:`views`.
 
         Args:
-            parts: for each element of a window, the values of this element in all windows, (batch, *positions,
-                channels).
+            parts: values per window element, (batch, *positions, channels).
             shape: shape of the images, (batch, *axes, channels).
             kernel: window length per axis.
 
