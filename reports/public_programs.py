@@ -40,6 +40,8 @@ FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
 _LIMIT: Final = 300
 #: Limit of the elapsed time of a program, in seconds, for programs that wait forever.
 _IDLE_LIMIT: Final = 3600
+#: Line of a Python error.
+_ERROR_LINE: Final = re.compile(r"^\s*[\w.]*(?:Error|Exception): .*\S", re.MULTILINE)
 #: Maximum length of a message on the page, in characters.
 _SHOWN: Final = 200
 
@@ -90,12 +92,12 @@ class Program:
     @property
     def needs_nothing(self) -> bool:
         """Whether the program runs without other packages or files; generated data and import paths are provided."""
-        return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
+        return all(re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", need) for need in self.needs.split("; "))
 
     @property
     def images(self) -> tuple[int, str] | None:
         """Number of generated images for training and as many for tests, and their dataset; None for no such need."""
-        found = re.fullmatch(r"data: (\d+) images of (\w+), generated", self.needs)
+        found = re.search(r"data: (\d+) images of (\w+), generated", self.needs)
         return None if found is None else (int(found[1]), found[2])
 
     @property
@@ -138,7 +140,8 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
         return replace(program, outcome=Outcome.UNDECIDED, why=f"not done after {limit}")
     if code:
         *_, last = err.strip().splitlines() or [f"exit code {code}"]
-        return replace(program, outcome=Outcome.REFUSED, why=_message(program, last))
+        *_, error = [last, *re.findall(_ERROR_LINE, err)]  # TensorFlow adds lines on a node's origin to an error
+        return replace(program, outcome=Outcome.REFUSED, why=_message(program, error))
     if not re.search(program.prints, out + err):
         return replace(program, outcome=Outcome.DIFFERS, why=f"prints nothing such as {program.prints}")
     return replace(program, outcome=Outcome.RUNS, why="")
@@ -223,6 +226,8 @@ def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
     for position, program in enumerate(programs):
         if part in program.path:
             ran = replace(run(program, folder), state=commit)
+            if ran.why and program.why.startswith(ran.why):
+                ran = replace(ran, why=program.why)  # a remark added by hand stays with the same message
             first = f"{ran.outcome} at {commit}" if file == FURTHER else ""
             programs[position] = replace(ran, first=program.first or first)
             file.write_text(as_csv(programs), encoding="utf-8")

@@ -71,7 +71,7 @@ class IPUStrategyV1:
             check_takes("fn", fn, args, keywords)
         with all_on_device(self._ordinal):
             if not tf.executing_eagerly():  # a session runs the compiled operation
-                return fn(*args, **keywords)
+                return _converted(fn)(*args, **keywords)
             return run_function(fn, args, keywords, options_of_loop(self._ordinal))
 
     #: Name of ``run`` in TensorFlow 2.1.
@@ -79,6 +79,12 @@ class IPUStrategyV1:
 
 
 IPUStrategy = IPUStrategyV1
+
+
+def _converted(function: Any) -> Any:
+    """Return a function, converted by AutoGraph under a converted caller, like TensorFlow's ``run``."""
+    autograph = tf.__internal__.autograph
+    return autograph.tf_convert(function, autograph.control_status_ctx(), convert_by_default=False)
 
 
 @contextmanager

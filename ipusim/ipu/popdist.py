@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
+
 from ipusim.api import machine
 from ipusim.ipu.config import IPUConfig
 from ipusim.ipu.runtime.hosts import init, rank, size
@@ -26,6 +28,7 @@ __all__ = [
     "init",
     "isPopdistEnvSet",
     "set_ipu_config",
+    "synchronize",
     "tensorflow",
 ]
 
@@ -61,6 +64,11 @@ def getNumLocalReplicas() -> int:  # noqa: N802 - PopDist's name
 def getReplicaIndexOffset() -> int:  # noqa: N802 - PopDist's name
     """Return the index of this host's first replica among all hosts' replicas."""
     return rank()
+
+
+def synchronize() -> None:
+    """Wait until all hosts call this function. Hosts exchange one number over the network."""
+    machine.all_reduce(machine.this_host(), "popdist.synchronize", np.zeros(1, np.int32), "sum")
 
 
 def getNumIpusPerReplica() -> int:  # noqa: N802 - PopDist's name

@@ -121,7 +121,8 @@ class _CheckedSlice(SequenceSlice):
             outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)
             if outside.any():
                 number = int(np.argmax(outside))
-                checks.wrong_value(
-                    name, f"at least {offsets[number] + counts[number]} rows for slice {number}, from row 0 on", rows
+                raise ProgramError(
+                    f"{name}: expected slice {number} inside its {rows} rows, got {counts[number]} rows from row "
+                    f"{offsets[number]} on"
                 )
         return super().forward(*arrays)

@@ -59,8 +59,9 @@ def test_a_program_runs_or_is_refused(text, outcome, why, tmp_path):
     ("name", "shape"), [("mnist", (28, 28)), ("fashion_mnist", (28, 28)), ("cifar10", (32, 32, 3))]
 )
 def test_a_run_has_small_data_where_its_row_needs_them(name, shape, tmp_path, monkeypatch, capsys):
-    program = replace(PROGRAM, needs=f"data: 20 images of {name}, generated")
+    program = replace(PROGRAM, needs=f"data: 20 images of {name}, generated; PYTHONPATH=..")
     assert program.needs_nothing
+    assert not replace(program, needs=f"{program.needs}; matplotlib").needs_nothing
     monkeypatch.setenv("HOME", str(tmp_path))
     write_images(tmp_path / ".keras" / "datasets", *program.images)
     (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
@@ -72,6 +73,10 @@ def test_a_run_has_small_data_where_its_row_needs_them(name, shape, tmp_path, mo
 def test_a_program_is_judged_by_how_it_ends():
     refused = judged(PROGRAM, 2, "total 6", f"ipusim\n/tmp/{PROGRAM.checkout}/{PROGRAM.path}:8: no more\n")
     assert (refused.outcome, refused.why) == (Outcome.REFUSED, "program.py:8: no more")
+    traced = judged(
+        PROGRAM, 1, "", "Trace:\npackage.UnknownError: no more\n\nOriginal stack trace for 'loop':\n  File\n"
+    )
+    assert traced.why == "package.UnknownError: no more"
     differs = judged(PROGRAM, 0, "total 7", "")
     assert (differs.outcome, differs.why) == (Outcome.DIFFERS, "prints nothing such as total 6")
     runs = judged(PROGRAM, 0, "total 6", "")
@@ -125,6 +130,15 @@ def test_an_outcome_is_of_the_commit_that_ran_it(tmp_path, monkeypatch):
         (Outcome.REFUSED, "abcdef0"),
         (Outcome.RUNS, "1111111"),
     ]
+
+
+@pytest.mark.parametrize(("why", "kept"), [("no more; by hand", "no more; by hand"), ("once", "no more")])
+def test_a_remark_stays_with_the_message_that_it_follows(why, kept, tmp_path, monkeypatch):
+    outcomes = tmp_path / "outcomes.csv"
+    outcomes.write_text(as_csv([replace(PROGRAM, why=why)]))
+    monkeypatch.setattr("reports.public_programs.run", lambda program, _: replace(program, why="no more"))
+    main(tmp_path, file=outcomes)
+    assert read_programs(outcomes)[0].why == kept
 
 
 def test_the_page_has_each_program_with_its_outcome_and_reason():

@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Final
 from weakref import finalize
 
+from ipusim.base.errors import ProgramError
 from ipusim.ipu.graph.registry import Entry, forget_token, register_token
 from ipusim.ipu.graph.tensorflow_import import load
 
@@ -29,7 +30,12 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
 
     Returns:
         Result tensors, or only the operation in a list if ``outputs`` is empty.
+
+    Raises:
+        ProgramError: if TensorFlow executes eagerly here, without a graph.
     """
+    if tf.executing_eagerly():
+        raise ProgramError(f"{name}: expected a call in a function that runs on IPUs, got one outside functions")
     graph = tf.compat.v1.get_default_graph()
     token = f"ipusim:{next(_TOKEN_NUMBERS)}"
     register_token(token, entry)

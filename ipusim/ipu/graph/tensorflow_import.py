@@ -46,6 +46,7 @@ def load() -> Any:
         return _IMPORTED[0]
     if "tensorflow" in sys.modules:
         _check_settings()
+        _exclude_from_autograph()
         return sys.modules["tensorflow"]
     if util.find_spec("tensorflow") is None or util.find_spec("tf_keras") is None:
         raise MissingPackageError(_missing_message())
@@ -56,7 +57,19 @@ def load() -> Any:
         setattr(IpusimError, name, True)
     with _without_log_lines():
         _IMPORTED.append(import_module("tensorflow"))
+    _exclude_from_autograph()
     return _IMPORTED[0]
+
+
+def _exclude_from_autograph() -> None:
+    """Stop AutoGraph from converting functions of ipusim, like functions of TensorFlow.
+
+    Otherwise AutoGraph converts the whole call tree below ``pipeline``, in several seconds.
+    """
+    package = sys.modules["ipusim"]
+    config: Any = import_module("tensorflow.python.autograph.core.config")
+    if all(rule.get_action(package) != config.Action.DO_NOT_CONVERT for rule in config.CONVERSION_RULES):
+        config.CONVERSION_RULES = (*config.CONVERSION_RULES, config.DoNotConvert("ipusim"))
 
 
 def check_first() -> None:

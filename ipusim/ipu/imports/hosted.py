@@ -11,6 +11,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 from ipusim.ipu.imports.faces import Faces
+from ipusim.ipu.imports.numpy_names import earlier_numpy_names
 from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import Row, rows_for
 from ipusim.ipu.imports.switches import process_of
@@ -69,7 +70,7 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
             return module
         return import_module(name, package)
 
-    with process_of(major), warnings.catch_warnings():
+    with process_of(major), earlier_numpy_names(), warnings.catch_warnings():
         for pattern in (_ADVICE_WARNINGS, _SEED_WARNINGS):
             warnings.filterwarnings("ignore", pattern, UserWarning)
         builtins.__import__, importlib.import_module = own_import, own_module

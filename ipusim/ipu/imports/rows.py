@@ -48,6 +48,10 @@ _STRATEGIES: Final = """
 """
 #: Modules that make up ``tensorflow.python``, as in the releases that Graphcore's programs are written for.
 _PYTHON_MODULES: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
+#: Modules with TensorFlow 1's native functions, including the checkpoint reader.
+_NATIVE_MODULES: Final = ("tensorflow.python.pywrap_tensorflow", "tensorflow.python.training.py_checkpoint_reader")
+#: Batch normalisation with half-precision parameters.
+_BATCH_NORM: Final = f"{_OURS}.imports.batch_norm:fused_batch_norm"
 #: Package of Graphcore's plugin for TensorFlow.
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 #: Rows of Graphcore's plugin.
@@ -61,6 +65,17 @@ _PLUGIN_ROWS: Final[dict[str, Row]] = {
 _KERAS_LAYER_MODULES: Final = "convolutional core embeddings merge normalization pooling recurrent"
 #: Modules of control flow; in earlier releases the first module had all functions.
 _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_flow_case"
+#: Rows of ``tensorflow.python``.
+_PYTHON_ROWS: Final[dict[str, Row]] = {
+    "tensorflow.python": _PYTHON_MODULES,
+    "tensorflow.python.pywrap_tensorflow": _NATIVE_MODULES,
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
+    "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
+    "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
+    "tensorflow.python.ops.array_ops": tuple(f"tensorflow.python.ops.array_ops{end}" for end in ("", "_stack")),
+    "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
+}
 #: Package with layers of version 1.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 #: Modules in the package of version 1's layers.
@@ -124,16 +139,12 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow.python.keras": (keras, _KERAS_SOURCE),
         "tensorflow.python.keras.backend": (f"{keras}.backend", f"{_KERAS_SOURCE}.backend"),
         "tensorflow.compat.v1.keras": ("tf_keras.api._v1.keras",),
-        "tensorflow.python": _PYTHON_MODULES,
-        "tensorflow.python.client.device_lib.list_local_devices": f"{_OURS}.imports.devices:list_local_devices",
-        "tensorflow.python.distribute.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib",
-        "tensorflow.python.ops.control_flow_ops": tuple(f"tensorflow.python.ops.{name}" for name in _CONTROL.split()),
-        "tensorflow.python.ops.array_ops": tuple(f"tensorflow.python.ops.array_ops{end}" for end in ("", "_stack")),
+        "tensorflow.compat.v1.nn.fused_batch_norm": _BATCH_NORM,
+        **_PYTHON_ROWS,
         "tensorflow.python.layers.layers": tuple(f"{_V1_LAYERS}.{name}" for name in _V1_LAYER_MODULES.split()),
         **{f"tensorflow.python.layers.{name}": f"{_V1_LAYERS}.{name}" for name in _V1_LAYER_MODULES.split()},
         "tensorflow.python.estimator": f"{_OURS}.estimators",
         **{f"tensorflow.python.estimator.{name}": f"{_OURS}.estimators" for name in _ESTIMATOR_MODULES.split()},
-        "tensorflow.python.framework.ops.array_ops": "tensorflow.python.ops.array_ops",
         "horovod": f"{_OURS}.horovod",
         "horovod.tensorflow": f"{_OURS}.horovod",
         "popdist": f"{_OURS}.popdist",
@@ -147,6 +158,9 @@ def rows_for(major: int) -> dict[str, Row]:
         "tensorflow._api.v1.compat.v1": ("tensorflow.compat.v1",),
         **_PLUGIN_ROWS,
     }
+    if major == 1:
+        rows["tensorflow.pywrap_tensorflow"] = _NATIVE_MODULES
+        rows["tensorflow.nn.fused_batch_norm"] = _BATCH_NORM
     if major == 2:
         rows["tensorflow.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     for parent in ("tensorflow", "tensorflow.compat.v1"):

@@ -76,9 +76,7 @@ class ConcreteProgram:
         self._argument_count = len(graph.inputs) - len(graph.captures)
         self._captured = [outside for outside, _ in graph.captures if not self._is_variable(outside)]
         self._handles = {handle_name(outside): outside for outside, _ in graph.captures if self._is_variable(outside)}
-        # AutoGraph converts every function called under a traced function: without this mark, the whole simulator.
-        executable = Executable(nodes, feeds, nodes.outputs, effects, part)
-        self._run = tf.autograph.experimental.do_not_convert(executable.run)
+        self._run = Executable(nodes, feeds, nodes.outputs, effects, part).run
         self._structure = graph.structured_outputs
         self._tables = tables_of(nodes)
 

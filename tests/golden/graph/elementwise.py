@@ -70,6 +70,12 @@ CASES = [
     Case("Select", {"condition": np.array([True, False]), "x": drawn(2, 3), "y": drawn(2, 3, seed=1)}),
     Case("Select", {"condition": drawn(2, 3) > 0, "x": drawn(2, 3), "y": drawn(2, 3, seed=1)}),
     Case("SelectV2", {"condition": BITS, "t": drawn(3), "e": np.float32(2)}),
+    Case("SelectV2", {"condition": drawn(2, 1) > 0, "t": SPECIAL, "e": -SPECIAL}),
+    Case("SelectV2", {"condition": np.bool_(True), "t": np.float32(1), "e": drawn(3)}),
+    *(
+        Case("SelectV2", {"condition": BITS, "t": np.array([1, 0, 3], kind), "e": np.array([0, 1, 2], kind)})
+        for kind in (np.int8, np.bool_, np.float16, np.int64)
+    ),
     *(Case(kind, {"input": SPECIAL}) for kind in ("Identity", "Snapshot", "StopGradient", "PreventGradient")),
     Case("PlaceholderWithDefault", {"input": SPECIAL}, {"shape": [None]}),
     Case("EnsureShape", {"input": drawn(2, 3)}, {"shape": [2, None]}),

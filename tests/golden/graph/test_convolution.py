@@ -117,3 +117,16 @@ def test_gradients_are_the_transposes_of_the_convolution(attributes, image, kern
     product = np.vdot(y, grad)
     np.testing.assert_allclose(np.vdot(x, run("Conv2DBackpropInput", whole(*image), w, grad)), product, rtol=1e-4)
     np.testing.assert_allclose(np.vdot(w, run("Conv2DBackpropFilter", x, whole(*kernel), grad)), product, rtol=1e-4)
+
+
+def test_images_are_convolved_in_parts_with_the_values_of_all_at_once(monkeypatch):
+    from ipusim.ipu.graph.kernels import convolution  # noqa: PLC0415
+    from ipusim.ipu.graph.registry import find  # noqa: PLC0415
+
+    node = _node("Conv2D", {"padding": "SAME", "strides": [1, 1, 1, 1], "dilations": [1] * 4, "data_format": "NHWC"})
+    x, w = drawn(5, 6, 7, 4), drawn(3, 3, 4, 8, seed=1)
+    whole_result = find(node).maker(node)(x, w)
+    for size in (1, 2 * 6 * 7 * 36 * 4):
+        monkeypatch.setattr(convolution, "_PATCH_BYTES", size)
+        np.testing.assert_allclose(find(node).maker(node)(x, w), whole_result, rtol=1e-6, atol=1e-6)
+        assert find(node).maker(node)(x[:0], w).shape == (0, 6, 7, 8)

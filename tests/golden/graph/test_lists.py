@@ -86,6 +86,21 @@ def test_optional_values(raw):
     check_graph(function, drawn(3))
 
 
+def test_optional_values_are_added_and_become_zeros(raw):
+    def function(x):
+        kept, form = raw.OptionalFromValue(components=[x]), {"output_types": [np.float32], "output_shapes": [[3]]}
+        zeros, twice = raw.ZerosLike(x=kept), raw.AddN(inputs=[kept, kept])
+        missing = raw.OptionalNone()
+        return (
+            *raw.OptionalGetValue(optional=zeros, **form),
+            *raw.OptionalGetValue(optional=twice, **form),
+            raw.OptionalHasValue(optional=raw.ZerosLike(x=missing)),
+            raw.OptionalHasValue(optional=raw.AddN(inputs=[missing, missing])),
+        )
+
+    check_graph(function, drawn(3))
+
+
 def test_loops_and_branches_with_gradients():
     tf = tensorflow()
     weight = tf.Variable(drawn(3, 3))

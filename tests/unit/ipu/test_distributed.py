@@ -99,3 +99,20 @@ def test_instances_train_together_and_reduce_their_losses():
     The gradient of both is 1 + 2: the weight goes from 1 over 0.25 to -0.5, and the losses are 3 and 0.75.
     """
     assert on_hosts(INSTANCES, 2) == [(1.875, -0.5)] * 2
+
+
+MEETING = """
+import popdist
+
+def program():
+    if popdist.getInstanceIndex() == 0:
+        popdist.synchronize()
+    {last}
+    return popdist.getNumInstances()
+"""
+
+
+def test_instances_wait_for_each_other():
+    assert on_hosts(MEETING.format(last="if popdist.getInstanceIndex(): popdist.synchronize()"), 2) == [2, 2]
+    with pytest.raises(ProgramError, match=r"popdist\.synchronize"):
+        on_hosts(MEETING.format(last=""), 2)

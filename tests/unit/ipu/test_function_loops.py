@@ -1,13 +1,13 @@
 """Functions of TensorFlow 2 that a strategy runs: loops over a data set, loops and pipelines of Graphcore's in them."""
 
+import inspect
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ipusim.base.errors import ProgramTypeError
+from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.config import IPUConfig
-from ipusim.ipu.traced.device_program import DeviceProgram
 from tests.effort import sampled
 from tests.programs import hosted_names
 
@@ -182,16 +182,10 @@ def test_no_iteration_runs_nothing(names):
     assert float(variable) == 1
 
 
-def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names, monkeypatch):
+def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names):
     """With the values that it takes in the new call; AutoGraph converts the function, and not the simulator."""
     tf, ipu = names.tf, names.ipu
-    run, conversion = DeviceProgram.run, []
-
-    def noted(*arguments):
-        conversion.append(tf.__internal__.autograph.control_status_ctx().status.name)
-        return run(*arguments)
-
-    monkeypatch.setattr(DeviceProgram, "run", noted)
+    converted = set()
     names.device(2)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset(tf))
@@ -200,6 +194,7 @@ def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names, mo
     @tf.function(jit_compile=True)
     def my_net(scale):
         def first(scale_of_inputs, x, y):
+            converted.update(converted_callers())
             return scale_of_inputs * x, y
 
         def last(x, y):
@@ -230,7 +225,28 @@ def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names, mo
         )
         bias = bias - 0.05 * sum(2 * np.mean(error, axis=0) for error in errors)
         at += 4
-    assert conversion == ["DISABLED"] * 3
+    assert converted == {__name__}
+
+
+def converted_callers():
+    """Return the modules of the calling functions that AutoGraph converted."""
+    return {step.frame.f_globals["__name__"] for step in inspect.stack(0) if "__autograph_generated" in step.filename}
+
+
+def test_a_strategy_converts_a_function_under_a_traced_function_alone(names):
+    """As TensorFlow's strategies do: a branch on a tensor takes its value in a converted function alone."""
+    tf, strategy = names.tf, names.strategy
+
+    def branch(x):
+        return x + 1 if x > 0 else x - 1
+
+    @tf.function
+    def traced(x):
+        return strategy.run(branch, args=[x])
+
+    assert [float(traced(tf.constant(x))) for x in (2.0, -2.0)] == [3, -3]
+    with tf.Graph().as_default(), pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        strategy.run(branch, args=[tf.constant(2.0)])
 
 
 def test_a_function_with_a_loop_runs_it_on_when_it_is_called_again(names):
@@ -246,6 +262,13 @@ def test_a_function_with_a_loop_runs_it_on_when_it_is_called_again(names):
         names.strategy.run(my_net, args=[tf.constant(scale)])
         found = outfeed.dequeue().numpy().ravel().tolist()
         assert found == [scale * (3 * call + at) + 1 for at in range(3)]
+
+
+def test_a_queue_is_refused_where_no_function_is_traced(names):
+    """Graphcore's operations of queues have kernels of the device alone."""
+    numbers = names.tf.data.Dataset.range(4)
+    with pytest.raises(ProgramError, match="infeed_dequeue: expected a call in a function that runs on IPUs"):
+        names.ipu.ipu_infeed_queue.IPUInfeedQueue(numbers)._dequeue()
 
 
 def test_what_a_loop_carries_begins_anew_in_each_call(names):

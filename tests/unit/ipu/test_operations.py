@@ -232,8 +232,15 @@ OF_PROGRAM_ERROR = [
     (lambda u: slicing_ops.sequence_slice_pack(X, X, [1], [0, 1], False), "num_elems and dst_offsets must"),
     (lambda u: slicing_ops.sequence_slice(X, X[:, 1:], [1], [0], [0], False), "inner shapes must match"),
     (lambda u: slicing_ops.sequence_slice(X, X[0], [1], [0], [0], False), "tensors of at least rank 2"),
-    (lambda u: slicing_ops.sequence_slice(X, X, [2], [2], [0], False), "src: expected at least 4 rows for"),
-    (lambda u: slicing_ops.sequence_slice(X, X, [2], [0], [-1], False), "dst: expected at least 1 rows"),
+    (
+        lambda u: slicing_ops.sequence_slice(X, X, [2], [2], [0], False),
+        "src: expected slice 0 inside its 3 rows, got 2 rows from row 2 on",
+    ),
+    (lambda u: slicing_ops.sequence_slice(X, X, [2], [0], [-1], False), "dst: .* got 2 rows from row -1 on"),
+    (
+        lambda u: slicing_ops.sequence_slice(X, X, [1, -1], [0, 0], [0, 1], False),
+        "src: expected slice 1 .* got -1 rows",
+    ),
     (lambda u: slicing_ops.sequence_slice(X, X.astype(int), [1], [0], [0], True), "src: expected the type of"),
     (lambda u: statistics_ops.histogram([1], [1.0]), "Only float16 and float32 types are supported for hi"),
     (lambda u: statistics_ops.histogram(X, [1.0]), "histogram expects rank-1 tensor inputs."),

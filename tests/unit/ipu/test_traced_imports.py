@@ -53,6 +53,55 @@ def test_the_names_that_a_program_and_its_modules_use_tell_its_version(text, ver
     assert written_for(ast.parse(text), tmp_path)[0] == version
 
 
+def test_programs_find_tensorflow_1s_native_functions(run):
+    run("""
+from tensorflow.python.training import training_ops
+assert callable(training_ops.resource_apply_momentum)
+import tensorflow as tf
+from tensorflow import pywrap_tensorflow
+from tensorflow.python import pywrap_tensorflow as same
+tf.get_variable("w", initializer=[1.0, 2.0])
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    path = tf.train.Saver().save(session, "./model")
+for module in (pywrap_tensorflow, same, tf.pywrap_tensorflow):
+    reader = module.NewCheckpointReader(path)
+    assert reader.get_variable_to_shape_map() == {"w": [2]} and reader.get_tensor("w").tolist() == [1, 2]
+""")
+
+
+def test_programs_normalise_batches_with_parameters_in_half_precision(run):
+    run("""
+import numpy as np
+import tensorflow as tf
+values = np.random.default_rng(1).normal(2.0, 3.0, (4, 2, 2, 3)).astype(np.float32)
+results = {}
+for dtype in (tf.float16, tf.float32):
+    x, scale = tf.constant(values, dtype), tf.constant([1.0, 2.0, 0.5], dtype)
+    y, mean, variance = tf.nn.fused_batch_norm(x, scale, tf.zeros_like(scale), epsilon=0.01)
+    z, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, scale, mean=mean, variance=variance, is_training=False)
+    tensors = [y, mean, variance, z, *tf.gradients(tf.reduce_sum(y * y * y), [x, scale])]
+    assert all(tensor.dtype == dtype for tensor in tensors)
+    with tf.Session() as session:
+        results[dtype] = session.run(tensors)
+for half, single in zip(results[tf.float16], results[tf.float32]):
+    np.testing.assert_allclose(half, single, rtol=0.02, atol=0.1)
+""")
+
+
+def test_programs_find_names_of_numpys_earlier_releases(run):
+    run("""
+import numpy as np
+import tensorflow as tf
+assert np.array([np.Inf, np.NINF, np.NaN], np.float).tolist()[:2] == [float("inf"), float("-inf")]
+assert np.zeros(2, np.int).dtype == int and np.dtype(np.object) == object and np.float_ is np.float64
+assert np.product([2, 3]) == 6 and np.alltrue([1, 0]) == False and np.round_(2.51, 1) == 2.5
+assert np.in1d([[1, 2], [3, 4]], [1, 4]).tolist() == [True, False, False, True]
+assert np.trapz([1, 2], dx=2) == 3 and np.asfarray([1]).dtype == float
+""")
+    assert not hasattr(np, "float")
+
+
 def test_programs_of_both_versions_share_a_process_in_turn(run, tf):
     of_1 = """
 import tensorflow as tf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
 
+#: Maximum bytes of copied windows, within a processor's cache.
+_PATCH_BYTES: Final = 4 * 2**20
+
 
 def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     """Return windows as a matrix: a row per window, with columns ordered like the kernel's elements."""
@@ -20,6 +23,17 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     axes = len(kernel)
     order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)
     return views.transpose(order).reshape(-1, int(np.prod(kernel)) * x.shape[-1])
+
+
+def _product_of_patches(windows: Windows, x: Array, kernel: tuple[int, ...], matrix: Array) -> Array:
+    """Return the product of :func:`_patches` and a matrix, computed for groups of images."""
+    rows = int(np.prod(windows.window_counts(x.shape[1:-1], kernel)))
+    images = max(1, _PATCH_BYTES // max(1, rows * len(matrix) * x.itemsize))
+    result = np.empty((len(x) * rows, matrix.shape[1]), np.result_type(x, matrix))
+    for start in range(0, len(x), images):
+        end = min(start + images, len(x))
+        np.matmul(_patches(windows, x[start:end], kernel), matrix, out=result[start * rows : end * rows])
+    return result
 
 
 def _split_channels(x: Array, groups: int) -> list[Array]:
@@ -36,7 +50,7 @@ def _convolution(node: Node) -> Kernel:
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
         positions = windows.window_counts(x.shape[1:-1], size)
         parts = [
-            _patches(windows, part, size) @ block.reshape(-1, block.shape[-1])
+            _product_of_patches(windows, part, size, block.reshape(-1, block.shape[-1]))
             for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
         ]
         result = parts[0] if groups == 1 else np.concatenate(parts, -1)
@@ -60,8 +74,12 @@ def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Ar
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
     for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):
-        rows = arriving.reshape(-1, arriving.shape[-1]) @ block.reshape(-1, block.shape[-1]).T
-        parts.append(windows.put_back(rows.reshape(*grad.shape[:-1], *size, w.shape[-2]), shape[1:-1]))
+        rows = arriving.reshape(-1, arriving.shape[-1])
+        # One product per window element: a single product writes scattered rows.
+        elements = (
+            (rows @ matrix.T).reshape(*grad.shape[:-1], w.shape[-2]) for matrix in block.reshape(-1, *block.shape[-2:])
+        )
+        parts.append(windows.put_back(elements, (*shape[:-1], w.shape[-2]), size))
     return np.concatenate(parts, -1)
 
 
@@ -120,7 +138,9 @@ def _depthwise_image_gradient(node: Node) -> Kernel:
     def run(shape: Array, kernel: Array, grad: Array) -> Any:
         arriving, w = windows.channels_last(widened(grad)), widened(kernel)
         blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
-        rows = np.einsum("npqcm,ijcm->npqijc", blocks, w, optimize=True)
-        return windows.as_node_layout(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
+        rows = np.einsum("npqcm,ijcm->ijnpqc", blocks, w, optimize=True)
+        elements = rows.reshape(-1, *rows.shape[2:])
+        images = windows.put_back(elements, windows.sizes(shape), w.shape[:2])
+        return windows.as_node_layout(images).astype(dtype, copy=False)
 
     return run

@@ -9,6 +9,7 @@ from scipy import special
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import in_float32
+from ipusim.ipu.graph.kernels.selection import select
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
@@ -172,14 +173,14 @@ def _clip(node: Node) -> Kernel:
 def _select(node: Node) -> Kernel:
     """Select elements, or whole rows if the condition has one axis."""
 
-    def run(condition: Array, x: Array, y: Array) -> Array:
+    def run(condition: Array, x: Array, y: Array) -> Any:
         rows = np.ndim(condition) == 1 and np.ndim(x) > 1
-        return np.where(np.reshape(condition, (-1,) + (1,) * (np.ndim(x) - 1)) if rows else condition, x, y)
+        return select(np.reshape(condition, (-1,) + (1,) * (np.ndim(x) - 1)) if rows else condition, x, y)
 
     return run
 
 
-register_function("SelectV2", np.where)
+register_function("SelectV2", select)
 register_function(
     "Identity Snapshot StopGradient PreventGradient EnsureShape CheckNumerics PlaceholderWithDefault", lambda x, *_: x
 )

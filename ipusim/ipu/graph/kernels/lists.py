@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,21 @@ class Optional:
 
     values: tuple[Any, ...] | None
 
+    def __add__(self, added: Optional) -> Optional:
+        """Return sums of two optionals from one branch."""
+        if self.values is None or added.values is None:
+            return Optional(None)
+        return Optional(tuple(map(add, self.values, added.values)))
+
+    def zeros(self) -> Optional:
+        """Return zeros instead of values."""
+        return Optional(None if self.values is None else tuple(map(zeros_like, self.values)))
+
+
+def zeros_like(value: Any) -> Any:
+    """Return zeros shaped like a tensor, list or optional."""
+    return value.zeros() if isinstance(value, TensorList | Optional) else np.zeros_like(value)
+
 
 def _lengths(shape: Any) -> tuple[int, ...]:
     return tuple(int(length) for length in np.atleast_1d(shape)) if np.ndim(shape) else ()
@@ -107,7 +123,7 @@ register_function("TensorListLength", lambda tensors: np.int32(len(tensors.items
 register_function("TensorListResize", _resize)
 register_function("TensorListStack", _stack)
 register_function("TensorListGather", _gather)
-register_function("ZerosLike", lambda x: x.zeros() if isinstance(x, TensorList) else np.zeros_like(x))
+register_function("ZerosLike", zeros_like)
 
 
 @register("TensorListElementShape")

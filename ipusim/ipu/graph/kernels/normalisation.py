@@ -84,8 +84,12 @@ def _normalise(node: Node) -> Kernel:
             statistics(rows, mean, variance) if training else (mean, variance) * 2
         )
         factors = _ONE / np.sqrt(used_variance + epsilon) * scale
-        y = _images((rows - used_mean) * factors + offset, x, channels_first)
-        return (y, new_mean, new_variance, used_mean, used_variance, np.float32(0))[:results]
+        y = rows - used_mean  # in place: another large array costs as much as the arithmetic
+        y *= factors
+        y += offset
+        return (_images(y, x, channels_first), new_mean, new_variance, used_mean, used_variance, np.float32(0))[
+            :results
+        ]
 
     return run
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import repeat
+from math import prod
 
 import numpy as np
 
 from ipusim.api import Array
 from ipusim.ipu.graph.half_precision import widened
-from ipusim.ipu.graph.kernels.activations import select_gradient
+from ipusim.ipu.graph.kernels.selection import select_gradient
 from ipusim.ipu.graph.kernels.windows import Windows
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register
@@ -85,14 +87,12 @@ def _mean(node: Node) -> Kernel:
 def _mean_gradient(node: Node) -> Kernel:
     windows = Windows.of_node(node)
     size = _size(node, windows)
-    axes = len(size)
 
     def run(shape: Array, grad: Array) -> Array:
-        lengths = windows.sizes(shape)[1:-1]
+        sizes = windows.sizes(shape)
         arriving = windows.channels_last(widened(grad))
-        shares = arriving / _counts(windows, lengths, size).astype(arriving.dtype)
-        expanded_shares = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
-        values = np.broadcast_to(expanded_shares, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
-        return windows.as_node_layout(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
+        shares = arriving / _counts(windows, sizes[1:-1], size).astype(arriving.dtype)
+        images = windows.put_back(repeat(shares, prod(size)), sizes, size)
+        return windows.as_node_layout(images).astype(grad.dtype, copy=False)
 
     return run

@@ -112,24 +112,27 @@ class Windows:
         inside = tuple(slice(None, None, dilation) for dilation in self.dilations)
         return patches[(slice(None), *positions, slice(None), *inside)]
 
-    def put_back(self, values: Array, lengths: Sequence[int]) -> Array:
+    def put_back(self, parts: Iterable[Array], shape: Sequence[int], kernel: Sequence[int]) -> Array:
         """Sum windows into images: the transpose of :meth:`views`.
 
         Args:
-            values: (batch, *positions, *kernel, channels).
-            lengths: lengths of the images' axes.
+            parts: values per window element, (batch, *positions, channels).
+            shape: shape of the images, (batch, *axes, channels).
+            kernel: window length per axis.
 
         Returns:
-            Images (batch, *lengths, channels).
+            The images.
         """
-        axes = len(self.strides)
-        positions, kernel = values.shape[1 : axes + 1], values.shape[axes + 1 : 2 * axes + 1]
-        padded = [
-            start + length + end for length, (start, end) in zip(lengths, self.pads(lengths, kernel), strict=True)
-        ]
-        total = np.zeros((values.shape[0], *padded, values.shape[-1]), values.dtype)
-        for element, region in zip(np.ndindex(kernel), self.element_indices(kernel, positions), strict=True):
-            total[region] += values[(slice(None),) * (axes + 1) + element]
+        batch, *lengths, channels = shape
+        axes = zip(lengths, self.pads(lengths, kernel), strict=True)
+        sizes = (batch, *(start + length + end for length, (start, end) in axes), channels)
+        first, *regions = self.element_indices(kernel, self.window_counts(lengths, kernel))
+        arriving = iter(parts)
+        values = next(arriving)
+        total = np.zeros(sizes, values.dtype)
+        total[first] = values
+        for region, values in zip(regions, arriving, strict=True):
+            total[region] += values
         return self.without_pads(total, lengths, kernel)
 
     def without_pads(self, x: Array, lengths: Sequence[int], kernel: Sequence[int]) -> Array:
