@@ -100,7 +100,9 @@ def _words() -> dict[str, str]:
         cells = row.cells
         ends = [float(cells[end]) for end in ("least", "most") if cells.get(end)]
         trainings = counted(int(cells["rows"]), "published training")
-        range_text = f"{range_words(*ends)}, in 4 of 5 cases ({cells['kind']}; {trainings})" if ends else ""
+        range_text = (
+            f"{range_words(*ends)}, in 4 of 5 cases (estimated from {trainings}: {cells['kind']})" if ends else ""
+        )
         words[cells["kind"]] = range_text or f"not known: only {trainings} of this kind ({cells['kind']})"
     return words
 

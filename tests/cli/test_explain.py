@@ -70,7 +70,10 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
     head = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 16\n  stages:\n"
     (tmp_path / "four.yaml").write_text(head + stages)
     told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
-    assert "Cycles that the run gains if each pass takes a cycle more (+1), and loses if a cycle less (-1)" in told
+    assert (
+        "Cycles by which the run is longer if each pass takes a cycle more (+1), or shorter if a cycle less (-1)"
+        in told
+    )
     said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
     assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
 

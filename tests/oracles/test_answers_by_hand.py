@@ -51,7 +51,7 @@ def test_what_only_moves_does_not_fit_where_gpipe_keeps_it_sixteen_times():
     asked = request("gpipe", *stages, system="m2000", code_bytes=0, memory="report", pipeline=pipeline)
     compared = Comparison(compare(asked, ["gpipe", "1f1b"]))
     assert compared.best.schedule == "1f1b"
-    assert next(verdict(compared)).startswith("Best of those that fit: 1f1b in point-to-point")
+    assert next(verdict(compared)).startswith("Best of the runs that fit: 1f1b in point-to-point")
 
 
 def test_nothing_is_faster_and_fits_where_the_weights_alone_do_not():

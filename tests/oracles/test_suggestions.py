@@ -246,7 +246,7 @@ def test_no_option_of_the_given_plan_goes_without_a_word(tmp_path: Path) -> None
     assert "selection_order: AUTO # was SNAKE: the fastest copies between these IPUs" in lines
     assert "allow_recompute: false # was true: kept activations fit" in lines
     assert "recomputation_mode: Auto # was RecomputeThenBackpropagate: no recomputation" in lines
-    assert "splits: [dense64] # in place of stages: the most even stages that fit, with the time of copies" in lines
+    assert "splits: [dense64] # in place of stages: the most even stages that fit, copies included" in lines
 
 
 def test_overrides_are_written_as_well(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def compare(
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
     if names is not None and len(folders := {path.parent for path in runs if not path.is_dir()}) == 1:
-        names = [core_schedules.named_from(name, *folders) for name in names]
+        given_names, names = names, [core_schedules.named_from(name, *folders) for name in names]
+        traces = [dict(zip(given_names, names, strict=True)).get(trace, trace) for trace in traces or ()]
     selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")

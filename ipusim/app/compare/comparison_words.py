@@ -169,7 +169,7 @@ def _best_words(comparison: Comparison, best: Row) -> str:
         words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}{misfit}")
     has_refusals = any(row.times is None for row in comparison.rows)
     group = (
-        " of those that fit"
+        " of the runs that fit"
         if any(row.memory and not analysis.fits_or_unknown(row.fits) for row in comparison.rows)
         else ""
     )

@@ -222,7 +222,9 @@ class Explanation(Result):
             (stage, *("-" if cycles is None else f"{cycles:,}" for cycles in of_stage))
             for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
-        title = "Cycles that the run gains if each pass takes a cycle more (+1), and loses if a cycle less (-1)"
+        title = (
+            "Cycles by which the run is longer if each pass takes a cycle more (+1), or shorter if a cycle less (-1)"
+        )
         return Table(title, ("stage", *names), rows)
 
     def data(self) -> dict[str, Any]:

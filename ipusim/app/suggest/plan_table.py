@@ -95,8 +95,8 @@ def legend(suggestion: Suggestion) -> str:
         f"Rows named other: plans with another schedule, {more}number of IPUs or recomputation. "
         f"{placement * _differ(rows, 'placement')}IPUs: IPUs of a replica x replicas. "
         f"{count * _differ(rows, 'micro_batch_size')}Recompute: before each backward pass (apart) or within it "
-        "(inside). Memory: used share of the fullest IPU's; the plan fits unless a verdict follows. Ratio: time per "
-        "sample divided by the best plan's."
+        "(inside). Memory: used share of the memory of the fullest IPU; the plan fits unless another word follows. "
+        "Ratio: time per sample divided by the best plan's."
     )
 
 

@@ -78,7 +78,7 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         if stages > 1
         else "one stage needs no pipeline",
         "pipeline.sync": "the searched sync mode",
-        "pipeline.splits": "the most even stages that fit, with the time of copies",
+        "pipeline.splits": "the most even stages that fit, copies included",
         "pipeline.device_mapping": f"{stages} stages on {ipus} IPUs" if ipus > 1 else "all on one IPU",
         "pipeline.micro_batch_size": "the fastest of the searched sizes",
         "pipeline.gradient_accumulation_count": (

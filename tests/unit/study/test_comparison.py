@@ -350,7 +350,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     first, second, front = said(found)
     less = 1 - found.cost(interleaved) / found.cost(found.in_order(slow)[0])
     more = found.cost(interleaved) / found.cost(grouped) - 1
-    assert first.startswith("Best of those that fit: interleaved in lock-step, ")
+    assert first.startswith("Best of the runs that fit: interleaved in lock-step, ")
     assert first.endswith(
         f"; {less:.1%} less time than the next, sharded, and {more:.1%} more time than the first, grouped, "
         "which does not fit."
@@ -387,7 +387,7 @@ def test_a_refused_one_is_a_row_with_its_reason():
     assert why.startswith("grouped in lock-step: refused: The number of iterations of the pipeline must be a multiple")
     refused = Comparison(compare(LARGE.replace({"memory": "error"})))
     assert refused.rows[0].memory == compare(LARGE)[0].memory
-    assert said(refused)[0].startswith("Best of those that fit: interleaved")
+    assert said(refused)[0].startswith("Best of the runs that fit: interleaved")
 
 
 def test_labels_with_commas_are_listed_with_semicolons():
