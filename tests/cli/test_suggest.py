@@ -92,6 +92,8 @@ def test_each_number_of_ipus_has_the_plan_that_its_own_search_finds(tmp_path):
     assert written["4,1,2"] == written["4,1,2-4"] == written["4"]
     assert written["4,1,2-2"] == written["2"]
     assert not (tmp_path / "4,1,2-1.yaml").exists()
+    shown = ipusim("suggest", DIGITS, "--ipus", "2,4", *options[:-1], "--out", tmp_path / "shown.yaml").stdout
+    assert "\nStages of the fastest plan, on 4 IPUs:\n  stage 0 on IPU 0: " in shown
 
 
 def test_numbers_of_ipus_that_no_device_has_are_refused_before_any_search():

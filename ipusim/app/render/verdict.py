@@ -233,7 +233,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
     """Return one IPU's time for a weight update's samples, and the IPU's missing memory."""
-    lack = f", but lacks {format_bytes(excess_bytes)} of memory for them" if excess_bytes else ""
+    lack = f", but lacks {format_bytes(excess_bytes)} of memory" if excess_bytes else ""
     takes = "would take" if excess_bytes else "takes"
     return f"one IPU {takes} {format_seconds(seconds)} for the same number of samples{lack}"
 

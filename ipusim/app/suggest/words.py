@@ -283,6 +283,8 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
     plan = suggestion.plan
     if plan is None or not plan.units.movable or len(plan.cuts) == 1:
         return
+    if suggestion.by_ipus:
+        yield f"Stages of the fastest plan, on {len(suggestion.job.system.ipus)} IPUs:"
     ends = (*plan.cuts[1:], len(plan.units))
     for stage, (start, end) in enumerate(zip(plan.cuts, ends, strict=True)):
         last = f" to {plan.units.names[end - 1]}" if end - start > 1 else ""
