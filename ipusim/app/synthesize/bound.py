@@ -54,9 +54,12 @@ class Bound:
             return "the passes of all IPUs together, from an exhaustive search of their Orders"
         if not self.name:
             return "the longest path of dependent passes"
+        begin = f"{self.name}: {self.head:,} cycles before its first pass"
+        if not self.tail:
+            return f"{begin}, and {self.busy:,} of work"
         return (
-            f"{self.name}: {self.head:,} cycles before its first pass, {self.busy:,} of work, and at least "
-            f"{self.tail:,} more for its waits and for the last passes of other IPUs"
+            f"{begin}, {self.busy:,} of work, and at least {self.tail:,} more for its waits and for the last passes of "
+            "other IPUs"
         )
 
 
