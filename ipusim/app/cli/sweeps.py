@@ -102,7 +102,7 @@ def sweep(
     overrides: Overrides = None,
     output_form: str = "",
 ) -> None:
-    """Run a scenario at every point of varied options; print the best, write the rows and a chart; can be resumed."""
+    """Run a scenario at every point of varied options; print the best. After Ctrl-C the same command goes on."""
     from ipusim.api import RequestError
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
