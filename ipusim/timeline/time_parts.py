@@ -44,7 +44,7 @@ class TimePart(Enum):
 
 
 _MEANINGS: Final = {
-    TimePart.USEFUL: "all passes, divided by the number of IPUs",
+    TimePart.USEFUL: "forward and backward passes, divided by the number of IPUs",
     TimePart.FILL_AND_DRAIN: "waits that remain in ramp-up and ramp-down with equal stages",
     TimePart.GAPS_IN_MAIN: "waits in the main phase, from the order of passes and the sync mode",
     TimePart.IMBALANCE: "extra time from passes of unequal lengths",

@@ -196,6 +196,11 @@ def finished(folder):
     return journal.read_bytes().count(b"\n") - 1 if journal.exists() else 0
 
 
+def stored_runs(folder):
+    journal = folder / ".ipusim" / "sweep.jsonl"
+    return journal.read_bytes().count(b'"is_refusal": false') if journal.exists() else 0
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     """Return the folder of the sweep by one worker, from beginning to end."""
@@ -248,13 +253,12 @@ def test_an_interrupt_leaves_the_rows_that_are_there_and_says_how_many(workspace
     out = workspace / "out"
     child = start(workspace, place, "--workers", "1")
     deadline = time.monotonic() + 60
-    while finished(out) < 5 and time.monotonic() < deadline:
+    while stored_runs(out) < 5 and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     told, problems = child.communicate()
     assert (child.returncode, told) == (-signal.SIGINT, "")
-    count = (out / ".ipusim" / "sweep.jsonl").read_bytes().count(b'"is_refusal": false')
-    kept = f"{count} simulated points are stored, and the same command continues with the others"
+    kept = f"{stored_runs(out)} simulated points are stored, and the same command continues with the others"
     assert problems == f"{place}: interrupted. {kept}\n"
     partly, whole = (set((folder / "sweep.csv").read_text().splitlines()) for folder in (out, uninterrupted))
     assert 5 < len(partly) < len(whole)
