@@ -174,7 +174,7 @@ def format_figure(number: float, digits: int = 3) -> str:
 def enumerated(words: Iterable[object], most: int | None = None) -> str:
     """Return words as an English list, with a count in place of words beyond ``most``.
 
-    Semicolons separate words that contain commas themselves.
+    Semicolons separate the words if a word contains a comma.
 
     >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
     ('gpipe, 1f1b and zbv', 'gpipe and 2 more')

@@ -279,11 +279,11 @@ class Timeline:
     def with_block_ends_expanded(self, execution: int | None = None) -> Timeline:
         """Return the same run with rows for the first and last copies of every block, the parts of the run that repeat.
 
-        The other copies stay a block between these. Quantities that depend on
-        neighbouring spans are then equal for every copy of a row, and the first or last span of any kind is a row.
+        The copies between them stay a block. Quantities that depend on neighbouring spans are then equal for every copy
+        of a row, and the first or last span of any kind is a row.
 
         Args:
-            execution: execution that gets rows of its own, also within a block; None expands only ends of blocks.
+            execution: execution to expand, even inside a block; None expands only ends of blocks.
 
         Returns:
             A Timeline with the same spans.

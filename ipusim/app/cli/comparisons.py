@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,8 +103,9 @@ def compare(
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
     names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
     if names is not None and len(folders := {path.parent for path in runs if not path.is_dir()}) == 1:
-        given_names, names = names, [core_schedules.named_from(name, *folders) for name in names]
-        traces = [dict(zip(given_names, names, strict=True)).get(trace, trace) for trace in traces or ()]
+        row_name_of = {name: core_schedules.named_from(name, *folders) for name in names}
+        names = [row_name_of[name] for name in names]
+        traces = [row_name_of.get(trace, trace) for trace in traces or ()]
     selection_orders, modes = split_names(orders), split_names(f"{sync},{syncs}")
     items = _read(runs, overrides)
     target = out or Path("reports") / (items[0].name if len(items) == 1 else "comparison")
@@ -122,8 +123,7 @@ def compare(
                 "system.selection_order": selection_orders,
                 "pipeline.sync": modes,
             }
-            first_variant = [f"{key}={values[0]}" for key, values in compared_values.items() if values]
-            _raise_with_places(runs, overrides, first_variant)
+            _raise_with_places(runs, overrides, compared_values)
             raise
         result = ComparisonResult(Comparison(rows), title, traces or (), picture)
         files = result.files(names_of_files)
@@ -158,12 +158,15 @@ def _with_undisturbed(items: Sequence[ComparedItem]) -> list[ComparedItem]:
     return [ComparedItem(undisturbed, f"{first.text}, undisturbed"), first]
 
 
-def _raise_with_places(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
-    """Raise the problems of scenarios with their places in the files; if there are none, the problems of a variant."""
+def _raise_with_places(
+    runs: Sequence[Path], overrides: Sequence[str], compared_values: Mapping[str, Sequence[str]]
+) -> None:
+    """Raise the problems of scenarios with their places in the files, or else the problems of the first variant."""
     from ipusim.app.scenario.load import load_job
 
+    first_variant = [f"{key}={values[0]}" for key, values in compared_values.items() if values]
     scenarios = [path for path in runs if not path.is_dir()]
-    for changes in (overrides, (*overrides, *variant)):
+    for changes in (overrides, (*overrides, *first_variant)):
         _read_all(scenarios, partial(load_job, overrides=changes))
 
 

@@ -21,6 +21,8 @@ _FACTORS: Final = (2, 4, 8)
 _DOUBLE: Final = 2
 #: Saved fraction of cycles in faster stages.
 _SAVED_FRACTION: Final = Fraction(1, 10)
+#: Kind of a change to another schedule.
+ANOTHER_SCHEDULE: Final = "another schedule"
 #: Names of link rates.
 LINKS: Final = ("link", "machine_rung", "gateway_link")
 
@@ -55,7 +57,7 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
             is_present = (name, sync) == (job.plan.schedule, job.plan.sync)
             if is_present or sync not in schedule.syncs or (name == job.plan.schedule and not syncs):
                 continue
-            kind = "another sync mode" if name == job.plan.schedule else "another schedule"
+            kind = "another sync mode" if name == job.plan.schedule else ANOTHER_SCHEDULE
             words = f"{name} in {sync.words}"
             values = {"pipeline.schedule": name, "pipeline.sync": sync.value, **device}
             yield Change(kind, words, values)

@@ -164,14 +164,14 @@ class Explanation(Result):
             cells = (stages, *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in columns))
             replicas_of[ipu % info.shards, cells].append(ipu // info.shards)
         period = "the run" if self.execution is None else f"execution {self.execution}"
-        title = f"; 100% is {idle.window_cycles:,} cycles of {period}"
+        whole = f"100% is {idle.window_cycles:,} cycles of {period}"
         names = ("stages", *(name for name, _ in columns))
         if len(replicas_of) == info.shards:
             equal = f", equal in replicas {enumerated_rows(range(info.replicas))}" * (info.replicas > 1)
             rows = [(str(ipu), *cells) for ipu, cells in replicas_of]
-            return Table(f"Time of each IPU{equal}{title}", ("IPU", *names), tuple(rows))
+            return Table(f"Time of each IPU{equal}; {whole}", ("IPU", *names), tuple(rows))
         rows = [(str(ipu), enumerated_rows(replicas), *cells) for (ipu, cells), replicas in replicas_of.items()]
-        return Table(f"Time of each IPU{title}", ("IPU in replica", "replicas", *names), tuple(rows))
+        return Table(f"Time of each IPU; {whole}", ("IPU in replica", "replicas", *names), tuple(rows))
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles

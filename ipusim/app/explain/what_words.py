@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines
+from ipusim.app.explain.changes import ANOTHER_SCHEDULE
 from ipusim.app.explain.trial import NEEDS_MEMORY, TOO_LONG, WhatIf
 from ipusim.app.explain.what_if import LEAST_GAIN, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
@@ -34,13 +35,13 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         first = [group[0] for group in best[:_MOST_KINDS]]
         texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
         yield f"Changes that save the most time per sample: {', '.join(texts)}."
-        causes = [what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0]
-        if causes and first[0].cause in causes:
-            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in dict.fromkeys(causes))
+        causes = {what_if.change.kind: what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0}
+        if first[0].change.kind in causes:
+            shortened = dict.fromkeys(causes.values())
+            parts = " and ".join(f"{words} (now {share:.1%} of the time)" for words, share in shortened)
             subject = "This change saves" if len(first) == 1 else "These changes save"
             if len(causes) < len(first):
-                kinds = [what_if.change.kind for what_if in first if what_if.cause in causes]
-                subject = f"Of these, {enumerated(kinds)} save{'s' if len(kinds) == 1 else ''}"
+                subject = f"Of these, {enumerated(causes)} save{'s' if len(causes) == 1 else ''}"
             yield f"{subject} time mainly in {parts}."
     elif any(
         what_if.gain >= LEAST_GAIN
@@ -85,7 +86,7 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
 def _name(what_if: WhatIf) -> str:
     """Return the words of a change, with the kind if it is a schedule: names such as ``single`` do not tell."""
     words = what_if.change.words
-    return f"schedule {words}" if what_if.change.kind == "another schedule" else words
+    return f"schedule {words}" if what_if.change.kind == ANOTHER_SCHEDULE else words
 
 
 def _words(group: Sequence[WhatIf]) -> str:

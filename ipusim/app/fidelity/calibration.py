@@ -32,8 +32,8 @@ _WIDEST_RANGE: Final = math.log(4)
 _LEAST_LOG_EFFECT: Final = 1e-3
 #: Correlation of two fitted rates above which rows hardly distinguish them.
 _CORRELATED: Final = 0.95
-#: Cosine of two rates' effects above which rows cannot distinguish both rates: the standard
-#: deviations of two free rates are a hundred times as large.
+#: Cosine of two rates' effects above which rows cannot distinguish both rates: two free rates then have a hundred times
+#: the standard deviation of one free rate.
 _JOINT_COSINE: Final = 1 - 1e-4
 #: A rate belongs to an undetermined combination if its component of the unit vector is larger than this.
 _LEAST_VECTOR_COMPONENT: Final = 0.1
@@ -160,8 +160,8 @@ def _default_rates(rows: Rows) -> tuple[hardware.Rate, ...]:
 def _determined_problem(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
     """Return the fit of the rates that the rows determine, and the other rates with reasons.
 
-    Rates are tried in order of effect on the rows. A rate is accepted if every accepted rate, this one included, then
-    has a standard deviation of at most its prior's: a quarter of its range.
+    Rates are tried in order of effect on the rows. A rate is accepted if the rows then determine every accepted rate at
+    least as well as the prior: the standard deviation is at most a quarter of the range.
     """
     slopes = problem.slopes(problem.start)
     priors = np.minimum(problem.high - problem.low, _WIDEST_RANGE) / _RANGE_DEVIATIONS

@@ -4,8 +4,8 @@ A row is a published training; rows of a kind have similar models and runs. The 
 rates fitted without the rows of its source. Within a kind, the logarithm of simulated over published throughput is
 assumed to have a normal distribution. Student's interval of a kind is too narrow for rows of another source, because
 rows of one source resemble each other. The intervals of all kinds are therefore widened by a factor. The factor is
-chosen on rows whose kind has at least three rows of other sources: four in five such rows lie in the widened interval
-computed from these other rows.
+chosen on rows whose kind has at least three rows of other sources: the intervals computed from the
+other rows then contain four in five of the rows.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class MeasuredPass:
 
     @property
     def difference(self) -> float | None:
-        """(simulated - measured) / measured; None without measured cycles."""
+        """(simulated - measured) / measured; None for 0 measured cycles."""
         return self.simulated / self.measured - 1 if self.measured else None
 
 

@@ -87,7 +87,7 @@ def with_sources_left_out(rows: Sequence[SimulatedRow]) -> list[float | None]:
 
 
 def fitted_rates(rows: Sequence[SimulatedRow]) -> tuple[Mapping[str, float], Mapping[str, int]]:
-    """Return the rates fitted to all rows with ``use`` ``fitted``, and for each rate the number of determining rows.
+    """Fit the rates to all rows with the use ``fitted``. Return the rates, and numbers of determining rows by rate.
 
     A row determines a rate if the rate's range changes the row's time by more than a standard deviation.
     Keys are attributes of Rates.
@@ -135,9 +135,10 @@ def _fit(rows: Sequence[_LinearRow], rates_in_use: Vector) -> Vector:
     same_program = np.array([first.program == second.program for first in rows for second in rows])
     covariance = PROGRAM_SPREAD**2 * same_program.reshape(count, count) + ROW_SPREAD**2 * np.eye(count)
     slopes = np.array([row.slopes / row.published for row in rows]).reshape(count, len(FIT_RATES))
-    errors = np.array([(row.published - row.simulated) / row.published for row in rows]) + slopes @ rates_in_use
+    # Shares of the published times that the rates must explain.
+    shares = np.array([1 - row.simulated / row.published for row in rows]) + slopes @ rates_in_use
     independent = np.linalg.inv(np.linalg.cholesky(covariance))
     coefficients = np.concatenate([np.diag(1 / deviations), independent @ slopes])
-    targets = np.concatenate([(low + high) / 2 / deviations, independent @ errors])
+    targets = np.concatenate([(low + high) / 2 / deviations, independent @ shares])
     solution: Vector = np.linalg.lstsq(coefficients, targets, rcond=None)[0]
     return np.clip(solution, low, high)

@@ -26,7 +26,7 @@ _REQUIRED_COLUMNS: Final = ("model", "machine", *_WHOLE_COLUMNS, "items_per_s")
 COLUMNS: Final = (*_REQUIRED_COLUMNS, "framework", "items", "use", "settings", "source")
 #: Values of the column ``use``; :class:`ThroughputRow` explains them.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
-#: Keys that a row's settings cannot change, and what sets them instead.
+#: Keys that settings of a row cannot change, with the column or simulation that sets each key.
 _COLUMN_KEYS: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",

@@ -32,7 +32,7 @@ class Validation(Result):
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
         sensitivities: sensitivity of a training to the rates; None for a user's rows.
-        fitted_rates: fitted rates with the number of measurements that determine each; None for a user's rows.
+        fitted_rates: table of fitted rates; None for a user's rows.
     """
 
     products: Sequence[products.ValidatedRow]

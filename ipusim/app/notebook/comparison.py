@@ -45,7 +45,7 @@ class Comparison(ResultView):
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
-        """Show ``rows``, of which at least one must have run."""
+        """Show ``rows``; at least one row must have run."""
         self.rows = tuple(rows)
         self._result = ComparisonOfRuns(self.rows)
         super().__init__(ComparisonResult(self._result))

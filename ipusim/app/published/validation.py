@@ -160,17 +160,10 @@ class ScheduleValidation(Result):
         }
         rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
         forms = ("schedule", "figure", "form", "points", "met", "p x v x m", "f-i-w", "more", "source")
-        form_rows = tuple(
-            (
-                *(form.schedule, form.figure, form.form, str(len(form.points)), str(form.matches)),
-                *(form.sizes, form.times, form.more, form.source),
-            )
-            for form in self.forms
-        )
         return (
             *(Table(title, _VALUE_HEADER, tuple(map(_value_row, rows))) for title, rows in values.items()),
             Table("Rankings, the largest printed value first", rankings, tuple(map(_ranking_row, self.rankings))),
-            Table("Forms", forms, form_rows),
+            Table("Forms", forms, tuple(map(_form_row, self.forms))),
         )
 
     def parts(self) -> Iterator[tuple[Table, tuple[str, ...]]]:
@@ -290,3 +283,8 @@ def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
     notes = _distinct(row.assumed for row in rows), _distinct(row.source for row in rows)
     exceptions_text = "; ".join(exceptions)
     return (first.table, first.group, first.figure, printed_text, _numbers(inputs), agreement, exceptions_text, *notes)
+
+
+def _form_row(form: Form) -> tuple[str, ...]:
+    counts = str(len(form.points)), str(form.matches)
+    return (form.schedule, form.figure, form.form, *counts, form.sizes, form.times, form.more, form.source)

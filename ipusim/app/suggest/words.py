@@ -325,10 +325,10 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         )
     else:
         gap, end = f"{suggestion.gap:.1%}", suggestion.searched.end_reason
-        advice = "a search limited by `--replicas`, `--ipus` or `--schedules`"
-        advice = f"More `--seconds`, or {advice}," if end in TIME_ENDS else advice.capitalize()
+        smaller_search = "search limited by `--replicas`, `--ipus` or `--schedules`"
+        remedy = f"More `--seconds`, or a {smaller_search}," if end in TIME_ENDS else f"A {smaller_search}"
         yield (
-            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {advice} may find a "
+            f"Not proven: {end} ended the search; another plan could take {gap} less time at most. {remedy} may find a "
             "faster plan."
         )
 

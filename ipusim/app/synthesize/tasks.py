@@ -165,11 +165,11 @@ def tasks_of(job: Job) -> Tasks | None:
     is_point_to_point = not plan.sync.has_time_steps
     send_cycles = _sends(job) if is_point_to_point else {}
 
+    def letter_of_need(need: tuple[int, int]) -> int:
+        return letter_of.get(need, letter_of.get((kind_of.INPUT_GRADIENT, need[1]), -1))
+
     needs = tuple(
-        tuple(
-            (letter_of.get(need, letter_of.get((kind_of.INPUT_GRADIENT, need[1]), -1)), (need[1], stage) in send_cycles)
-            for need in pipelines.needs(shape, kind, stage)
-        )
+        tuple((letter_of_need(need), (need[1], stage) in send_cycles) for need in pipelines.needs(shape, kind, stage))
         for kind, stage in letters
     )
     outfeed_cycles = _outfeed_cycles(job)

@@ -248,6 +248,8 @@ def test_commands_look_for_a_named_file_beside_the_scenario_and_then_in_the_curr
         done = ipusim(*command, *words)
         assert (done.returncode, done.stderr) == (0, "")
     assert "../mine.py:gpipe" in done.stdout
+    drawn = ipusim("compare", *words[:2], "1f1b,mine.py:gpipe", "--trace", "mine.py:gpipe", "--out", "out")
+    assert (drawn.returncode, drawn.stderr) == (0, ""), "a trace has the name that was typed"
     (folder / "mine.py").write_text(FILE)  # comes before that of the current folder
     done = ipusim("compare", *words)
     assert "../mine.py" not in done.stdout

@@ -42,5 +42,6 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
 def _type_of(values: Integers) -> np.dtype[Any]:
     """Return the narrowest type of a JavaScript array for whole numbers."""
     least, most = int(values.min(initial=0)), int(values.max(initial=0))
+    # A signed type that holds -1 - most holds most, too.
     kind = np.result_type(*map(np.min_scalar_type, (least, -1 - most) if least < 0 else (most,)))
     return kind if kind.itemsize <= _WIDEST_BYTES else np.dtype(np.float64)
