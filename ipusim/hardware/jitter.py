@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
+from math import exp, floor, log1p, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,12 @@ class Draws:
         """Draw with a seed and a standard deviation."""
         self.seed, self.deviation = seed, deviation
         self._block = lru_cache(maxsize=4096)(self._draw)
+
+    @property
+    def least(self) -> Fraction:
+        """Bound below all factors."""
+        variance = log1p(float(self.deviation) ** 2)
+        return Fraction(floor(PARTS * exp(-FARTHEST * sqrt(variance) - variance / 2)), PARTS)
 
     def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
         """Return a factor of pass duration, as a multiple of 1 / :data:`PARTS`.

@@ -83,6 +83,7 @@ class Clock(simpy.Environment):
     spend: Callable[[Workers, Task, int], Moment]
     elapse: Callable[[Workers, Task, int], Moment]
     event_at: Callable[[int], Moment]
+    happen_at: Callable[[int, simpy.Event, object], None]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
         """Start at cycle 0; without ``speeds`` work always runs at full speed."""
@@ -104,7 +105,11 @@ class Clock(simpy.Environment):
             heappush(queue, (event._value, NORMAL, next(event_ids), event))
             return event
 
-        self.event_at, self.elapse = event_at, elapse
+        def happen_at(cycle: int, event: simpy.Event, value: object) -> None:
+            event._ok, event._value = True, value
+            heappush(queue, (cycle, NORMAL, next(event_ids), event))
+
+        self.event_at, self.elapse, self.happen_at = event_at, elapse, happen_at
         if speeds is None:
             self.end, self.spend = lambda workers, task, start, cycles: start + cycles, elapse  # noqa: ARG005
             return
@@ -150,9 +155,13 @@ class Clock(simpy.Environment):
         for callback in callbacks:
             callback(event)
 
-    def is_steady(self, workers: Iterable[Resource]) -> bool:
-        """Whether work of all ``workers`` runs at full speed throughout the run."""
-        return self.steady or not any(map(self._speeds.touches, workers))
+    def is_steady(self, workers: Iterable[Resource], task: Task | None = None) -> bool:
+        """Whether work of all ``workers`` (by default any work) runs at full speed throughout the run."""
+        return self.steady or not any(self._speeds.touches(worker, task) for worker in workers)
+
+    def least_pass(self, ipu: Resource) -> Fraction:
+        """Return the least duration of an IPU's passes, relative to their duration at full speed."""
+        return Fraction(1) if self.steady else self._speeds.least_pass(ipu)
 
     def real_cycles_of(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
         """Return a function from a pass's full-speed cycles to real cycles; None if the start cycle matters."""

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.machine.delivery import tensor_numbers
 from ipusim.machine.facility import Context, Facility, IpuId
+from ipusim.machine.tensor_ways import tensor_numbers
 from ipusim.pipeline.instructions import NONE, PASSES, UPDATE_CODES, Code, any_of
 from ipusim.timeline.kinds import KIND_OF_PASS
 
@@ -42,22 +42,10 @@ class InstructionColumns(NamedTuple):
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
     """Return the instructions of every IPU of a replica, by the IPU's number within the replica."""
-    plan, costs = context.plan, context.costs
+    plan = context.plan
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
-    prices = np.array(
-        [
-            [costs.passes.get((kind, stage_number), 0) for stage_number in range(plan.shape.stages)]
-            for kind in range(PASSES)
-        ]
-    )
     passes, is_transfer = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
-    cycles = np.zeros(len(table), np.int64)
-    cycles[passes] = prices[code[passes], stage[passes]]
-    if slots := list(costs.composites(plan)):
-        row_of = {(code, *op): row for row, (_, code, *op, _) in enumerate(table.tolist()) if code < PASSES}
-        for slot in slots:
-            cycles[[row_of[op] for op in slot]] = costs.parts_of_slot([op[:2] for op in slot])
     count = int(passes.sum())
     first = context.recorder.describe_columns(
         count,
@@ -74,7 +62,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     source, target = np.where(receives, number, stage), np.where(receives, stage, number)
     tensor[is_transfer] = tensor_numbers(source, target, micro_batch, plan.shape)[is_transfer]
     ends = np.flatnonzero(np.diff(shard)) + 1
-    columns = (descriptions, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
+    columns = (descriptions, context.pass_cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]
     return {
         int(ipu_rows[0]): InstructionColumns(*(part[index].tolist() for part in parts))

@@ -6,59 +6,30 @@ spans (intervals of the run), each with its cause, the span that let it begin.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 import simpy
 
-from ipusim.machine import resources
 from ipusim.machine.activation_moves import activation_moves
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.machine.flows import Tensor
 from ipusim.machine.links import Links
-from ipusim.machine.resources import Workers
+from ipusim.machine.tensor_ways import SendKey, TensorWay, lanes_of, tensor_numbers, tensor_ways
 from ipusim.pipeline.instructions import NONE, Code, any_of
 from ipusim.pipeline.ops import Op, Pass
-from ipusim.pipeline.shape import Column, PlanShape
-from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import SpanKind
-
-
-def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
-    """Return a number per tensor between neighbouring stages. The last stage may also send to itself."""
-    pipeline_copy = micro_batch % len(shape.copies)
-    return (2 * (pipeline_copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
-
-
-class _TensorWay(NamedTuple):
-    """The route of a stage's tensors from forward or from backward passes.
-
-    Attributes:
-        shard: number of the producing IPU within the replica.
-        made_in: number of the producing pass among the passes of a micro-batch.
-        is_local: whether producing and consuming IPU are equal, without receive instruction.
-        send: cost of a send.
-        at_once: whether a send takes no time.
-        ends: sending and receiving IPU.
-    """
-
-    shard: int
-    made_in: int
-    is_local: bool
-    send: Send
-    at_once: bool
-    ends: Workers
+from ipusim.timeline.recorder import Description
 
 
 class Delivery(Facility):
     """Tensors in flight or arrived within a replica, by number."""
 
-    def __init__(self, context: Context, links: Links, replica: int) -> None:
-        """Prepare for sends between a replica's stages."""
+    def __init__(self, context: Context, links: Links, replica: int, lanes: Container[SendKey]) -> None:
+        """Prepare for sends between a replica's stages; tensors of ``lanes`` never share a link."""
         shape, executor = context.plan.shape, context.executor(replica)
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
@@ -73,40 +44,22 @@ class Delivery(Facility):
         self._first_ipu = context.ipu(replica, 0).number
         #: First and last micro-batch sent each way, for schedules whose tensors pile up.
         self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
-        #: Spans of arrived tensors, by tensor number.
-        self._arrivals: dict[int, int] = {}
+        #: Arrival cycle and span of tensors, by tensor number. On a lane the cycle is known before the arrival.
+        self._arrivals: dict[int, tuple[int, int]] = {}
         #: Events of waiting receivers, by tensor number.
         self._wait_events: dict[int, simpy.Event] = {}
         #: Tensors in flight, by tensor number.
         self._on_way: dict[int, Tensor] = {}
         #: Events of blocked senders, by tensor number.
         self._blocking: dict[int, simpy.Event] = {}
-        self._ways = self._tensor_ways(context.costs.sends, replica)
+        self._ways = tensor_ways(context, context.costs.sends, replica, lanes)
         for rerouted in context.rerouted:
-            ways = self._tensor_ways(rerouted.sends, replica)
+            ways = tensor_ways(context, rerouted.sends, replica)
             context.clock.call_at(rerouted.cycle, partial(self._reroute, ways, rerouted.dead))
         self._wait_descriptions = context.describe_ipus(SpanKind.RECEIVE_WAIT, self.ipus)
         self._descriptions = self._describe_tensors(context, replica)
 
-    def _tensor_ways(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_TensorWay]:
-        """Return the routes of every stage's forward and backward tensors."""
-        shape = self._shape
-        return [
-            _TensorWay(
-                mapping[source],
-                shape.step_of(Pass.BACKWARD if is_backward else Pass.FORWARD, source),
-                mapping[source] == mapping[target],
-                send := sends.get((replica, pipeline_copy, source, target), Send()).plain(),
-                not (send.lead_cycles or send.links),
-                resources.ipus([self._first_ipu + mapping[source], self._first_ipu + mapping[target]]),
-            )
-            for pipeline_copy, mapping in enumerate(shape.copies)
-            for source in range(shape.stages)
-            for is_backward in (False, True)
-            for target in [max(source - 1, 0) if is_backward else min(source + 1, shape.stages - 1)]
-        ]
-
-    def _reroute(self, ways: list[_TensorWay], dead: frozenset[int], _: object) -> None:
+    def _reroute(self, ways: list[TensorWay], dead: frozenset[int], _: object) -> None:
         """Switch routes, and resend tensors in flight over dead links."""
         self._ways = ways
         for tensor, transfer in [*self._on_way.items()]:
@@ -135,24 +88,53 @@ class Delivery(Facility):
         )
         descriptions = np.full(len(self._ways) * self._count, NONE)
         descriptions[tensor] = np.arange(first, first + len(tensor))
+        for tensor_way, spans in zip(self._ways, descriptions.reshape(len(self._ways), -1), strict=True):
+            if tensor_way.is_lane:
+                size, lead_cycles, links, _ = tensor_way.send
+                link_spans = [Description(SpanKind.LINK, link=link, bytes=size, replica=NONE) for link in links]
+                context.recorder.accompany(spans[spans != NONE], lead_cycles, link_spans)
         return descriptions.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
         """Hand a tensor from the pass with span ``cause`` to the links."""
         way = self._ways[tensor // self._count]
-        if way.at_once:
+        if way.is_lane:
+            self._send_on_lane(tensor, way, step, cause)
+        elif way.at_once:
             self._arrive(tensor, way, cause)
         else:
             transfer = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
             self._links.carry(transfer, way.ends)
         return cause
 
+    def _send_on_lane(self, tensor: int, way: TensorWay, step: int, cause: int) -> tuple[int, int]:
+        """Record the send of a tensor that shares no link; return the arrival cycle and the span.
+
+        The recorder adds the spans of the links.
+        """
+        start, (_, lead_cycles, _, cycles) = self._clock.now, way.send
+        end = start + lead_cycles + cycles
+        span = self._record(self._descriptions[tensor], step, start, end, cause)
+        if self._hand_to_executor is not None:
+            self._hand_to_executor(way.shard, way.made_in, tensor % self._count)
+        wait_event = self._wait_events.pop(tensor, None)
+        if wait_event is None:
+            self._arrivals[tensor] = end, span
+        else:
+            self._clock.happen_at(end, wait_event, span)
+        return end, span
+
     def _send_blocking(
         self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
     ) -> simpy.Event:
         """Hand a tensor to the links; return the event of its delivery."""
-        self._send(ipu, stage, micro_batch, tensor, step, cause)
         delivered = self._clock.event()
+        way = self._ways[tensor // self._count]
+        if way.is_lane:
+            end, span = self._send_on_lane(tensor, way, step, cause)
+            self._clock.happen_at(end, delivered, span)
+            return delivered
+        self._send(ipu, stage, micro_batch, tensor, step, cause)
         if tensor in self._on_way:
             self._blocking[tensor] = delivered
         else:
@@ -177,7 +159,7 @@ class Delivery(Facility):
             if transfer.is_awaited and transfer.end_event is not None:
                 transfer.end_event._value = span
             else:
-                self._arrivals[tensor] = span
+                self._arrivals[tensor] = cycle, span
         elif sender_event is None:
             self._clock.happen(arrival_event, span)
         else:
@@ -185,22 +167,27 @@ class Delivery(Facility):
         if sender_event is not None:
             sender_event.succeed(span)
 
-    def _arrive(self, tensor: int, way: _TensorWay, span: int) -> None:
+    def _arrive(self, tensor: int, way: TensorWay, span: int) -> None:
         if self._hand_to_executor is not None:
             self._hand_to_executor(way.shard, way.made_in, tensor % self._count)
         if not way.is_local:
             if tensor in self._wait_events:
                 self._wait_events.pop(tensor).succeed(span)
             else:
-                self._arrivals[tensor] = span
+                self._arrivals[tensor] = self._clock.now, span
 
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
         """Receive a tensor; return ``cause`` after its arrival, else the event of arrival."""
-        if tensor in self._arrivals:
-            del self._arrivals[tensor]
-            return cause
+        arrival = self._arrivals.pop(tensor, None)
+        if arrival is not None:
+            end, span = arrival
+            if end <= self._clock.now:
+                return cause
+            event = simpy.Event(self._clock)
+            self._clock.happen_at(end, event, span)
+            return event, self._wait_descriptions[ipu.number]
         transfer = self._on_way.get(tensor)
         if transfer is not None and transfer.is_alone and transfer.end_event is not None:
             event = transfer.end_event  # if another tensor shares the links later, the links call the waiting IPU
@@ -216,13 +203,19 @@ class Delivery(Facility):
             ways = (divmod(tensor, self._count) for tensor in tensors)
             return tuple((way, micro_batch - first_micro_batch) for way, micro_batch in ways)
 
-        arrivals: Hashable = (
-            relative(sorted(self._arrivals)) if self._sent_ends is None else self._piles(first_micro_batch)
+        cycle = self._clock.now
+        arrived, on_lanes = list[int](), list[int]()
+        for tensor, (end, _) in sorted(self._arrivals.items()):
+            (arrived if end <= cycle else on_lanes).append(tensor)
+        arrivals: Hashable = relative(arrived) if self._sent_ends is None else self._piles(arrived, first_micro_batch)
+        return (
+            arrivals,
+            tuple(self._arrivals[tensor][0] - cycle for tensor in on_lanes),
+            *map(relative, (on_lanes, self._on_way, sorted(self._wait_events), sorted(self._blocking))),
+            self._links.state(),
         )
-        blocking = relative(sorted(self._blocking))
-        return arrivals, relative(self._on_way), relative(sorted(self._wait_events)), blocking, self._links.state()
 
-    def _piles(self, first_micro_batch: int) -> Hashable:
+    def _piles(self, arrived: Iterable[int], first_micro_batch: int) -> Hashable:
         """Return the arrived tensors per way: a list, or, for a pile (micro-batches without gaps), its two ends.
 
         An end is "first" or "last" if it is the first or last tensor ever sent this way; otherwise it is a micro-batch
@@ -231,7 +224,7 @@ class Delivery(Facility):
         """
         assert self._sent_ends is not None
         piles = []
-        for way, tensors in groupby(sorted(self._arrivals), lambda tensor: tensor // self._count):
+        for way, tensors in groupby(arrived, lambda tensor: tensor // self._count):
             micro_batches = [tensor % self._count for tensor in tensors]
             ends = micro_batches[0], micro_batches[-1]
             if ends[1] - ends[0] == len(micro_batches) - 1:
@@ -275,4 +268,5 @@ def build(context: Context) -> list[Facility]:
     rates = [direction.bytes_per_s(system.rates) / system.clock_hz for direction in directions]
     links = Links(context.clock, context.recorder, rates, [direction.label for direction in directions])
     moves = activation_moves(context, lambda _: lambda: links) if to_ipus else ()
-    return [*(Delivery(context, links, replica) for replica in context.replicas), *moves]
+    lanes = lanes_of(context)
+    return [*(Delivery(context, links, replica, lanes) for replica in context.replicas), *moves]

@@ -92,6 +92,7 @@ class SpeedRule(NamedTuple):
         passes: whether the rule slows only passes.
         factor: function from (resource, work) to the relative duration as numerator and denominator, because whole
             numbers are quicker than fractions. None if the duration depends on the start cycle.
+        least: least duration of a pass relative to its duration at full speed; 0 if unknown.
         windows: periods of lower speed or delay by resource, for any work. A table is quick to search if there are
             many disturbances.
     """
@@ -103,6 +104,7 @@ class SpeedRule(NamedTuple):
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
     passes: bool = False
     factor: Callable[[Resource, PieceOfWork], tuple[int, int]] | None = None
+    least: Fraction = FULL_SPEED
     windows: Mapping[Resource, tuple[SlowPeriod, ...]] = MappingProxyType({})
 
 
@@ -158,7 +160,7 @@ def _jitter(disturbance: Jitter, system: System) -> SpeedRule | None:  # noqa: A
         numerator, denominator = factor(worker, work)
         return Fraction(denominator, numerator), None
 
-    return SpeedRule(pace, None, touches=touches, passes=True, factor=factor)
+    return SpeedRule(pace, None, touches=touches, passes=True, factor=factor, least=draws.least)
 
 
 @rule.register
@@ -170,7 +172,8 @@ def _stated_lengths(disturbance: StatedLengths, system: System) -> SpeedRule | N
         numerator, denominator = factor(worker, work)
         return Fraction(denominator, max(numerator, 1)), None
 
-    return SpeedRule(pace, None, touches=lambda worker: worker.kind == "IPU", passes=True, factor=factor)
+    is_ipu = lambda worker: worker.kind == "IPU"  # noqa: E731
+    return SpeedRule(pace, None, touches=is_ipu, passes=True, factor=factor, least=Fraction(0))
 
 
 @rule.register

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import simpy
 
 from ipusim.hardware.system import System
@@ -120,6 +122,11 @@ class Context:
     def replicas(self) -> range:
         """Replicas of the pipeline."""
         return range(self.system.replicas)
+
+    @cached_property
+    def pass_cycles(self) -> npt.NDArray[np.int64]:
+        """Cycles of every instruction that is a pass, at full speed; 0 for other instructions."""
+        return self.costs.pass_cycles(self.plan)
 
     @cached_property
     def groups(self) -> list[list[int]]:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from ipusim.hardware.resources import Resource
@@ -154,6 +155,10 @@ class Speeds:
             return -(-cycles // denominator)
 
         return real_cycles
+
+    def least_pass(self, ipu: Resource) -> Fraction:
+        """Return the least duration of an IPU's passes, relative to their duration at full speed."""
+        return prod((speed_rule.least for speed_rule in self._rules_of(ipu, None)), start=FULL_SPEED)
 
     def delay(self, worker: Resource, task: Task, cycle: int) -> int:
         """Return the delay before a resource begins a piece of work, in cycles."""

@@ -11,6 +11,9 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from ipusim.hardware.collectives.cost import CollectiveCost
 from ipusim.hardware.copies import NOTHING_FIXED, FixedParts
 from ipusim.hardware.formulas import Cycles, join, longest
@@ -20,6 +23,7 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
 from ipusim.model.work import TableBytes
 from ipusim.pipeline.composites import OnePass, composites
+from ipusim.pipeline.instructions import PASSES
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Edge
 from ipusim.pipeline.plan import Plan
@@ -310,6 +314,25 @@ class Costs:
         """
         if self.overlapped != "sum":
             yield from composites(plan)
+
+    def pass_cycles(self, plan: Plan) -> npt.NDArray[np.int64]:
+        """Return the cycles of every instruction of a Plan that is a pass, at full speed; 0 for other instructions."""
+        _, code, stage, _, _ = plan.instructions.T
+        prices = np.array(
+            [
+                [self.passes.get((kind, stage_number), 0) for stage_number in range(plan.shape.stages)]
+                for kind in range(PASSES)
+            ]
+        )
+        is_pass = code < PASSES
+        cycles = np.zeros(len(code), np.int64)
+        cycles[is_pass] = prices[code[is_pass], stage[is_pass]]
+        if slots := list(self.composites(plan)):
+            rows = enumerate(plan.instructions.tolist())
+            row_of = {(code, *op): row for row, (_, code, *op, _) in rows if code < PASSES}
+            for slot in slots:
+                cycles[[row_of[op] for op in slot]] = self.parts_of_slot([op[:2] for op in slot])
+        return cycles
 
     def slot_cycles(self, passes: Sequence[tuple[int, int]]) -> int:
         """Return the cycles of a composite pass with a duration other than the sum.

@@ -7,15 +7,24 @@ span takes five integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ipusim.timeline.records import WIDTH, Records
-from ipusim.timeline.span import Description
+from ipusim.timeline.span import NONE, Description
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
 __all__ = ["Description", "Recorder"]
+
+
+class _Accompanied(NamedTuple):
+    """Descriptions of spans, and their companions (:meth:`Recorder.accompany`)."""
+
+    descriptions: npt.NDArray[np.int64]
+    delay: int
+    companions: Sequence[Description]
 
 
 class Recorder:
@@ -38,6 +47,7 @@ class Recorder:
         self._description_count = 0
         self._first_late_description: int | None = None
         self._groups: list[npt.NDArray[np.int64]] = []
+        self._accompanied: list[_Accompanied] = []
         self._log: list[int] = []
         log, extend = self._log, self._log.extend
 
@@ -79,12 +89,41 @@ class Recorder:
         self._groups.append(np.array(descriptions, dtype=np.int64))
         return -len(self._groups)
 
+    def accompany(self, descriptions: npt.NDArray[np.int64], delay: int, companions: Sequence[Description]) -> None:
+        """Let every span with one of the given descriptions have companions: spans that are no cause of another span.
+
+        A companion begins ``delay`` cycles after its span, ends with it, and has the same step and cause.
+        """
+        self._accompanied.append(_Accompanied(descriptions, delay, companions))
+
+    def _companions(self, log: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the records of the companions of recorded spans."""
+        accompanied = self._accompanied
+        entry_of = np.full(self._description_count + 1, NONE)  # the last entry, at index -1, is for groups
+        for number, entry in enumerate(accompanied):
+            entry_of[entry.descriptions] = number
+        entries = entry_of[np.maximum(log[:, 0], NONE)]
+        delays = np.array([entry.delay for entry in accompanied])
+        result = [log[:0]]
+        for place in range(max((len(entry.companions) for entry in accompanied), default=0)):
+            numbers = [
+                self.describe(entry.companions[place]) if place < len(entry.companions) else NONE
+                for entry in accompanied
+            ]
+            companion = np.where(entries == NONE, NONE, np.array(numbers)[entries])
+            records = log[companion != NONE]
+            records[:, 0] = companion[companion != NONE]
+            records[:, 2] += delays[entries[companion != NONE]]
+            result.append(records)
+        return np.concatenate(result)
+
     def timeline(self, info: TimelineInfo) -> Timeline:
         """Return the recorded spans as a Timeline, and clear the log.
 
         Spans are sorted by start, and causes renumbered.
         """
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
+        log = np.concatenate([log, self._companions(log)])
         self._log.clear()  # the log takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
         descriptions = np.concatenate([empty, *self._descriptions])

@@ -10,6 +10,7 @@ import pytest
 from ipusim.analysis.causes import idle_causes
 from ipusim.analysis.idle_roots import idle_by_root
 from ipusim.analysis.throughput import throughput_of
+from ipusim.machine import delivery
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
@@ -96,6 +97,25 @@ def test_any_disturbances_of_any_run(seed):
         return
     assert cost.plain_cycles == throughput_of(undisturbed).run_cycles
     assert all(cycles > 0 for cycles in cost.waits.values())
+
+
+@sampled(2)
+@pytest.mark.parametrize("seed", seeds(300))
+def test_tensors_on_lanes_take_as_long_as_links_need_for_them(monkeypatch, seed):
+    rng, plain = random.Random(seed), None
+    while plain is None:
+        with suppress(RequestError):  # of a count that its schedule cannot lay out
+            scenario = drawn(rng.randrange(10**6))
+            scenario["pipeline"]["sync"] = "point_to_point"
+            plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
+    length = execute(plain).timeline.makespan_cycles
+    for disturbances in ([], drawn_disturbances(rng, plain.system, length)):
+        job = assemble(plain.request.replace({"disturbances": disturbances}))
+        run = execute(job, jump=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(delivery, "lanes_of", lambda _: set())
+            carried = execute(job, jump=False)
+        assert run.timeline == carried.timeline, disturbances
 
 
 @sampled(2)
