@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -15,6 +16,10 @@ tf = load()
 
 #: Dtype for values without a NumPy type: text, resource handles, variants.
 OBJECT: Final = np.dtype(object)
+#: Attribute of a handle of TensorFlow 2 with its name in nodes.
+_NAME: Final = "_ipusim_name"
+#: Handles of TensorFlow 2 named so far, by the name of the variable.
+_HANDLES: Final = Counter[str]()
 
 
 def read_node(operation: Any) -> Node:
@@ -63,9 +68,10 @@ def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:
     Args:
         graph: a ``FuncGraph``; other graphs capture nothing.
     """
+    names = {id(variable.handle): variable.name for variable in getattr(graph, "variables", ())}
     for outside, placeholder in getattr(graph, "captures", ()):
         if outside.dtype == tf.resource and not hasattr(outside, "graph") and is_variable_handle(outside):
-            yield placeholder.op.name, handle_name(outside)
+            yield placeholder.op.name, handle_name(outside, names.get(id(outside), "variable"))
 
 
 def is_variable_handle(tensor: Any) -> bool:
@@ -74,11 +80,24 @@ def is_variable_handle(tensor: Any) -> bool:
     return data is not None and data.is_set
 
 
-def handle_name(handle: Any) -> str:
-    """Return a variable's name in nodes: its shared name, or a name made from the handle's id under TensorFlow 2."""
-    if not hasattr(handle, "graph"):
-        return f"variable:{id(handle)}"
-    name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
+def handle_name(handle: Any, variable_name: str = "variable") -> str:
+    """Return a variable's name in nodes.
+
+    Args:
+        handle: the variable's handle.
+        variable_name: the variable's name under TensorFlow 2, which several variables may have.
+
+    Returns:
+        The shared name. Under TensorFlow 2 a handle has no name, and gets the variable's name, from the second handle
+        of this name on with a number.
+    """
+    if hasattr(handle, "graph"):
+        name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
+    elif (name := getattr(handle, _NAME, "")) == "":
+        plain_name = variable_name.removesuffix(":0")
+        name = f"{plain_name}:{_HANDLES[plain_name]}" if plain_name in _HANDLES else plain_name
+        _HANDLES[plain_name] += 1
+        setattr(handle, _NAME, name)
     return name
 
 

@@ -202,4 +202,4 @@ def is_fed_by_session(operation: Any) -> bool:
 
 def variable_name(variable: Any) -> str:
     """Return a variable's name in the nodes."""
-    return handle_name(variable.handle)
+    return handle_name(variable.handle, variable.name)

@@ -76,3 +76,12 @@ def test_a_variable_has_an_initialized_value(names):
 
 def test_a_layer_computes_in_the_dtype_of_its_input(names):
     assert names.tf.keras.layers.Dense(2)(names.tf.placeholder(names.tf.float16, [1, 2])).dtype == names.tf.float16
+
+
+def test_a_variable_of_tensorflow_2_has_its_own_name_in_nodes_or_this_name_with_a_number():
+    with hosted_names(2) as found:
+        from ipusim.ipu.graph.tracing import variable_name  # noqa: PLC0415
+
+        variables = [found.tf.Variable(0.0, name="twice_named") for _ in range(3)]
+        names = ["twice_named", "twice_named:1", "twice_named:2"]
+        assert [*map(variable_name, variables), *map(variable_name, variables)] == 2 * names
